@@ -1,0 +1,29 @@
+# Each target makes its own virtual environment when there is none: a fresh machine needs python3, pip and make.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: demo test lint check bench clean
+
+.venv/ready: pyproject.toml constraints/cpu.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints/cpu.txt -e '.[all,dev]'
+	touch $@
+
+demo: .venv/ready
+	$(BIN)/mixveil demo --out demo-out
+
+test: .venv/ready
+	$(BIN)/python -m pytest -n auto --dist worksteal
+
+lint: .venv/ready
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+check: lint test
+
+bench: .venv/ready
+	$(BIN)/python -m benchmarks.run
+
+clean:
+	rm -rf .venv demo-out build dist

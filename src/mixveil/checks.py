@@ -1,0 +1,55 @@
+"""Argument checks that name the argument, its value and what would be right."""
+
+from __future__ import annotations
+
+import math
+
+from mixveil.errors import ArgumentError, TooFewRowsError
+
+
+def positive(name: str, value: float) -> float:
+    """
+    >>> positive("sigma", 2.0)
+    2.0
+    """
+    if not (math.isfinite(value) and value > 0):
+        raise ArgumentError(f"{name} must be positive and finite, got {value}")
+    return float(value)
+
+
+def fraction(name: str, value: float) -> float:
+    """A value in (0, 1]."""
+    if not 0 < value <= 1:
+        raise ArgumentError(f"{name} must be in (0, 1], got {value}")
+    return float(value)
+
+
+def probability(name: str, value: float) -> float:
+    """A value in (0, 1), both ends excluded."""
+    if not 0 < value < 1:
+        raise ArgumentError(f"{name} must be in (0, 1), got {value}")
+    return float(value)
+
+
+def cap(name: str, value: float) -> float:
+    """A cap on mixing weights, in [0.5, 1): at 0.5 all weights are one half, at 1 a row could be a bare record."""
+    if not 0.5 <= value < 1:
+        raise ArgumentError(f"{name} must be in [0.5, 1), got {value}")
+    return float(value)
+
+
+def at_least(name: str, value: int, least: int) -> int:
+    if value < least:
+        raise ArgumentError(f"{name} must be at least {least}, got {value}")
+    return int(value)
+
+
+def enough_rows(n: int, least: int = 2) -> int:
+    """
+    >>> enough_rows(1)
+    Traceback (most recent call last):
+    mixveil.errors.TooFewRowsError: at least 2 rows are needed, got 1: a record without a partner has no cover
+    """
+    if n < least:
+        raise TooFewRowsError(f"at least {least} rows are needed, got {n}: a record without a partner has no cover")
+    return n

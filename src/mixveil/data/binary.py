@@ -1,0 +1,94 @@
+"""The binary formats of MNIST's kind (IDX) and of CIFAR-10/100: one memory-mapped file, or several."""
+
+from __future__ import annotations
+
+import gzip
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from mixveil.data.images import Images, numbered
+from mixveil.errors import DataFormatError, DataNotFoundError
+
+Octets = npt.NDArray[np.uint8]
+
+
+def idx_images(name: str, images: Path, labels: Path, classes: int = 10) -> Images:
+    """A pair of IDX files: images (n, h, w) and labels (n,), both of octets."""
+    pixels, marks = idx_array(images), idx_array(labels)
+    if pixels.ndim != 3 or marks.ndim != 1 or len(pixels) != len(marks):
+        raise DataFormatError(
+            f"{images}: shape {pixels.shape} does not go with labels of shape {marks.shape} in {labels}"
+        )
+
+    def read(index: Tensor) -> Tensor:
+        return scaled(pixels[index.numpy()])[:, None]
+
+    return Images(name, read, torch.from_numpy(marks.astype(np.int64)), numbered(classes), (1, *pixels.shape[1:]))
+
+
+def idx_array(path: Path) -> Octets:
+    """An IDX file of octets: memory-mapped, or unpacked where it is gzipped."""
+    packed = path.with_name(path.name + ".gz")
+    if not path.exists() and packed.exists():
+        path = packed
+    if not path.exists():
+        raise DataNotFoundError(f"{path} does not exist")
+    data: Octets
+    if path.suffix == ".gz":
+        try:
+            data = np.frombuffer(gzip.decompress(path.read_bytes()), np.uint8)
+        except (OSError, EOFError) as error:
+            raise DataFormatError(f"{path}: not a gzip file: {error}") from None
+    else:
+        data = _mapped(path)
+    if len(data) < 4 or tuple(data[:3]) != (0, 0, 8):
+        raise DataFormatError(f"{path}: not an IDX file of octets (it must start with 00 00 08)")
+    offset = 4 + 4 * int(data[3])
+    if len(data) < offset:
+        raise DataFormatError(f"{path}: {len(data)} bytes are too few for an IDX header of {offset}")
+    shape = tuple(int(size) for size in np.frombuffer(data[4:offset].tobytes(), ">u4"))
+    if len(data) != offset + math.prod(shape):
+        raise DataFormatError(f"{path}: {len(data)} bytes do not hold an IDX array of shape {shape}")
+    return data[offset:].reshape(shape)
+
+
+def cifar_images(name: str, files: Sequence[Path], *, label_bytes: int, classes: int) -> Images:
+    """CIFAR's records: label bytes (the last one counts), then 3,072 bytes in (3, 32, 32) order."""
+    record = label_bytes + 3072
+    parts = []
+    for path in files:
+        if not path.exists():
+            raise DataNotFoundError(f"{path} does not exist")
+        data = _mapped(path)
+        if len(data) == 0 or len(data) % record:
+            raise DataFormatError(f"{path}: {len(data)} bytes are not a whole number of {record}-byte records")
+        parts.append(data.reshape(-1, record))
+    labels = np.concatenate([part[:, label_bytes - 1] for part in parts]).astype(np.int64)
+    starts = np.cumsum([0, *(len(part) for part in parts)])
+
+    def read(index: Tensor) -> Tensor:
+        rows = index.numpy()
+        pixels = np.empty((len(rows), 3072), np.uint8)
+        for part, start in zip(parts, starts, strict=False):
+            inside = (rows >= start) & (rows < start + len(part))
+            pixels[inside] = part[rows[inside] - start, label_bytes:]
+        return scaled(pixels).view(-1, 3, 32, 32)
+
+    return Images(name, read, torch.from_numpy(labels), numbered(classes), (3, 32, 32))
+
+
+def scaled(pixels: Octets) -> Tensor:
+    """Octets 0…255 to float32 in [0, 1]."""
+    return torch.from_numpy(np.ascontiguousarray(pixels)).float().div_(255)
+
+
+def _mapped(path: Path) -> Octets:
+    if path.stat().st_size == 0:
+        raise DataFormatError(f"{path}: the file is empty")
+    return np.memmap(path, np.uint8, mode="r")

@@ -1,0 +1,19 @@
+"""scikit-learn's digits: 1,797 greyscale images of 8×8, in the package itself."""
+
+from __future__ import annotations
+
+import torch
+
+from mixveil.data.images import Images, from_tensors
+from mixveil.errors import MissingDependencyError
+
+
+def digits_images() -> Images:
+    """Pixels 0…16 are scaled to [0, 1]."""
+    try:
+        from sklearn.datasets import load_digits
+    except ImportError:
+        raise MissingDependencyError("digits comes with scikit-learn: pip install 'mixveil[digits]'") from None
+    pixels, labels = load_digits(return_X_y=True)
+    x = torch.from_numpy(pixels).float().div_(16).view(-1, 1, 8, 8)
+    return from_tensors(x, torch.from_numpy(labels), classes=10, name="digits")

@@ -1,0 +1,73 @@
+"""A labelled set of images, whatever file it lies in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from mixveil.errors import LabelError, PixelError
+from mixveil.types import Batch
+
+
+@dataclass(frozen=True)
+class Images:
+    """Rows of images. `read` gives the pixels of some rows, (m, *shape) float32; low and high are the range
+    that a pixel can have by the format, not the range that these pixels happen to have."""
+
+    name: str
+    read: Callable[[Tensor], Tensor] = field(repr=False)
+    labels: Tensor = field(repr=False)
+    classes: tuple[str, ...]
+    shape: tuple[int, ...]
+    low: float = 0.0
+    high: float = 1.0
+
+    def __post_init__(self) -> None:
+        wrong = (self.labels < 0) | (self.labels >= len(self.classes))
+        if bool(wrong.any()):
+            row = int(wrong.nonzero()[0])
+            raise LabelError(
+                f"{self.name}: label {int(self.labels[row])} of row {row} is outside 0…{len(self.classes) - 1}"
+            )
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def take(self, index: Tensor) -> Batch:
+        """The rows of `index`: pixels checked against the range, labels one-hot."""
+        x = self.read(index)
+        if not bool(((x >= self.low) & (x <= self.high)).all()):  # false for NaN too
+            row = int(((x >= self.low) & (x <= self.high)).flatten(1).all(1).logical_not().nonzero()[0])
+            bad = x[row][~((x[row] >= self.low) & (x[row] <= self.high))][0]
+            raise PixelError(
+                f"{self.name}: row {int(index[row])} has the pixel {float(bad):g}, "
+                f"outside the range [{self.low:g}, {self.high:g}]"
+            )
+        y = torch.zeros(len(index), len(self.classes))
+        y[torch.arange(len(index)), self.labels[index]] = 1
+        return Batch(x, y)
+
+    def head(self, n: int) -> Images:
+        """The first n rows."""
+        return Images(self.name, self.read, self.labels[:n], self.classes, self.shape, self.low, self.high)
+
+
+def from_tensors(x: Tensor, labels: Tensor, *, classes: int | None = None, name: str = "tensors") -> Images:
+    """Images from memory: x (n, …) in [0, 1], labels (n,) of whole numbers.
+
+    >>> import torch
+    >>> len(from_tensors(torch.zeros(3, 1, 2, 2), torch.tensor([0, 1, 0])))
+    3
+    """
+    if len(x) != len(labels):
+        raise LabelError(f"{name}: {len(labels)} labels for {len(x)} images")
+    count = int(labels.max()) + 1 if classes is None else classes
+    return Images(name, lambda index: x[index].float(), labels.long(), numbered(count), tuple(x.shape[1:]))
+
+
+def numbered(count: int) -> tuple[str, ...]:
+    """Classes that have no names of their own are named by their numbers."""
+    return tuple(str(i) for i in range(count))

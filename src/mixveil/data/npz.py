@@ -1,0 +1,84 @@
+"""NumPy archives: arrays `x` (n, …) and `y` (n,), and optionally `classes` (names) and `range` (low, high)."""
+
+from __future__ import annotations
+
+import struct
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from mixveil.data.images import Images, numbered
+from mixveil.errors import DataFormatError, LabelError
+
+Array = npt.NDArray[Any]
+
+
+def npz_images(path: Path) -> Images:
+    """Octets are scaled to [0, 1]; floats must lie in `range`, by default [0, 1]. Never unpickles."""
+    arrays = _load(path)
+    for name in ("x", "y"):
+        if name not in arrays:
+            raise DataFormatError(f"{path}: it must hold the arrays x and y, it holds {', '.join(arrays) or 'none'}")
+    x, y = arrays["x"], arrays["y"]
+    if x.ndim < 2 or y.ndim != 1 or len(x) != len(y):
+        raise DataFormatError(f"{path}: x of shape {x.shape} and y of shape {y.shape} are not n images and n labels")
+    if x.dtype != np.uint8 and x.dtype.kind != "f":
+        raise DataFormatError(f"{path}: x must be of octets or floats, it is {x.dtype}")
+    if y.dtype.kind not in "iu":
+        raise LabelError(f"{path}: y must be of whole numbers, it is {y.dtype}")
+    low, high = _range(path, arrays.get("range"), x.dtype)
+    labels = torch.from_numpy(np.asarray(y).astype(np.int64))
+    names = arrays.get("classes")
+    count = int(labels.max()) + 1 if len(labels) else 0
+    classes = numbered(max(count, 1)) if names is None else tuple(str(name) for name in names.tolist())
+
+    def read(index: Tensor) -> Tensor:
+        rows = torch.from_numpy(np.ascontiguousarray(x[index.numpy()])).float()
+        return rows.div_(255) if x.dtype == np.uint8 else rows
+
+    return Images(path.stem, read, labels, classes, tuple(x.shape[1:]), low, high)
+
+
+def _range(path: Path, given: Array | None, dtype: np.dtype[Any]) -> tuple[float, float]:
+    if given is None:
+        return 0.0, 1.0
+    if dtype == np.uint8 or given.shape != (2,) or given.dtype.kind not in "iuf" or not given[0] < given[1]:
+        raise DataFormatError(f"{path}: range must be two numbers, low < high, beside an x of floats")
+    return float(given[0]), float(given[1])
+
+
+def _load(path: Path) -> dict[str, Array]:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return {
+                entry.filename.removesuffix(".npy"): _member(path, archive, entry)
+                for entry in archive.infolist()
+                if entry.filename.endswith(".npy")
+            }
+    except (zipfile.BadZipFile, ValueError, struct.error, EOFError) as error:
+        raise DataFormatError(f"{path}: not a NumPy archive of plain arrays: {error}") from None
+
+
+def _member(path: Path, archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Array:
+    """An array of the archive: memory-mapped where it is stored uncompressed, read where it is not."""
+    with archive.open(entry) as file:
+        version = np.lib.format.read_magic(file)
+        reader = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, fortran, dtype = reader(file)
+        header = file.tell()
+    if dtype.hasobject:
+        raise ValueError(f"{entry.filename} holds Python objects")
+    if entry.compress_type != zipfile.ZIP_STORED or 0 in shape:
+        with archive.open(entry) as file:
+            array: Array = np.lib.format.read_array(file, allow_pickle=False)
+            return array
+    with path.open("rb") as raw:  # a local header: 30 bytes, then the name and an extra field of these sizes
+        raw.seek(entry.header_offset + 26)
+        name_size, extra_size = struct.unpack("<HH", raw.read(4))
+    offset = entry.header_offset + 30 + name_size + extra_size + header
+    return np.memmap(path, dtype, mode="r", offset=offset, shape=shape, order="F" if fortran else "C")

@@ -1,0 +1,47 @@
+"""What the encoders without noise share: there is nothing to calibrate and nothing is promised."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NoReturn
+
+from torch import Tensor
+
+from mixveil.errors import ArgumentError
+from mixveil.types import Batch, Facts, Rows, Target, Trace
+
+
+class Plain:
+    """A noiseless encoder: floats are released as they are."""
+
+    name: str
+
+    @property
+    def step(self) -> float | None:
+        return None
+
+    @property
+    def index_bound(self) -> int | None:
+        return None
+
+    def claims(self) -> Mapping[str, float]:
+        return {}
+
+    def calibrate(self, target: Target, facts: Facts) -> NoReturn:
+        raise ArgumentError(f"the encoder {self.name} adds no noise: neither mu nor tau can be asked of it")
+
+
+def mix(rows: Rows, index: Tensor, trace: Trace) -> Batch:
+    """Each row and its partners, weighed and added: x in float32, labels alike."""
+    weight = trace.weight[index]
+    own = rows.take(index)
+    x, y = own.x * _column(weight, 0, own.x), own.y * weight[:, :1]
+    for j in range(trace.partner.shape[1]):
+        other = rows.take(trace.partner[index, j])
+        x += other.x * _column(weight, j + 1, other.x)
+        y += other.y * weight[:, j + 1 : j + 2]
+    return Batch(x, y)
+
+
+def _column(weight: Tensor, j: int, like: Tensor) -> Tensor:
+    return weight[:, j].view(-1, *[1] * (like.dim() - 1))

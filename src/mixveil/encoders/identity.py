@@ -1,0 +1,30 @@
+"""No defence at all: the data as they are. Every attack must succeed here, or the attack is broken."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Self
+
+import torch
+from torch import Tensor
+
+from mixveil import checks
+from mixveil.encoders._plain import Plain, mix
+from mixveil.keys import Stream
+from mixveil.types import Batch, Rows, Trace
+
+
+@dataclass(frozen=True)
+class Identity(Plain):
+    name: ClassVar[str] = "identity"
+
+    @classmethod
+    def example(cls) -> Self:
+        return cls()
+
+    def plan(self, n: int, *, stream: Stream) -> Trace:
+        checks.enough_rows(n)
+        return Trace(partner=torch.empty(n, 0, dtype=torch.int64), weight=torch.ones(n, 1))
+
+    def encode(self, rows: Rows, index: Tensor, trace: Trace, *, stream: Stream) -> Batch:
+        return mix(rows, index, trace)

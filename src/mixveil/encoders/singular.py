@@ -1,0 +1,209 @@
+"""Singularized mixup: each record is paired with one other, weighed, and covered by calibrated noise.
+
+    x̃_i = w₁z_i + w₂(z_π(i) + e_i),   ỹ_i = w₁y_i + w₂y_π(i),   z = clip(x − centre)
+
+Formal guarantees
+- Asked for μ: every record is μ-GDP (theory/gdp.py) against whoever knows everything else, labels excluded.
+  Nothing computed from the private records enters: centre, clip and σ come from public facts.
+- Asked for τ: the directional SNR of a row is at most τ on average over records (theory/snr.py), for the
+  calibrations `theorem` and `spectral`; the noise depends on private second moments and is not certified.
+- Labels are mixed, not protected.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal, Self
+
+import torch
+from torch import Tensor
+
+from mixveil import checks
+from mixveil.encoders._grid import GRID, stored_dtype
+from mixveil.errors import ArgumentError, NotCalibratedError
+from mixveil.keys import NORMAL_BOUND, Stream
+from mixveil.theory import gdp, snr
+from mixveil.types import Batch, Fact, Facts, Guarantee, Mu, Rows, Target, Tau, Trace
+
+CERTIFIED_ALPHA = 0.55  # the nearer to one half, the less noise a given μ costs
+PAPER_ALPHA = 0.7
+
+
+@dataclass(frozen=True)
+class Singular:
+    """alpha: cap on the weights; noise: `gaussian`, or `sphere` to reproduce the paper; fixed_points: allow
+    π(i) = i, as the paper does. The other fields are set by `calibrate`: centre is subtracted from every
+    value, clip bounds a record's norm, amplitude its single values, sigma is the noise of one value."""
+
+    name: ClassVar[str] = "singular"
+    alpha: float | None = None
+    noise: Literal["gaussian", "sphere"] = "gaussian"
+    fixed_points: bool = False
+    centre: float = 0.0
+    clip: float | None = None
+    amplitude: float | None = None
+    sigma: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.alpha is not None:
+            checks.cap("alpha", self.alpha)
+        if self.noise not in ("gaussian", "sphere"):
+            raise ArgumentError(f"noise must be gaussian or sphere, got {self.noise!r}")
+        for name in ("clip", "amplitude", "sigma"):
+            if (value := getattr(self, name)) is not None:
+                checks.positive(name, value)
+        if not math.isfinite(self.centre):
+            raise ArgumentError(f"centre must be finite, got {self.centre}")
+
+    @classmethod
+    def example(cls) -> Self:
+        known = {"dimension": 16.0, "centre": 0.5, "amplitude": 0.5, "clip": 2.0}
+        facts = Facts({name: Fact(value, "range") for name, value in known.items()})
+        return cls().calibrate(Mu(1.0), facts)[0]
+
+    def calibrate(self, target: Target, facts: Facts) -> tuple[Self, tuple[Guarantee, ...]]:
+        """A new encoder with its noise. Facts: dimension, centre, amplitude and clip; for τ also energy
+        and lambda_max."""
+        if isinstance(target, Mu):
+            return self._certify(target, facts)
+        alpha = PAPER_ALPHA if self.alpha is None else self.alpha
+        dimension, lambda_max = int(facts["dimension"]), facts["lambda_max"]
+        signal = snr.signal_bound(
+            target.calibration, dimension=dimension, energy=facts["energy"], lambda_max=lambda_max
+        )
+        sigma = math.sqrt(snr.noise_variance(target.value, alpha, signal))
+        encoder = self._with(facts, alpha, sigma)
+        return encoder, (encoder._directional(target, facts, lambda_max),)
+
+    def _certify(self, target: Mu, facts: Facts) -> tuple[Self, tuple[Guarantee, ...]]:
+        if self.noise == "sphere":
+            raise ArgumentError("noise = sphere has no mu: two records lie on different spheres; use gaussian")
+        if self.fixed_points:
+            raise ArgumentError("fixed_points costs more than mu states: a certified pairing has none")
+        alpha = CERTIFIED_ALPHA if self.alpha is None else self.alpha
+        for name in ("dimension", "centre", "amplitude", "clip"):
+            facts.certified(name)
+        encoder = self._with(facts, alpha, gdp.sigma_for(target.value, facts["clip"], alpha))
+        claims = encoder.claims()
+        conditions = {
+            "unit": "one record replaced by another with the same label; n and all labels are public",
+            "attacker": "knows every other record, the weights, the pairing and all that is made of the release",
+            **{name: facts.origin(name) for name in ("centre", "clip", "amplitude")},
+        }
+        return encoder, (
+            Guarantee("gdp", target.value, claims["gdp"], conditions),
+            Guarantee(
+                "directional_snr",
+                claims["directional_snr"],
+                None,
+                {
+                    "clip": facts.origin("clip"),
+                    "signal": "whatever the records are, once clipped",
+                    "attacker": "sees one row",
+                },
+            ),
+        )
+
+    def _directional(self, target: Tau, facts: Facts, lambda_max: float) -> Guarantee:
+        holds = (
+            "holds in every direction"
+            if target.calibration != "energy"
+            else ("does NOT hold in every direction: the noise matches the average direction's signal only")
+        )
+        assumes = {
+            "calibration": f"{target.calibration}: {holds}",
+            "signal": "a record's deviation from the mean record; the mean itself is not covered",
+            "attacker": "sees one row; average over records, not the worst record",
+            **{name: facts.origin(name) for name in ("energy", "lambda_max", "centre", "clip")},
+        }
+        return Guarantee(
+            "directional_snr",
+            target.value,
+            snr.directional_snr(lambda_max, self._sigma, self._alpha),
+            assumes,
+        )
+
+    def _with(self, facts: Facts, alpha: float, sigma: float) -> Self:
+        amplitude, clip = facts["amplitude"], facts["clip"]
+        encoder = replace(
+            self, alpha=alpha, sigma=sigma, centre=facts["centre"], clip=clip, amplitude=min(amplitude, clip)
+        )
+        if (encoder.index_bound or 0) >= 1 << 31:
+            raise ArgumentError(
+                f"sigma = {sigma:g} is too small beside values of up to {amplitude:g} to be released on its grid"
+            )
+        return encoder
+
+    def claims(self) -> Mapping[str, float]:
+        """For any records, once clipped: the directional SNR, since no direction has more than C²; and μ,
+        unless the noise lies on a sphere or fixed points are allowed, whose cost is not counted."""
+        bounds = {"directional_snr": snr.directional_snr(self._clip**2, self._sigma, self._alpha)}
+        if self.noise == "gaussian" and not self.fixed_points:
+            bounds["gdp"] = gdp.mu_worst(self._clip, self._sigma, self._alpha)
+        return bounds
+
+    @property
+    def step(self) -> float | None:
+        return self._sigma * GRID if self.noise == "gaussian" else None
+
+    @property
+    def index_bound(self) -> int | None:
+        """(amplitude + α·9.35σ)/step: the mixed values, and the largest noise that a stream can draw."""
+        if self.noise != "gaussian":
+            return None
+        amplitude = _calibrated("amplitude", self.amplitude)
+        return math.ceil((amplitude / self._sigma + self._alpha * NORMAL_BOUND) / GRID) + 1
+
+    def plan(self, n: int, *, stream: Stream) -> Trace:
+        checks.enough_rows(n)
+        pairing = stream.fork("pairing")
+        partner = pairing.permutation(n) if self.fixed_points else pairing.derangement(n)
+        weight = stream.fork("weights").capped_weights(n, self._alpha)
+        return Trace(partner=partner[:, None], weight=weight)
+
+    def encode(self, rows: Rows, index: Tensor, trace: Trace, *, stream: Stream) -> Batch:
+        own, other = rows.take(index), rows.take(trace.partner[index, 0])
+        weight = trace.weight[index]
+        own_weight, other_weight = weight.double().split(1, dim=1)
+        x = self._noise(len(index), own.x[0].numel(), stream)
+        x += self.prepare(other.x)
+        x *= other_weight
+        x += self.prepare(own.x).mul_(own_weight)
+        y = own.y * weight[:, :1] + other.y * weight[:, 1:]
+        return Batch(self._store(x).view(own.x.shape), y)
+
+    def prepare(self, x: Tensor) -> Tensor:
+        """(m, d) float64: centred, and scaled down to norm `clip` where it is longer."""
+        z = x.flatten(1).double().sub_(self.centre)
+        norm = torch.linalg.vector_norm(z, dim=1, keepdim=True)
+        return z.mul_((self._clip / norm).clamp_(max=1))
+
+    def _noise(self, m: int, d: int, stream: Stream) -> Tensor:
+        radius = self._sigma * math.sqrt(d)
+        return stream.gaussian(m, d, radius) if self.noise == "gaussian" else stream.sphere(m, d, radius)
+
+    def _store(self, x: Tensor) -> Tensor:
+        step, bound = self.step, self.index_bound
+        if step is None or bound is None:
+            return x.float()
+        return x.mul_(1 / step).round_().clamp_(-bound, bound).to(stored_dtype(bound))
+
+    @property
+    def _sigma(self) -> float:
+        return _calibrated("sigma", self.sigma)
+
+    @property
+    def _alpha(self) -> float:
+        return _calibrated("alpha", self.alpha)
+
+    @property
+    def _clip(self) -> float:
+        return _calibrated("clip", self.clip)
+
+
+def _calibrated(name: str, value: float | None) -> float:
+    if value is None:
+        raise NotCalibratedError(f"singular has no {name} yet: calibrate it first, for a mu or a tau")
+    return value

@@ -1,0 +1,129 @@
+"""Every error that mixveil raises on purpose. Each names what is wrong, its value, and what would be right."""
+
+from __future__ import annotations
+
+
+class MixveilError(Exception):
+    """The root: catch this to catch everything that mixveil raises on purpose."""
+
+
+class ArgumentError(MixveilError, ValueError):
+    """An argument is out of its domain."""
+
+
+class NotCalibratedError(MixveilError):
+    """An encoder was asked to encode before `calibrate` gave it its noise."""
+
+
+class PrivateFactError(MixveilError):
+    """A certified calibration would have used a number computed from private records."""
+
+
+class MissingFactError(MixveilError):
+    """A calibration needs a number that nobody gave it."""
+
+
+class StreamError(MixveilError):
+    """A random stream was used in a way that would repeat its draws."""
+
+
+class MissingDependencyError(MixveilError):
+    """An optional package is needed for this and is not installed."""
+
+
+class StateError(MixveilError):
+    """The owner's state folder cannot be used."""
+
+
+class OutputError(MixveilError):
+    """The output cannot be written where it was asked for."""
+
+
+class OutputExistsError(OutputError):
+    """The output is already there; nothing is ever overwritten."""
+
+
+# What can be wrong with a data set.
+
+
+class DataError(MixveilError):
+    """A data set cannot be used."""
+
+
+class DataNotFoundError(DataError):
+    """The data set is not where it was looked for."""
+
+
+class DataFormatError(DataError):
+    """A file is not in the format it should be in."""
+
+
+class UnreadableImageError(DataError):
+    """An image file cannot be decoded."""
+
+
+class PixelError(DataError):
+    """A pixel is not finite, or lies outside the data set's stated range."""
+
+
+class LabelError(DataError):
+    """A label is outside the classes."""
+
+
+class TooFewRowsError(DataError):
+    """Too few rows to pair."""
+
+
+# What can be wrong with a release on disk.
+
+
+class ReleaseError(MixveilError):
+    """A release does not verify."""
+
+
+class ManifestError(ReleaseError):
+    """The manifest is missing, is not JSON, or has missing, unknown or ill-typed fields."""
+
+
+class VersionError(ReleaseError):
+    """The manifest is of a format version that this mixveil does not read."""
+
+
+class MissingShardError(ReleaseError):
+    """A shard that the manifest names is not there, or is not a plain file."""
+
+
+class ShardSizeError(ReleaseError):
+    """A shard is shorter or longer than the manifest says."""
+
+
+class ShardFormatError(ReleaseError):
+    """A shard is not a safetensors file: a pickle, or something else."""
+
+
+class ShapeError(ReleaseError):
+    """A shard's tensors have other names, shapes or row counts than the manifest says."""
+
+
+class DtypeError(ReleaseError):
+    """A shard's tensors have another dtype than the encoder releases."""
+
+
+class HashError(ReleaseError):
+    """A shard's bytes are not those that the manifest was written for."""
+
+
+class NotFiniteError(ReleaseError):
+    """A released value or label is NaN or infinite."""
+
+
+class GridError(ReleaseError):
+    """A released grid index is outside the range that the encoder can produce."""
+
+
+class SimplexError(ReleaseError):
+    """A released label is negative or does not sum to one."""
+
+
+class FalseClaimError(ReleaseError):
+    """The manifest claims more privacy than its own settings give."""

@@ -1,0 +1,275 @@
+"""The manifest of a release: what its reader is told. Parsed strictly; nothing of it is believed unchecked.
+
+A certified manifest holds only what was fixed without looking at the private records.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import re
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mixveil.encoders import encoder
+from mixveil.errors import FalseClaimError, ManifestError, MixveilError, VersionError
+from mixveil.types import Encoder, Guarantee
+
+FORMAT = "mixveil-release"
+VERSION = 1
+_SLACK = 1e-9  # for rounding in recomputed claims
+
+LABELS = "Labels are not protected: they show the two classes of each pair, the weights, and the party's class counts."
+NOT_ENCRYPTION = "This is not encryption: whoever holds the release can study it for as long as he likes."
+UNIT = "The unit is one record. Several records of one person are not covered together."
+SEEDED = "The noise came from a seeded stream: whoever learns the seed removes all of it. For experiments only."
+AVERAGE = (
+    "The directional SNR speaks of one row and the average record, not of the worst record, and not of membership."
+)
+PRIVATE_FACTS = (
+    "The noise was chosen from the private records' own moments, and this manifest shows figures computed from them."
+)
+NOTHING = "No noise was added: nothing is promised at all."
+
+
+@dataclass(frozen=True)
+class Shard:
+    file: str
+    rows: int
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Manifest:
+    id: str
+    party: str
+    created: str
+    rows: int
+    shape: tuple[int, ...]
+    classes: tuple[str, ...]
+    encoder: Encoder
+    guarantees: tuple[Guarantee, ...]
+    certified: bool
+    reproducible: bool
+    not_promised: tuple[str, ...]
+    shards: tuple[Shard, ...]
+
+    def to_json(self) -> str:
+        settings = dataclasses.asdict(typing.cast("Any", self.encoder))
+        whole = {
+            "format": FORMAT,
+            "version": VERSION,
+            "kind": "records",
+            **{field.name: getattr(self, field.name) for field in dataclasses.fields(self)},
+            "encoder": {"name": self.encoder.name, "settings": settings, "assets": {}},
+            "grid": grid(self.encoder),
+            "guarantees": [dataclasses.asdict(guarantee) for guarantee in self.guarantees],
+            "shards": [dataclasses.asdict(shard) for shard in self.shards],
+        }
+        return json.dumps(whole, indent=2, sort_keys=True, allow_nan=False, ensure_ascii=False) + "\n"
+
+
+def grid(made_by: Encoder) -> dict[str, float] | None:
+    """The step and the largest index of the grid that an encoder releases on; None for floats."""
+    if made_by.step is None or made_by.index_bound is None:
+        return None
+    return {"step": made_by.step, "bound": made_by.index_bound}
+
+
+def not_promised(made_by: Encoder, guarantees: tuple[Guarantee, ...], reproducible: bool) -> tuple[str, ...]:
+    """What a reader might think is promised and is not, in plain words."""
+    names = {guarantee.name for guarantee in guarantees}
+    said = [LABELS, NOT_ENCRYPTION, UNIT]
+    if not guarantees:
+        said.append(NOTHING)
+    if names == {"directional_snr"}:
+        said.append(AVERAGE)
+    if any("private" in guarantee.assumes.values() for guarantee in guarantees):
+        said.append(PRIVATE_FACTS)
+    if reproducible:
+        said.append(SEEDED)
+    return tuple(said)
+
+
+def parse(text: str) -> Manifest:
+    """Read a manifest. Every field must be there and of its type, and no other; claims are recomputed."""
+    whole = _object("manifest", _loads(text))
+    if whole.get("format") != FORMAT:
+        raise ManifestError(f"format must be {FORMAT!r}, got {whole.get('format')!r}")
+    if whole.get("version") != VERSION:
+        raise VersionError(
+            f"this mixveil reads version {VERSION} of the format, the manifest has {whole.get('version')!r}"
+        )
+    names = {field.name for field in dataclasses.fields(Manifest)} | {"format", "version", "kind", "grid"}
+    _only("manifest", whole, names)
+    if whole["kind"] != "records":
+        raise ManifestError(f"kind must be 'records', got {whole['kind']!r}")
+    made_by = _encoder(_object("encoder", whole["encoder"]))
+    manifest = Manifest(
+        id=_text("id", whole["id"], r"[0-9a-f]{32}"),
+        party=_text("party", whole["party"]),
+        created=_text("created", whole["created"]),
+        rows=_count("rows", whole["rows"]),
+        shape=tuple(_count("shape", size) for size in _list("shape", whole["shape"])),
+        classes=tuple(_text("classes", name) for name in _list("classes", whole["classes"])),
+        encoder=made_by,
+        guarantees=tuple(_guarantee(item) for item in _list("guarantees", whole["guarantees"])),
+        certified=_flag("certified", whole["certified"]),
+        reproducible=_flag("reproducible", whole["reproducible"]),
+        not_promised=tuple(_text("not_promised", item) for item in _list("not_promised", whole["not_promised"])),
+        shards=tuple(_shard(item) for item in _list("shards", whole["shards"])),
+    )
+    _consistent(manifest, whole["grid"])
+    _honest(manifest)
+    return manifest
+
+
+def _consistent(manifest: Manifest, stated_grid: Any) -> None:
+    try:
+        expected = grid(manifest.encoder)
+    except MixveilError as error:
+        raise ManifestError(f"encoder: {error}") from None
+    if stated_grid != expected:
+        raise ManifestError(f"grid is {stated_grid}, but the encoder's settings make it {expected}")
+    if sum(shard.rows for shard in manifest.shards) != manifest.rows:
+        raise ManifestError(f"rows is {manifest.rows}, but the shards hold {sum(s.rows for s in manifest.shards)}")
+    if not manifest.shape or not manifest.classes:
+        raise ManifestError("shape and classes must not be empty")
+
+
+def _honest(manifest: Manifest) -> None:
+    """No claim may be better than what the encoder's own settings give for any records."""
+    claims = manifest.encoder.claims()
+    for guarantee in manifest.guarantees:
+        judged = guarantee.name == "gdp" or manifest.certified
+        if judged and not min(guarantee.nominal, _real(guarantee)) >= claims.get(guarantee.name, math.inf) * (
+            1 - _SLACK
+        ):
+            raise FalseClaimError(
+                f"the manifest claims {guarantee.name} = {guarantee.nominal:g}, its settings give "
+                f"{claims.get(guarantee.name, math.inf):g}"
+            )
+    if not manifest.certified:
+        return
+    if manifest.reproducible:
+        raise FalseClaimError("the manifest claims to be certified, but its noise came from a seeded stream")
+    if not any(guarantee.name == "gdp" for guarantee in manifest.guarantees):
+        raise FalseClaimError("the manifest claims to be certified, but states no gdp guarantee")
+    if any("private" in guarantee.assumes.values() for guarantee in manifest.guarantees):
+        raise FalseClaimError("the manifest claims to be certified, but rests on facts of private origin")
+
+
+def _real(guarantee: Guarantee) -> float:
+    return math.inf if guarantee.realised is None else guarantee.realised
+
+
+def _encoder(item: dict[str, Any]) -> Encoder:
+    _only("encoder", item, {"name", "settings", "assets"})
+    if item["assets"] != {}:
+        raise ManifestError(f"encoder: unknown assets {item['assets']!r}")
+    settings = _object("encoder.settings", item["settings"])
+    try:
+        kind = encoder(_text("encoder.name", item["name"]))
+    except MixveilError as error:
+        raise ManifestError(str(error)) from None
+    hints = typing.get_type_hints(kind)
+    _only("encoder.settings", settings, {field.name for field in dataclasses.fields(typing.cast("Any", kind))})
+    for name, value in settings.items():
+        if not _fits(value, hints[name]):
+            raise ManifestError(f"encoder.settings.{name} cannot be {value!r}")
+    try:
+        return kind(**settings)
+    except MixveilError as error:
+        raise ManifestError(f"encoder.settings: {error}") from None
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    if isinstance(hint, types.UnionType):
+        return any(_fits(value, choice) for choice in hint.__args__)
+    if typing.get_origin(hint) is typing.Literal:
+        return value in typing.get_args(hint)
+    if hint is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    return type(value) is (types.NoneType if hint is None else hint)
+
+
+def _guarantee(item: Any) -> Guarantee:
+    fields = _object("guarantee", item)
+    _only("guarantee", fields, {"name", "nominal", "realised", "assumes"})
+    assumes = {_text("assumes", k): _text("assumes", v) for k, v in _object("assumes", fields["assumes"]).items()}
+    realised = None if fields["realised"] is None else _number("realised", fields["realised"])
+    return Guarantee(_text("name", fields["name"]), _number("nominal", fields["nominal"]), realised, assumes)
+
+
+def _shard(item: Any) -> Shard:
+    fields = _object("shard", item)
+    _only("shard", fields, {"file", "rows", "bytes", "sha256"})
+    return Shard(
+        file=_text("shard.file", fields["file"], r"shard-\d{5}\.safetensors"),
+        rows=_count("shard.rows", fields["rows"]),
+        bytes=_count("shard.bytes", fields["bytes"]),
+        sha256=_text("shard.sha256", fields["sha256"], r"[0-9a-f]{64}"),
+    )
+
+
+def _loads(text: str) -> Any:
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        if len({name for name, _ in pairs}) != len(pairs):
+            raise ManifestError("a field is given twice")
+        return dict(pairs)
+
+    def refuse(constant: str) -> None:
+        raise ManifestError(f"{constant} is not a number that a manifest may hold")
+
+    try:
+        return json.loads(text, object_pairs_hook=unique, parse_constant=refuse)
+    except (ValueError, RecursionError) as error:
+        raise ManifestError(f"not JSON: {error}") from None
+
+
+def _only(where: str, item: Mapping[str, Any], names: set[str]) -> None:
+    if missing := names - item.keys():
+        raise ManifestError(f"{where}: missing {', '.join(sorted(missing))}")
+    if unknown := item.keys() - names:
+        raise ManifestError(f"{where}: unknown {', '.join(sorted(unknown))}")
+
+
+def _object(where: str, item: Any) -> dict[str, Any]:
+    return _of(where, item, dict, "an object")
+
+
+def _list(where: str, item: Any) -> list[Any]:
+    return _of(where, item, list, "a list")
+
+
+def _flag(where: str, item: Any) -> bool:
+    return _of(where, item, bool, "true or false")
+
+
+def _of(where: str, item: Any, kind: type, words: str) -> Any:
+    if type(item) is not kind:
+        raise ManifestError(f"{where} must be {words}, got {item!r}"[:300])
+    return item
+
+
+def _text(where: str, item: Any, pattern: str = r"[^\x00-\x1f\x7f]{1,1000}") -> str:
+    if not isinstance(item, str) or not re.fullmatch(pattern, item):
+        raise ManifestError(f"{where} cannot be {item!r}"[:300])
+    return item
+
+
+def _count(where: str, item: Any) -> int:
+    if type(item) is not int or not 0 < item < 1 << 48:
+        raise ManifestError(f"{where} must be a positive whole number, got {item!r}"[:300])
+    return item
+
+
+def _number(where: str, item: Any) -> float:
+    if not isinstance(item, int | float) or isinstance(item, bool) or not math.isfinite(item):
+        raise ManifestError(f"{where} must be a finite number, got {item!r}"[:300])
+    return float(item)

@@ -1,0 +1,294 @@
+"""A release on disk: a folder with `manifest.json` and safetensors shards. Never a pickle.
+
+Writing is atomic: everything is made in a hidden folder beside the output and renamed in one step, so that a
+killed process leaves no release that verifies. Reading checks everything before anything is used.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from mixveil import checks, keys, manifest, state
+from mixveil.encoders._grid import stored_dtype
+from mixveil.errors import (
+    ArgumentError,
+    DtypeError,
+    GridError,
+    HashError,
+    ManifestError,
+    MissingShardError,
+    NotFiniteError,
+    OutputError,
+    OutputExistsError,
+    ShapeError,
+    ShardFormatError,
+    ShardSizeError,
+    SimplexError,
+)
+from mixveil.manifest import Manifest, Shard
+from mixveil.types import Batch, Dataset, Encoder, Guarantee, Release, Trace
+
+SHARD_BYTES = 64 << 20
+_BLOCK_ELEMENTS = 1 << 18  # values encoded at a time: their float64 buffers stay in the cache
+_MANIFEST_LIMIT = 64 << 20
+_PARTIAL = ".partial"
+
+Progress = Callable[[int], None]
+
+
+@dataclass(frozen=True)
+class Records:
+    """The rows of a release, shard by shard, as they lie on disk. `take` gives values, not grid indices."""
+
+    shards: tuple[Batch, ...]
+    step: float | None
+
+    def __len__(self) -> int:
+        return sum(len(shard.y) for shard in self.shards)
+
+    def take(self, index: Tensor) -> Batch:
+        first = self.shards[0]
+        x = torch.empty(len(index), *first.x.shape[1:])
+        y = torch.empty(len(index), first.y.shape[1])
+        start = 0
+        for shard in self.shards:
+            inside = (index >= start) & (index < start + len(shard.y))
+            rows = index[inside] - start
+            x[inside], y[inside] = shard.x[rows].float(), shard.y[rows]
+            start += len(shard.y)
+        return Batch(x if self.step is None else x.mul_(self.step), y)
+
+
+def write_release(
+    out: Path,
+    rows: Dataset,
+    encoder: Encoder,
+    guarantees: tuple[Guarantee, ...],
+    *,
+    party: str,
+    stream: keys.Stream,
+    progress: Progress | None = None,
+) -> Manifest:
+    """Encode all rows and write them as a release. The trace goes to the owner's state folder, nowhere else.
+
+    Certified means: calibrated for μ, and noise from a secure stream.
+    """
+    checks.enough_rows(len(rows))
+    if out.exists() or out.is_symlink():
+        raise OutputExistsError(f"{out} exists already; nothing is overwritten: choose another name or remove it")
+    if not party or not party.isprintable() or len(party) > 1000:
+        raise ArgumentError(f"party must be a printable name of at most 1000 characters, got {party!r}")
+    reproducible = stream.reproducible
+    certified = not reproducible and any(guarantee.name == "gdp" for guarantee in guarantees)
+    identity = keys.release_id()
+    trace = encoder.plan(len(rows), stream=stream.fork("plan"))
+    with _atomic_folder(out, identity) as folder:
+        shards = tuple(_write_shards(folder, rows, encoder, trace, stream.fork("noise"), progress))
+        written = Manifest(
+            id=identity,
+            party=party,
+            created=datetime.now(UTC).isoformat(timespec="seconds"),
+            rows=len(rows),
+            shape=rows.shape,
+            classes=rows.classes,
+            encoder=encoder,
+            guarantees=guarantees,
+            certified=certified,
+            reproducible=reproducible,
+            not_promised=manifest.not_promised(encoder, guarantees, reproducible),
+            shards=shards,
+        )
+        text = written.to_json()
+        manifest.parse(text)  # what we would refuse to read we do not write
+        state.save_trace(identity, trace)
+        _write(folder / "manifest.json", text.encode())
+    return written
+
+
+def read_release(folder: Path) -> Release:
+    """Open a release. Sizes, hashes, dtypes, shapes, finiteness, grid range, labels and claims are all checked."""
+    stated, shards = _open(folder)
+    return Release(
+        id=stated.id,
+        party=stated.party,
+        payload=Records(shards, stated.encoder.step),
+        shape=stated.shape,
+        classes=stated.classes,
+        encoder=stated.encoder,
+        guarantees=stated.guarantees,
+        certified=stated.certified,
+        reproducible=stated.reproducible,
+    )
+
+
+def verify_release(folder: Path) -> Manifest:
+    """Check all that `read_release` checks, and return what the manifest says."""
+    return _open(folder)[0]
+
+
+def _open(folder: Path) -> tuple[Manifest, tuple[Batch, ...]]:
+    stated = _read_manifest(folder)
+    return stated, tuple(_read_shard(folder, stated, shard) for shard in stated.shards)
+
+
+# Writing
+
+
+def _write_shards(
+    folder: Path,
+    rows: Dataset,
+    encoder: Encoder,
+    trace: Trace,
+    stream: keys.Stream,
+    progress: Progress | None,
+) -> Iterator[Shard]:
+    dtype = stored_dtype(encoder.index_bound)
+    values = torch.Size(rows.shape).numel()
+    shard_rows = max(1, SHARD_BYTES // (values * dtype.itemsize + 4 * len(rows.classes)))
+    block_rows = max(1, _BLOCK_ELEMENTS // values)
+    for number, start in enumerate(range(0, len(rows), shard_rows)):
+        size = min(shard_rows, len(rows) - start)
+        x = torch.empty(size, *rows.shape, dtype=dtype)
+        y = torch.empty(size, len(rows.classes))
+        for low in range(0, size, block_rows):
+            high = min(low + block_rows, size)
+            x[low:high], y[low:high] = encoder.encode(
+                rows, torch.arange(start + low, start + high), trace, stream=stream
+            )
+            if progress:
+                progress(high - low)
+        data = save({"x": x, "y": y})
+        name = f"shard-{number:05d}.safetensors"
+        _write(folder / name, data)
+        yield Shard(name, size, len(data), hashlib.sha256(data).hexdigest())
+
+
+@contextmanager
+def _atomic_folder(out: Path, identity: str) -> Iterator[Path]:
+    """A folder that becomes `out` in one step when the block ends well, and vanishes when it does not."""
+    partial = out.parent / f".{out.name}.{identity[:8]}{_PARTIAL}"
+    made: list[Path] = []
+    try:
+        for parent in reversed([path for path in partial.parents if not path.exists()]):
+            parent.mkdir()
+            made.insert(0, parent)
+        partial.mkdir(mode=0o755)
+        made.insert(0, partial)
+        yield partial
+        _sync_folder(partial)
+        partial.rename(out)
+        _sync_folder(out.parent)
+    except BaseException as error:
+        state.trace_path(identity).unlink(missing_ok=True)
+        shutil.rmtree(partial, ignore_errors=True)
+        for parent in made[1:]:
+            parent.rmdir()
+        if isinstance(error, OSError):
+            raise OutputError(f"{out} could not be written: {error}") from error
+        raise
+
+
+def _write(path: Path, data: bytes) -> None:
+    with path.open("xb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+# Reading
+
+
+def _read_manifest(folder: Path) -> Manifest:
+    path = folder / "manifest.json"
+    if folder.name.endswith(_PARTIAL):
+        raise ManifestError(f"{folder} is what an interrupted encoding left behind: it is not a release; remove it")
+    if not path.is_file():
+        raise ManifestError(f"{folder}: no manifest.json there: not a release")
+    if path.stat().st_size > _MANIFEST_LIMIT:
+        raise ManifestError(f"{path}: {path.stat().st_size} bytes are too many for a manifest")
+    try:
+        return manifest.parse(path.read_text(encoding="utf-8"))
+    except UnicodeDecodeError as error:
+        raise ManifestError(f"{path}: not UTF-8: {error}") from None
+
+
+def _read_shard(folder: Path, stated: Manifest, shard: Shard) -> Batch:
+    path = folder / shard.file
+    _check_file(path, shard)
+    try:
+        with safe_open(path, framework="pt") as file:
+            if set(file.keys()) != {"x", "y"}:
+                raise ShapeError(f"{path}: it holds {sorted(file.keys())}, a shard holds x and y")
+            x, y = file.get_tensor("x"), file.get_tensor("y")
+    except SafetensorError as error:
+        raise ShardFormatError(f"{path}: not a safetensors file: {error}") from None
+    _check_tensors(path, stated, shard, x, y)
+    return Batch(x, y)
+
+
+def _check_file(path: Path, shard: Shard) -> None:
+    try:
+        info = path.lstat()
+    except OSError:
+        raise MissingShardError(f"{path} is not there") from None
+    if not stat.S_ISREG(info.st_mode):
+        raise MissingShardError(f"{path} is not a plain file")
+    if info.st_size != shard.bytes:
+        raise ShardSizeError(f"{path} has {info.st_size} bytes, the manifest says {shard.bytes}")
+    with path.open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    if found != shard.sha256:
+        raise HashError(f"{path} has the SHA-256 {found}, the manifest says {shard.sha256}")
+
+
+def _check_tensors(path: Path, stated: Manifest, shard: Shard, x: Tensor, y: Tensor) -> None:
+    bound = stated.encoder.index_bound
+    if x.dtype != stored_dtype(bound) or y.dtype != torch.float32:
+        raise DtypeError(
+            f"{path}: x is {x.dtype} and y {y.dtype}, the encoder releases {stored_dtype(bound)} and torch.float32"
+        )
+    if x.shape != (shard.rows, *stated.shape) or y.shape != (shard.rows, len(stated.classes)):
+        raise ShapeError(
+            f"{path}: x is {tuple(x.shape)} and y {tuple(y.shape)}, the manifest says "
+            f"{(shard.rows, *stated.shape)} and {(shard.rows, len(stated.classes))}"
+        )
+    block = max(1, _BLOCK_ELEMENTS * 16 // max(1, x[0].numel()))
+    for start in range(0, len(x), block):
+        _check_values(f"{path}, from row {start}", bound, x[start : start + block], y[start : start + block])
+
+
+def _check_values(where: str, bound: int | None, x: Tensor, y: Tensor) -> None:
+    low, high = torch.aminmax(x)
+    if bound is None and not (bool(low.isfinite()) and bool(high.isfinite())):
+        raise NotFiniteError(f"{where}: a released value is not finite")
+    if bound is not None and (int(low) < -bound or int(high) > bound):
+        raise GridError(f"{where}: grid indices reach {int(low)}…{int(high)}, the encoder's lie in ±{bound}")
+    if not bool(y.isfinite().all()):
+        raise NotFiniteError(f"{where}: a label is not finite")
+    sums = y.double().sum(1)
+    if bool((y < 0).any()) or bool(((sums - 1).abs() > 1e-6).any()):
+        raise SimplexError(
+            f"{where}: labels must be at least 0 and sum to 1, found {float(y.min()):g} and sum "
+            f"{float(sums[(sums - 1).abs().argmax()]):g}"
+        )

@@ -1,0 +1,57 @@
+"""The owner's state folder: what stays with the party. Readable by its owner only."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from mixveil.errors import ArgumentError, StateError
+from mixveil.types import Trace
+
+
+def state_folder() -> Path:
+    """MIXVEIL_STATE, else mixveil/ in XDG_STATE_HOME, else ~/.local/state/mixveil."""
+    if named := os.environ.get("MIXVEIL_STATE"):
+        return Path(named)
+    home = os.environ.get("XDG_STATE_HOME")
+    return (Path(home) if home else Path.home() / ".local" / "state") / "mixveil"
+
+
+def trace_path(release_id: str) -> Path:
+    if not re.fullmatch(r"[0-9a-f]{32}", release_id):
+        raise ArgumentError(f"a release id is 32 hexadecimal digits, got {release_id!r}")
+    return state_folder() / "traces" / f"{release_id}.safetensors"
+
+
+def save_trace(release_id: str, trace: Trace) -> Path:
+    """Keep a release's pairing and weights, mode 0600, under the release's id."""
+    from safetensors.torch import save
+
+    path = trace_path(release_id)
+    data = save({"partner": trace.partner.contiguous(), "weight": trace.weight.contiguous()})
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except OSError as error:
+        raise StateError(f"the state folder cannot be written: {error}; MIXVEIL_STATE names another") from None
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        path.unlink(missing_ok=True)
+        raise StateError(f"the trace could not be written: {error}") from None
+    return path
+
+
+def load_trace(release_id: str) -> Trace | None:
+    """The trace of a release that was encoded here; None if it was not."""
+    from safetensors.torch import load_file
+
+    path = trace_path(release_id)
+    if not path.exists():
+        return None
+    tensors = load_file(path)
+    return Trace(partner=tensors["partner"], weight=tensors["weight"])

@@ -1,0 +1,75 @@
+"""The Bayes risk of the best linear attacker: what is left unknown when second moments are known.
+
+Theorem 1 grants the attacker no idea of what images look like, so its numbers grow without bound. Here he
+knows their mean and covariance, the weights and the pairing. In the covariance's eigenbasis the directions
+decouple; with prior variance λ in one of them, and ρ = w₁/w₂, the records of a cycle have posterior
+covariance σ²A⁻¹, where A is the cyclic tridiagonal matrix
+
+    A_tt = ρ_t² + 1 + σ²/λ,   A_t,t+1 = ρ_t.
+
+For Gaussian records this is the least squared error of any attacker, linear or not.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from mixveil.theory.minimax import cycles
+
+
+def single_row_risk(eigenvalues: Tensor, weight: Tensor, sigma: float) -> Tensor:
+    """(n, k) squared error in each direction for an attacker who looks at the record's own row only.
+
+    x̂ = w₁λ/((w₁² + w₂²)λ + w₂²σ²) · x̃, so what is left is λ minus w₁λ times that gain.
+    """
+    own, other = weight.double().square().split(1, dim=1)
+    signal = eigenvalues.double()[None]
+    observed = (own + other) * signal + other * sigma**2
+    return signal - torch.where(observed > 0, own * signal**2 / observed, signal)
+
+
+def whole_release_risk(eigenvalues: Tensor, partner: Tensor, weight: Tensor, sigma: float) -> Tensor:
+    """(n, k) squared error in each direction for an attacker who uses all rows and knows the pairing.
+
+    O(n) in each direction: the diagonals of the inverses of cyclic tridiagonal matrices.
+    """
+    own, other = weight.double().unbind(1)
+    ratio = own / other
+    risk = torch.zeros(len(partner), len(eigenvalues), dtype=torch.float64)
+    varies = eigenvalues > 0  # in a direction without variance there is nothing to guess
+    ridge = sigma**2 / eigenvalues[varies].double()
+    for rows in cycles(partner):
+        inverse = _cyclic_inverse_diagonal(ratio[rows].T[:, :, None], ridge)
+        directions = torch.zeros(*inverse.shape[:2], len(eigenvalues), dtype=torch.float64)
+        directions[:, :, varies] = sigma**2 * inverse
+        risk[rows.T] = directions
+    return risk
+
+
+def _cyclic_inverse_diagonal(ratio: Tensor, ridge: Tensor) -> Tensor:
+    """(L, m, k) diagonal of A⁻¹ on m cycles of length L in k directions; ratio: (L, m, 1), ridge: (k,).
+
+    Column 0 is taken out, the open chain that is left is solved by elimination from both ends, and
+    column 0 is put back by its Schur complement.
+    """
+    length = len(ratio)
+    diagonal = ratio.square() + 1 + ridge
+    if length == 1:
+        return 1 / ((ratio + 1).square() + ridge)
+    link = torch.zeros_like(diagonal)  # the couplings of column 0 to the chain
+    link[1] += ratio[0]
+    link[-1] += ratio[-1]
+    left, right, solved = diagonal.clone(), diagonal.clone(), link.clone()
+    for t in range(2, length):
+        gain = ratio[t - 1] / left[t - 1]
+        left[t] -= gain * ratio[t - 1]
+        solved[t] -= gain * solved[t - 1]
+    solved[-1] /= left[-1]
+    for t in range(length - 2, 0, -1):
+        right[t] -= ratio[t].square() / right[t + 1]
+        solved[t] = (solved[t] - ratio[t] * solved[t + 1]) / left[t]
+    schur = diagonal[0] - (link[1:] * solved[1:]).sum(0)
+    inverse = 1 / (left + right - diagonal) + solved.square() / schur
+    inverse[0] = 1 / schur
+    return inverse

@@ -1,0 +1,140 @@
+"""Second moments of rows that may be larger than memory: block by block, in float64."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from mixveil import checks
+from mixveil.keys import Stream
+from mixveil.types import Rows
+
+DENSE_LIMIT = 4096
+"""Up to this dimension the covariance is formed and its whole spectrum computed."""
+
+_BLOCK_ELEMENTS = 1 << 22
+_DIRECTIONS = 64
+_PROBES = 12
+_POWER_PASSES = 3
+_PAIRS = 2048
+
+Progress = Callable[[int], None]
+
+
+@dataclass(frozen=True)
+class Moments:
+    """mean: (d,); energy: V = E‖x − mean‖²; distance: D = E‖x − x'‖ over one random pairing.
+
+    eigenvalues: (k,) of the covariance, largest first, with their multiplicities. `exact` says whether that is
+    the whole spectrum; else lambda_max is an upper bound (it fails with probability below 1e-12), the
+    eigenvalues are those of the leading directions, and the remaining energy is counted at the last of them,
+    where an attacker gains most from it.
+    """
+
+    count: int
+    mean: Tensor
+    energy: float
+    distance: float
+    lambda_max: float
+    eigenvalues: Tensor
+    multiplicities: Tensor
+    exact: bool
+
+    def average(self, risk: Tensor) -> float:
+        """The mean over rows and coordinates of a squared error given by row and direction, (n, k)."""
+        return float((risk.mean(0) * self.multiplicities).sum() / len(self.mean))
+
+
+def blocks(rows: Rows, progress: Progress | None = None) -> Iterator[Tensor]:
+    """All rows in order, flattened to (m, d) float64, a few million values at a time."""
+    start, size = 0, 1
+    while start < len(rows):
+        block = rows.take(torch.arange(start, min(start + size, len(rows)))).x.flatten(1).double()
+        yield block
+        start += len(block)
+        size = max(1, _BLOCK_ELEMENTS // block.shape[1])
+        if progress:
+            progress(len(block))
+
+
+def moments(rows: Rows, *, stream: Stream, progress: Progress | None = None) -> Moments:
+    """Moments of the rows themselves (divisor n). `progress` is called with the rows done in each pass."""
+    n = checks.enough_rows(len(rows))
+    mean = sum((block.sum(0) for block in blocks(rows, progress)), start=torch.zeros(1)) / n
+    distance = _mean_distance(rows, stream.fork("distance"))
+    if len(mean) <= DENSE_LIMIT:
+        covariance = torch.zeros(len(mean), len(mean), dtype=torch.float64)
+        for block in blocks(rows, progress):
+            block -= mean
+            covariance.addmm_(block.T, block)
+        energy = float(covariance.trace() / n)
+        eigenvalues = torch.linalg.eigvalsh(covariance / n).flip(0).clamp_(min=0)
+        return Moments(n, mean, energy, distance, float(eigenvalues[0]), eigenvalues, torch.ones(len(mean)), True)
+    energy = sum(float((block - mean).square().sum()) for block in blocks(rows, progress)) / n
+    apply = _Covariance(rows, mean, progress)
+    top, bound = _leading_eigenvalues(apply, len(mean), energy, stream.fork("directions"))
+    rest = max(0.0, energy - float(top.sum()))
+    multiplicities = torch.ones(len(top))
+    multiplicities[-1] += rest / float(top[-1]) if top[-1] > 0 else 0.0
+    return Moments(n, mean, energy, distance, bound, top, multiplicities, False)
+
+
+def passes(dimension: int) -> int:
+    """How often `moments` reads all rows."""
+    return 2 if dimension <= DENSE_LIMIT else 3 + _POWER_PASSES
+
+
+@dataclass(frozen=True)
+class _Covariance:
+    rows: Rows
+    mean: Tensor
+    progress: Progress | None
+
+    def __call__(self, directions: Tensor) -> Tensor:
+        """Covariance times (d, k) directions."""
+        product = torch.zeros_like(directions)
+        for block in blocks(self.rows, self.progress):
+            block -= self.mean
+            product.addmm_(block.T, block @ directions)
+        return product / len(self.rows)
+
+
+def _leading_eigenvalues(
+    apply: Callable[[Tensor], Tensor], dimension: int, energy: float, stream: Stream
+) -> tuple[Tensor, float]:
+    """The leading eigenvalues by subspace iteration, and an upper bound on the largest.
+
+    Ritz values lie below the eigenvalues, and a guarantee that rests on λ_max must not. In the basis (Q, its
+    complement) the covariance is [[T, Eᵀ], [E, F]]: T and ‖E‖ are computed, ‖F‖ is bounded by what is left
+    of the trace and by 8 times the largest ‖F g‖ over 12 Gaussian probes g (Halko, Martinsson and Tropp
+    2011, lemma 4.1), and the largest eigenvalue is at most that of [[‖T‖, ‖E‖], [‖E‖, ‖F‖]].
+    """
+    basis = torch.linalg.qr(stream.normal(dimension, _DIRECTIONS)).Q
+    for _ in range(_POWER_PASSES):
+        basis = torch.linalg.qr(apply(basis)).Q
+    probes = stream.normal(dimension, _PROBES)
+    probes -= basis @ (basis.T @ probes)
+    image, probed = apply(torch.cat([basis, probes], 1)).split([_DIRECTIONS, _PROBES], 1)
+    small = basis.T @ image
+    ritz = torch.linalg.eigvalsh((small + small.T) / 2).flip(0).clamp_(min=0)
+    coupling = float(torch.linalg.matrix_norm(image - basis @ small, ord=2))
+    probed = probed - basis @ (basis.T @ probed)
+    rest = 10 * math.sqrt(2 / math.pi) * float(torch.linalg.vector_norm(probed, dim=0).max())
+    rest = min(rest, max(0.0, energy - float(ritz.sum())))
+    largest = float(ritz[0])
+    bound = (largest + rest) / 2 + math.hypot((largest - rest) / 2, coupling)
+    return ritz, bound
+
+
+def _mean_distance(rows: Rows, stream: Stream) -> float:
+    """D over one random pairing of up to 2,048 rows."""
+    chosen = stream.permutation(len(rows))[:_PAIRS]
+    total = 0.0
+    for row, other in zip(chosen, chosen.roll(1), strict=True):
+        pair = rows.take(torch.stack([row, other])).x.flatten(1).double()
+        total += float(torch.linalg.vector_norm(pair[0] - pair[1]))
+    return total / len(chosen)

@@ -1,0 +1,72 @@
+"""Theorem 2: the noise that keeps the directional signal-to-noise ratio of a row under τ.
+
+A row is w₁x + w₂(x' + e) with w₁ ≤ α and noise of variance σ² = r²/d in every direction. For a direction
+in which centred records have variance λ,
+
+    SNR = w₁²λ / (w₂²(λ + σ²)) ≤ A λ/(λ + σ²),   A = (α/(1 − α))²,
+
+which grows with λ, so its supremum over directions is at λ_max. The three calibrations bound λ_max
+differently: `theorem` by V = E‖x‖², `spectral` not at all, and `energy`, which made the published tables,
+by the average V/d: that is no bound, and the guarantee does not hold in every direction.
+"""
+
+from __future__ import annotations
+
+import math
+
+from torch import Tensor
+
+from mixveil import checks
+from mixveil.errors import ArgumentError
+from mixveil.types import Calibration
+
+
+def amplification(alpha: float) -> float:
+    """A = (α/(1 − α))²: the largest own-to-partner energy ratio of a row.
+
+    >>> round(amplification(0.7), 4)
+    5.4444
+    """
+    return (checks.cap("alpha", alpha) / (1 - alpha)) ** 2
+
+
+def signal_bound(calibration: Calibration, *, dimension: int, energy: float, lambda_max: float) -> float:
+    """What a calibration takes for the variance of a record in the most revealing direction."""
+    if calibration == "theorem":
+        return energy
+    if calibration == "spectral":
+        return lambda_max
+    if calibration == "energy":
+        return energy / dimension
+    raise ArgumentError(f"calibration must be theorem, spectral or energy, got {calibration!r}")
+
+
+def noise_variance(tau: float, alpha: float, signal: float) -> float:
+    """σ² = r²/d for which A λ/(λ + σ²) ≤ τ whenever λ ≤ signal."""
+    checks.fraction("tau", tau)
+    if not (math.isfinite(signal) and signal > 0):
+        raise ArgumentError(
+            f"the records do not vary (largest variance {signal:g}): there is nothing to hide or to learn"
+        )
+    factor = amplification(alpha) / tau - 1
+    if factor <= 0:
+        raise ArgumentError(f"tau = {tau:g} holds without any noise at alpha = {alpha:g}: ask for a smaller tau")
+    return signal * factor
+
+
+def directional_snr(lambda_max: float, sigma: float, alpha: float) -> float:
+    """sup_u SNR(u) of a row with own weight α: what is realised, whatever was asked for."""
+    if lambda_max <= 0:
+        return 0.0
+    return amplification(alpha) * lambda_max / (lambda_max + sigma**2)
+
+
+def mean_directional_snr(lambda_max: float, sigma: float, weight: Tensor) -> float:
+    """The same for the average row: E w₁² / E w₂² in place of A. weight: (n, 2)."""
+    own, partner = weight.double().square().mean(0).tolist()
+    return float(own / partner * lambda_max / (lambda_max + sigma**2)) if lambda_max > 0 else 0.0
+
+
+def radius_multiple(radius: float, distance: float) -> float:
+    """m_f = r/D, the paper's way to state the noise."""
+    return radius / checks.positive("distance", distance)

@@ -1,0 +1,202 @@
+"""The frozen data that walks from room to room, and the Protocols of encoders and attacks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Protocol, Self, runtime_checkable
+
+from mixveil.errors import MissingFactError, PrivateFactError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from mixveil.keys import Stream
+
+Origin = Literal["public", "range", "private"]
+Calibration = Literal["theorem", "spectral", "energy"]
+
+
+class Batch(NamedTuple):
+    """Rows and their soft labels: x is (m, …), y is (m, classes) with rows that sum to one."""
+
+    x: Tensor
+    y: Tensor
+
+
+@runtime_checkable
+class Rows(Protocol):
+    """Labelled rows that may be larger than memory."""
+
+    def __len__(self) -> int: ...
+    def take(self, index: Tensor) -> Batch: ...
+
+
+class Dataset(Rows, Protocol):
+    """Rows that know their shape, their classes' names and the range that a value can have."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def classes(self) -> tuple[str, ...]: ...
+    @property
+    def low(self) -> float: ...
+    @property
+    def high(self) -> float: ...
+
+
+@dataclass(frozen=True)
+class Trace:
+    """Who was mixed with whom, and how much. PRIVATE to the party; the noise is not in it.
+
+    partner: (n, k − 1) row numbers; weight: (n, k), its first column is the row's own weight.
+    """
+
+    partner: Tensor = field(repr=False)
+    weight: Tensor = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A number that a calibration uses, and where it came from.
+
+    `public`: given, or computed from public data. `range`: implied by the range that a pixel can have.
+    `private`: computed from the records that are to be protected.
+    """
+
+    value: float
+    origin: Origin
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Facts by name: dimension, centre, amplitude, clip, energy (V), lambda_max, distance (D)."""
+
+    known: Mapping[str, Fact]
+
+    def __getitem__(self, name: str) -> float:
+        return self._fact(name).value
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.known)
+
+    def origin(self, name: str) -> Origin:
+        return self._fact(name).origin
+
+    def certified(self, name: str) -> float:
+        """The value, if it was fixed without looking at the private records."""
+        fact = self._fact(name)
+        if fact.origin == "private":
+            raise PrivateFactError(
+                f"{name} = {fact.value:g} was computed from the private records; a certified calibration "
+                f"needs it from public data, from the pixel range, or given"
+            )
+        return fact.value
+
+    def with_(self, **facts: Fact) -> Facts:
+        return Facts({**self.known, **facts})
+
+    def _fact(self, name: str) -> Fact:
+        try:
+            return self.known[name]
+        except KeyError:
+            raise MissingFactError(
+                f"this calibration needs {name}; known are {', '.join(self.known) or 'none'}"
+            ) from None
+
+
+@dataclass(frozen=True)
+class Mu:
+    """Ask for a certified release: every record μ-GDP."""
+
+    value: float
+
+
+@dataclass(frozen=True)
+class Tau:
+    """Ask for Theorem 2's directional SNR τ, by one of its three calibrations."""
+
+    value: float
+    calibration: Calibration = "spectral"
+
+
+Target = Mu | Tau
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """A statement about a release. `nominal` was asked for, `realised` is what the settings give; the
+    realised one is the claim. `assumes` names every fact's origin and every condition it rests on."""
+
+    name: str
+    nominal: float
+    realised: float | None
+    assumes: Mapping[str, str]
+
+
+class Encoder(Protocol):
+    """One defence. A frozen dataclass whose fields ARE its public settings; call arguments may be private."""
+
+    name: ClassVar[str]
+
+    @classmethod
+    def example(cls) -> Self:
+        """A small calibrated instance on 16 values in [0, 1], for the conformance tests."""
+
+    @property
+    def step(self) -> float | None:
+        """Released integers times this are the values; None where floats are released."""
+
+    @property
+    def index_bound(self) -> int | None:
+        """No released integer is larger than this in size; None where floats are released."""
+
+    def calibrate(self, target: Target, facts: Facts) -> tuple[Self, tuple[Guarantee, ...]]: ...
+
+    def claims(self) -> Mapping[str, float]:
+        """What these settings guarantee for any records at all, by the guarantee's name: no claim may be less."""
+
+    def plan(self, n: int, *, stream: Stream) -> Trace: ...
+
+    def encode(self, rows: Rows, index: Tensor, trace: Trace, *, stream: Stream) -> Batch: ...
+
+
+@dataclass(frozen=True)
+class Release:
+    """What leaves a party, as its reader sees it."""
+
+    id: str
+    party: str
+    payload: Rows
+    shape: tuple[int, ...]
+    classes: tuple[str, ...]
+    encoder: Encoder
+    guarantees: tuple[Guarantee, ...]
+    certified: bool
+    reproducible: bool
+
+
+@dataclass(frozen=True)
+class View:
+    """All that an attacker sees: which fields are set IS the threat model."""
+
+    releases: tuple[Release, ...]
+    candidates: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Guess:
+    """What an attack says. pairs: for each row, its two sources among the candidates (−1 where it does not
+    say), own source first; doubts: how badly each pair fits, smaller is better."""
+
+    pairs: Tensor
+    doubts: Tensor
+
+
+class Attack(Protocol):
+    """One attack. A frozen dataclass called on a View; `needs` names the View's fields that must be set."""
+
+    name: ClassVar[str]
+    needs: ClassVar[frozenset[str]]
+
+    def __call__(self, view: View, *, stream: Stream) -> Guess: ...
