@@ -13,7 +13,7 @@ import types
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from mixveil.encoders import encoder
 from mixveil.errors import FalseClaimError, ManifestError, MixveilError, VersionError
@@ -21,6 +21,8 @@ from mixveil.types import Encoder, Guarantee
 
 FORMAT = "mixveil-release"
 VERSION = 1
+T = TypeVar("T")
+
 _SLACK = 1e-9  # for rounding in recomputed claims
 
 LABELS = "Labels are not protected: they show the two classes of each pair, the weights, and the party's class counts."
@@ -240,20 +242,20 @@ def _only(where: str, item: Mapping[str, Any], names: set[str]) -> None:
 
 
 def _object(where: str, item: Any) -> dict[str, Any]:
-    return _of(where, item, dict, "an object")
+    return _of(where, item, dict)
 
 
 def _list(where: str, item: Any) -> list[Any]:
-    return _of(where, item, list, "a list")
+    return _of(where, item, list)
 
 
 def _flag(where: str, item: Any) -> bool:
-    return _of(where, item, bool, "true or false")
+    return _of(where, item, bool)
 
 
-def _of(where: str, item: Any, kind: type, words: str) -> Any:
-    if type(item) is not kind:
-        raise ManifestError(f"{where} must be {words}, got {item!r}"[:300])
+def _of(where: str, item: Any, kind: type[T]) -> T:
+    if not isinstance(item, kind):
+        raise ManifestError(f"{where} must be of the type {kind.__name__}, got {item!r}"[:300])
     return item
 
 

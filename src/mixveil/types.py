@@ -144,6 +144,10 @@ class Encoder(Protocol):
         """A small calibrated instance on 16 values in [0, 1], for the conformance tests."""
 
     @property
+    def sigma(self) -> float | None:
+        """The noise of one value of a partner, before it is weighed; None before `calibrate`, 0 without noise."""
+
+    @property
     def step(self) -> float | None:
         """Released integers times this are the values; None where floats are released."""
 
@@ -155,6 +159,9 @@ class Encoder(Protocol):
 
     def claims(self) -> Mapping[str, float]:
         """What these settings guarantee for any records at all, by the guarantee's name: no claim may be less."""
+
+    def prepare(self, x: Tensor) -> Tensor:
+        """(m, d) float64: records as they enter the mixture."""
 
     def plan(self, n: int, *, stream: Stream) -> Trace: ...
 

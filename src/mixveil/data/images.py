@@ -50,9 +50,12 @@ class Images:
         y[torch.arange(len(index)), self.labels[index]] = 1
         return Batch(x, y)
 
-    def head(self, n: int) -> Images:
-        """The first n rows."""
-        return Images(self.name, self.read, self.labels[:n], self.classes, self.shape, self.low, self.high)
+    def warnings(self) -> list[str]:
+        """What an owner should know of the data before encoding them."""
+        if len(self) == 0 or bool((self.labels != self.labels[0]).any()):
+            return []
+        only = self.classes[int(self.labels[0])]
+        return [f"all {len(self)} rows are of the class {only!r}: a model cannot learn to tell anything from one class"]
 
 
 def from_tensors(x: Tensor, labels: Tensor, *, classes: int | None = None, name: str = "tensors") -> Images:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NoReturn
+from typing import ClassVar, NoReturn
 
 from torch import Tensor
 
@@ -14,7 +14,11 @@ from mixveil.types import Batch, Facts, Rows, Target, Trace
 class Plain:
     """A noiseless encoder: floats are released as they are."""
 
-    name: str
+    name: ClassVar[str]
+
+    @property
+    def sigma(self) -> float | None:
+        return 0.0
 
     @property
     def step(self) -> float | None:
@@ -26,6 +30,9 @@ class Plain:
 
     def claims(self) -> Mapping[str, float]:
         return {}
+
+    def prepare(self, x: Tensor) -> Tensor:
+        return x.flatten(1).double()
 
     def calibrate(self, target: Target, facts: Facts) -> NoReturn:
         raise ArgumentError(f"the encoder {self.name} adds no noise: neither mu nor tau can be asked of it")

@@ -166,7 +166,7 @@ class Singular:
     def encode(self, rows: Rows, index: Tensor, trace: Trace, *, stream: Stream) -> Batch:
         own, other = rows.take(index), rows.take(trace.partner[index, 0])
         weight = trace.weight[index]
-        own_weight, other_weight = weight.double().split(1, dim=1)
+        own_weight, other_weight = weight.double().T[:, :, None]
         x = self._noise(len(index), own.x[0].numel(), stream)
         x += self.prepare(other.x)
         x *= other_weight
@@ -176,9 +176,7 @@ class Singular:
 
     def prepare(self, x: Tensor) -> Tensor:
         """(m, d) float64: centred, and scaled down to norm `clip` where it is longer."""
-        z = x.flatten(1).double().sub_(self.centre)
-        norm = torch.linalg.vector_norm(z, dim=1, keepdim=True)
-        return z.mul_((self._clip / norm).clamp_(max=1))
+        return prepare(x, self.centre, self._clip)
 
     def _noise(self, m: int, d: int, stream: Stream) -> Tensor:
         radius = self._sigma * math.sqrt(d)
@@ -201,6 +199,13 @@ class Singular:
     @property
     def _clip(self) -> float:
         return _calibrated("clip", self.clip)
+
+
+def prepare(x: Tensor, centre: float, clip: float) -> Tensor:
+    """(m, d) float64: centred, and scaled down to norm `clip` where it is longer."""
+    z = x.flatten(1).double() - centre
+    norm = torch.linalg.vector_norm(z, dim=1, keepdim=True)
+    return z.mul_((clip / norm).clamp_(max=1))
 
 
 def _calibrated(name: str, value: float | None) -> float:

@@ -23,7 +23,7 @@ def single_row_risk(eigenvalues: Tensor, weight: Tensor, sigma: float) -> Tensor
 
     x̂ = w₁λ/((w₁² + w₂²)λ + w₂²σ²) · x̃, so what is left is λ minus w₁λ times that gain.
     """
-    own, other = weight.double().square().split(1, dim=1)
+    own, other = weight.double().square().T[:, :, None]
     signal = eigenvalues.double()[None]
     observed = (own + other) * signal + other * sigma**2
     return signal - torch.where(observed > 0, own * signal**2 / observed, signal)

@@ -19,7 +19,7 @@ from mixveil.errors import ArgumentError
 
 def cycles(partner: Tensor) -> Iterator[Tensor]:
     """The cycles of π as (m, L) row numbers, all m cycles of one length L together; column t + 1 is π of t."""
-    following = memoryview(_permutation(partner).numpy())
+    following = _permutation(partner).numpy().data
     seen = bytearray(len(following))
     by_length: dict[int, array[int]] = {}
     for start in range(len(following)):

@@ -118,7 +118,7 @@ def _leading_eigenvalues(
         basis = torch.linalg.qr(apply(basis)).Q
     probes = stream.normal(dimension, _PROBES)
     probes -= basis @ (basis.T @ probes)
-    image, probed = apply(torch.cat([basis, probes], 1)).split([_DIRECTIONS, _PROBES], 1)
+    image, probed = apply(torch.cat([basis, probes], 1)).tensor_split([_DIRECTIONS], 1)
     small = basis.T @ image
     ritz = torch.linalg.eigvalsh((small + small.T) / 2).flip(0).clamp_(min=0)
     coupling = float(torch.linalg.matrix_norm(image - basis @ small, ord=2))

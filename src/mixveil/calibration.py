@@ -1,0 +1,250 @@
+"""From data to an encoder with its noise, and to the figures that its owner should see before encoding.
+
+The facts that a calibration may use, where they came from, and what each calibration would give away. All
+figures here are for the owner: those computed from private records never enter a certified manifest.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from mixveil import checks
+from mixveil.encoders.singular import Singular, prepare
+from mixveil.errors import ArgumentError
+from mixveil.keys import SeededStream, Stream
+from mixveil.theory import bayes, gdp, minimax, snr
+from mixveil.theory.moments import Moments, blocks, moments
+from mixveil.types import Batch, Dataset, Fact, Facts, Mu, Origin, Rows, Target, Tau
+
+DELTA = 1e-5
+FPR = 0.01
+_BAYES_ROWS = 1024
+_BAYES_DIRECTIONS = 512
+_QUANTILES = {"min": 0.0, "q05": 0.05, "q50": 0.5, "q95": 0.95, "max": 1.0}
+
+Progress = Callable[[int], None]
+MomentsOf = Callable[[Dataset, Facts], Moments]
+
+
+def facts_for(
+    target: Target, data: Dataset, *, public: Dataset | None, clip: float | None, moments_of: MomentsOf
+) -> Facts:
+    """All that calibrating `data` for a target needs. For μ nothing is computed from the private rows; for τ
+    second moments are, unless public data stand in for them."""
+    facts = settled_facts(data, certified=isinstance(target, Mu), public=public, clip=clip)
+    if isinstance(target, Mu):
+        return facts
+    found = moments_of(data if public is None else public, facts)
+    origin: Origin = "private" if public is None else "public"
+    return facts.with_(
+        energy=Fact(found.energy, origin),
+        lambda_max=Fact(found.lambda_max, origin),
+        distance=Fact(found.distance, origin),
+    )
+
+
+def settled_facts(data: Dataset, *, certified: bool, public: Dataset | None, clip: float | None) -> Facts:
+    """What is settled without looking at the records: dimension, centre, amplitude, clip norm.
+
+    The centre is the middle of the range, or the public data's mean value. The clip norm is the given one, else
+    (certified only) the public data's median norm, else what the range implies, which clips nothing.
+    """
+    dimension, centre = math.prod(data.shape), (data.low + data.high) / 2
+    origin: Origin = "range"
+    if public is not None:
+        _same_kind(data, public)
+        total = sum(float(block.sum()) for block in blocks(public))
+        centre, origin = total / (len(public) * dimension), "public"
+    amplitude = max(data.high - centre, centre - data.low)
+    bound = Fact(amplitude * math.sqrt(dimension), origin)
+    if clip is not None:
+        bound = Fact(checks.positive("clip", clip), "public")
+    elif public is not None and certified:
+        norms = torch.cat([torch.linalg.vector_norm(block - centre, dim=1) for block in blocks(public)])
+        bound = Fact(checks.positive("the public data's median norm", float(norms.median())), "public")
+    return Facts(
+        {
+            "dimension": Fact(float(dimension), "range"),
+            "centre": Fact(centre, origin),
+            "amplitude": Fact(amplitude, origin),
+            "clip": bound,
+        }
+    )
+
+
+def prepared_moments(rows: Rows, facts: Facts, *, stream: Stream, progress: Progress | None = None) -> Moments:
+    """Moments of rows as they enter the mixture: centred and clipped."""
+    return moments(Prepared(rows, facts["centre"], facts["clip"]), stream=stream, progress=progress)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Rows as the encoder mixes them."""
+
+    rows: Rows
+    centre: float
+    clip: float
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def take(self, index: Tensor) -> Batch:
+        batch = self.rows.take(index)
+        return Batch(prepare(batch.x, self.centre, self.clip), batch.y)
+
+
+def _same_kind(data: Dataset, public: Dataset) -> None:
+    if public.shape != data.shape:
+        raise ArgumentError(f"the public data have the shape {public.shape}, the private ones {data.shape}")
+    if (public.low, public.high) != (data.low, data.high):
+        raise ArgumentError(
+            f"the public data have the range [{public.low:g}, {public.high:g}], the private ones "
+            f"[{data.low:g}, {data.high:g}]"
+        )
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What one calibration gives, for its owner's eyes. Errors are squared errors a value; know-nothing is V/d.
+
+    minimax: quantiles over records of σ²T_i (Theorem 1), null beyond 1e308, with their logarithms, and the same
+    for an attacker who knows all other records; bayes_mse: the best linear attacker with the pairing known."""
+
+    calibration: str
+    certified: bool
+    alpha: float
+    clip: float
+    radius: float
+    radius_multiple: float
+    sigma: float
+    nominal_tau: float
+    realised_snr: float
+    mean_snr: float
+    mu: float | None
+    mu_median: float | None
+    epsilon: float | None
+    delta: float
+    member_tpr: float
+    member_fpr: float
+    minimax: dict[str, float | None]
+    minimax_log10: dict[str, float | None]
+    minimax_known_others: dict[str, float]
+    bayes_mse: float
+    bayes_mse_single_row: float
+    know_nothing_mse: float
+    facts: Mapping[str, Fact]
+
+
+def survey(
+    data: Dataset,
+    encoder: Singular,
+    wanted: Sequence[Target],
+    *,
+    public: Dataset | None,
+    clip: float | None,
+    seed: int,
+    progress: Progress | None = None,
+) -> list[Figures]:
+    """The figures of several calibrations of the same data, for an example pairing drawn from the seed."""
+    known: dict[tuple[int, float, float], Moments] = {}
+
+    def moments_of(rows: Dataset, facts: Facts) -> Moments:
+        key = (id(rows), facts["centre"], facts["clip"])
+        if key not in known:
+            known[key] = prepared_moments(rows, facts, stream=SeededStream(seed), progress=progress)
+        return known[key]
+
+    found = []
+    for target in wanted:
+        facts = facts_for(target, data, public=public, clip=clip, moments_of=moments_of)
+        private = moments_of(data, facts)
+        found.append(figures(encoder, target, facts, len(data), private, stream=SeededStream(seed)))
+    return found
+
+
+def figures(encoder: Singular, target: Target, facts: Facts, n: int, private: Moments, *, stream: Stream) -> Figures:
+    """Calibrate for a target and compute everything that the owner of n rows should see.
+
+    private: moments of the rows as they enter the mixture (`prepared_moments`)."""
+    ready, guarantees = encoder.calibrate(target, facts)
+    sigma, alpha, clip = float(ready.sigma or 0), float(ready.alpha or 0), float(ready.clip or 0)
+    radius = sigma * math.sqrt(facts["dimension"])
+    trace = ready.plan(n, stream=stream.fork("plan"))
+    log_minimax = minimax.log_minimax_factors(trace.partner[:, 0], trace.weight) + 2 * math.log(sigma)
+    logs = _quantiles(log_minimax)
+    mu = ready.claims().get("gdp")
+    single, whole = _bayes(ready, private, sigma, n, stream.fork("bayes"))
+    return Figures(
+        calibration="certified" if isinstance(target, Mu) else target.calibration,
+        certified=isinstance(target, Mu),
+        alpha=alpha,
+        clip=clip,
+        radius=radius,
+        radius_multiple=snr.radius_multiple(radius, private.distance),
+        sigma=sigma,
+        nominal_tau=next(g.nominal for g in guarantees if g.name == "directional_snr"),
+        realised_snr=snr.directional_snr(private.lambda_max, sigma, alpha),
+        mean_snr=snr.mean_directional_snr(private.lambda_max, sigma, trace.weight),
+        mu=mu,
+        mu_median=None if mu is None else float(gdp.mu_records(clip, sigma, trace.weight).median()),
+        epsilon=None if mu is None else gdp.epsilon(mu, DELTA),
+        delta=DELTA,
+        member_tpr=1.0 if mu is None else gdp.member_tpr(mu, FPR),
+        member_fpr=FPR,
+        minimax={name: math.exp(log) if log < 709 else None for name, log in logs.items()},
+        minimax_log10={name: log / math.log(10) if math.isfinite(log) else None for name, log in logs.items()},
+        minimax_known_others=_quantiles(minimax.known_others_factors(trace.weight) * sigma**2),
+        bayes_mse=whole,
+        bayes_mse_single_row=single,
+        know_nothing_mse=private.energy / len(private.mean),
+        facts=facts.known,
+    )
+
+
+def targets(mu: float | None, tau: float | None) -> list[Target]:
+    """What `calibrate` shows: the certified calibration for μ and all three of Theorem 2 for τ."""
+    taus: list[Target] = [] if tau is None else [Tau(tau, "theorem"), Tau(tau, "spectral"), Tau(tau, "energy")]
+    return taus + ([] if mu is None else [Mu(mu)])
+
+
+def _bayes(encoder: Singular, found: Moments, sigma: float, n: int, stream: Stream) -> tuple[float, float]:
+    """Mean squared error a value of the linear attacker: from one row, and from all with the pairing known.
+
+    Over a plan of up to 1,024 rows: the average row hardly depends on how many there are."""
+    trace = encoder.plan(min(n, _BAYES_ROWS), stream=stream)
+    single = found.average(bayes.single_row_risk(found.eigenvalues, trace.weight, sigma))
+    chunks = [
+        bayes.whole_release_risk(part, trace.partner[:, 0], trace.weight, sigma).mean(0)
+        for part in torch.split(found.eigenvalues, _BAYES_DIRECTIONS)
+    ]
+    return single, found.average(torch.cat(chunks)[None])
+
+
+def _quantiles(values: Tensor) -> dict[str, float]:
+    ranked = values.sort().values
+    return {name: float(ranked[round(q * (len(ranked) - 1))]) for name, q in _QUANTILES.items()}
+
+
+def warnings_of(found: list[Figures]) -> list[str]:
+    """What the figures say that an owner could overlook."""
+    said = ["labels are not protected: the release shows both classes of each pair and how many of each there are"]
+    for item in found:
+        if item.realised_snr > 1.0001 * item.nominal_tau:
+            said.append(
+                f"{item.calibration}: the realised directional SNR {item.realised_snr:.3g} is "
+                f"{item.realised_snr / item.nominal_tau:.1f} times the nominal τ = {item.nominal_tau:g}: "
+                f"the guarantee does not hold in every direction"
+            )
+        if item.mu is None:
+            said.append(f"{item.calibration}: sphere noise has no μ: whoever holds both sources of a row recognises it")
+        elif not item.certified:
+            said.append(
+                f"{item.calibration}: μ = {item.mu:.3g} is what this noise would give, but the noise was chosen "
+                f"from private moments: ask with --mu for a certified one"
+            )
+    return said

@@ -1,0 +1,93 @@
+"""What the verbs share: options, tables, progress bars, JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+
+if TYPE_CHECKING:
+    from mixveil.keys import Stream
+
+DATA_HELP = "A named set (see `mixveil data list`; NAME:SPLIT for a split), an .npz file, or a folder of class folders."
+
+Data = Annotated[str, typer.Argument(help=DATA_HELP, show_default=False)]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
+DataDir = Annotated[
+    Path | None,
+    typer.Option(
+        "--data-dir", help="Where named sets lie; else the folder that MIXVEIL_DATA names.", show_default=False
+    ),
+]
+Size = Annotated[
+    int | None, typer.Option("--size", min=1, help="Resize the images of a folder to this square.", show_default=False)
+]
+Public = Annotated[
+    str | None,
+    typer.Option("--public", help="PUBLIC data of the same shape, for the centre, the clip norm and the moments."),
+]
+Clip = Annotated[
+    float | None,
+    typer.Option("--clip", help="Norm C to which records are clipped. Default: what the pixel range implies."),
+]
+Alpha = Annotated[
+    float | None,
+    typer.Option("--alpha", help="Cap on mixing weights, in [0.5, 1). Default: 0.55 with --mu, 0.7 with --tau."),
+]
+Seed = Annotated[
+    int | None,
+    typer.Option("--seed", help="A seeded stream, for experiments: whoever knows the seed removes the noise."),
+]
+
+out = Console(highlight=False)
+err = Console(stderr=True, highlight=False)
+
+
+def print_json(value: Any) -> None:
+    sys.stdout.write(json.dumps(value, indent=2, allow_nan=False, ensure_ascii=False) + "\n")
+
+
+def warn(text: str) -> None:
+    err.print(f"[yellow]warning:[/] {escape(text)}", soft_wrap=True)
+
+
+def escape(text: str) -> str:
+    """Text from outside, safe to print: no markup, no control characters."""
+    from rich.markup import escape as escape_markup
+
+    return escape_markup("".join(c if c.isprintable() or c == "\n" else "?" for c in text))
+
+
+def stream_for(seed: int | None) -> Stream:
+    from mixveil.keys import SecureStream, SeededStream
+
+    return SecureStream() if seed is None else SeededStream(seed)
+
+
+@contextmanager
+def progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
+    """A progress bar on a terminal's standard error; nothing in a pipe."""
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    if not err.is_terminal:
+        yield lambda _: None
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed:,}/{task.total:,}"))
+    with Progress(*columns, TimeRemainingColumn(), console=err, transient=True) as bar:
+        task = bar.add_task(what, total=total)
+        yield lambda step: bar.update(task, advance=step)
+
+
+def number(value: float | None) -> str:
+    """A figure for a table: four digits, or a dash where there is none.
+
+    >>> number(0.123456), number(12345.6), number(None)
+    ('0.1235', '1.235e+04', '—')
+    """
+    return "—" if value is None else f"{value:.4g}"

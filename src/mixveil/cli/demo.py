@@ -1,0 +1,67 @@
+"""`mixveil demo`: the whole walk on scikit-learn's digits."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mixveil.cli._common import AsJson, out
+from mixveil.cli.calibrate import calibrate
+from mixveil.cli.encode import encode
+from mixveil.cli.verify import verify
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_SHADES = " ░▒▓█"
+
+
+def demo(
+    folder: Annotated[Path, typer.Option("--out", help="The folder to make. It must not exist.")] = Path("demo-out"),
+    mu: Annotated[float, typer.Option("--mu", help="The guarantee of the release.")] = 1.0,
+    as_json: AsJson = False,
+) -> None:
+    """Encode the digits, show what could be learned of them, and verify the release."""
+    from mixveil.errors import OutputExistsError
+
+    if folder.exists():
+        raise OutputExistsError(f"{folder} exists already; nothing is overwritten: choose another name or remove it")
+    os.environ["MIXVEIL_STATE"] = str(folder / "state")
+    release = folder / "release"
+    if not as_json:
+        out.rule("1. What would a release of the digits give away?", align="left")
+        calibrate("digits", mu=mu, tau=0.1)
+        out.rule(f"2. Encode them, certified at μ = {mu:g}", align="left")
+    encode("digits", release, mu=mu, party="demo", as_json=as_json)
+    if as_json:
+        return
+    out.rule("3. The receiver checks it", align="left")
+    verify(release)
+    out.rule("4. Look: two digits, and what leaves of them", align="left")
+    _look(release)
+
+
+def _look(release: Path) -> None:
+    import torch
+
+    from mixveil.data import open_data
+    from mixveil.release import read_release
+
+    rows = torch.tensor([0, 1])
+    images = open_data("digits").take(rows).x
+    released = read_release(release).payload.take(rows).x
+    for row in range(8):
+        pictures = [_shade(image[0, row]) for image in (*images, *(_stretch(x) for x in released))]
+        out.print("  " + "  ".join(pictures[:2]) + "   →   " + "  ".join(pictures[2:]))
+
+
+def _stretch(x: Tensor) -> Tensor:
+    """Released values to [0, 1], as an eye would see them best."""
+    return (x - x.min()) / (x.max() - x.min())
+
+
+def _shade(line: Tensor) -> str:
+    return "".join(_SHADES[min(4, int(value * 5))] * 2 for value in line.tolist())

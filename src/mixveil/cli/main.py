@@ -1,0 +1,48 @@
+"""`mixveil`: the verbs, and the one place where errors become messages and exit codes."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from mixveil.cli import calibrate, data, demo, encode, verify
+from mixveil.cli._common import err, escape, print_json
+from mixveil.errors import MixveilError
+
+app = typer.Typer(
+    help="Train one model on images that no party may show.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+app.add_typer(data.app, name="data")
+app.command("calibrate")(calibrate.calibrate)
+app.command("encode")(encode.encode)
+app.command("verify")(verify.verify)
+app.command("demo")(demo.demo)
+
+
+@app.callback(invoke_without_command=True)
+def root(version: bool = typer.Option(False, "--version", help="Print the version and stop.")) -> None:
+    if version:
+        from importlib.metadata import version as installed
+
+        typer.echo(f"mixveil {installed('mixveil')}")
+        raise typer.Exit
+
+
+def main() -> None:
+    """Run a verb. An error that mixveil raises on purpose: its message, and exit code 2."""
+    try:
+        app()
+    except MixveilError as error:
+        if "--json" in sys.argv:
+            print_json({"error": {"type": type(error).__name__, "message": str(error)}})
+        err.print(f"[red]error:[/] {escape(str(error))} [dim]({type(error).__name__})[/]", soft_wrap=True)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,27 @@
+"""`mixveil verify`: check a release, whoever made it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mixveil.cli._common import AsJson, out, print_json
+from mixveil.cli.encode import show, summary
+
+
+def verify(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A release's folder.", show_default=False)],
+    as_json: AsJson = False,
+) -> None:
+    """Check a release: sizes, hashes, dtypes, shapes, finiteness, grid, labels, and that its claims follow from
+    its own settings. Whether the noise was really drawn as stated, only its owner's audit can tell."""
+    from mixveil.release import verify_release
+
+    stated = verify_release(folder)
+    if as_json:
+        print_json({"verified": True, "release": str(folder), **summary(stated)})
+        return
+    show(folder, stated)
+    out.print("[green]verified[/]: every byte is as the manifest says, and its claims follow from its settings.")

@@ -1,0 +1,47 @@
+"""Small data and releases that tests make."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from mixveil.calibration import settled_facts
+from mixveil.data import Images, from_tensors
+from mixveil.keys import SeededStream, Stream
+from mixveil.release import Records
+from mixveil.types import Batch, Dataset, Encoder, Fact, Facts, Release, Trace
+
+
+def images(n: int = 20, shape: tuple[int, ...] = (1, 4, 4), classes: int = 4, seed: int = 1) -> Images:
+    """Uniform pixels; labels 0, 1, …, classes − 1, over and over."""
+    x = SeededStream(seed).uniform(n, *shape).float()
+    return from_tensors(x, torch.arange(n) % classes, classes=classes, name="made")
+
+
+def range_facts(data: Dataset) -> Facts:
+    return settled_facts(data, certified=True, public=None, clip=None)
+
+
+def with_moments(facts: Facts, *, energy: float, lambda_max: float) -> Facts:
+    return facts.with_(energy=Fact(energy, "private"), lambda_max=Fact(lambda_max, "private"))
+
+
+def in_memory(encoder: Encoder, batch: Batch, step: float | None, classes: tuple[str, ...]) -> Release:
+    payload = Records((batch,), step)
+    return Release("0" * 32, "made", payload, tuple(batch.x.shape[1:]), classes, encoder, (), False, True)
+
+
+def encoded(encoder: Encoder, data: Dataset, stream: Stream) -> tuple[Release, Trace]:
+    trace = encoder.plan(len(data), stream=stream.fork("plan"))
+    batch = encoder.encode(data, torch.arange(len(data)), trace, stream=stream.fork("noise"))
+    return in_memory(encoder, batch, encoder.step, data.classes), trace
+
+
+def mixing_matrix(partner: Tensor, weight: Tensor) -> Tensor:
+    """W, dense: the slow and obvious twin of everything that walks along cycles."""
+    n = len(partner)
+    matrix = torch.zeros(n, n, dtype=torch.float64)
+    for row in range(n):
+        matrix[row, row] += float(weight[row, 0])
+        matrix[row, int(partner[row])] += float(weight[row, 1])
+    return matrix

@@ -1,0 +1,246 @@
+from __future__ import annotations
+
+import copy
+import math
+import multiprocessing
+import os
+import pickle
+from collections import Counter
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from mixveil import keys
+from mixveil.errors import ArgumentError, StreamError, TooFewRowsError
+from mixveil.keys import NORMAL_BOUND, SecureStream, SeededStream, Stream, box_muller
+
+UNLIKELY = 1e-7  # a p-value that a right generator shows once in ten million runs
+MAKERS: list[Callable[[], Stream]] = [SecureStream, lambda: SeededStream(7)]
+
+
+@pytest.fixture(params=MAKERS, ids=["secure", "seeded"])
+def stream(request: pytest.FixtureRequest) -> Stream:
+    made: Stream = request.param()
+    return made
+
+
+def test_normals_follow_the_normal_law(stream: Stream) -> None:
+    z = stream.normal(400_001)
+    assert stats.kstest(z.numpy(), "norm").pvalue > UNLIKELY
+    for power, moment, variance in ((1, 0, 1), (2, 1, 2), (3, 0, 15), (4, 3, 96)):
+        assert abs(float((z**power).mean()) - moment) < 6 * math.sqrt(variance / len(z))
+
+
+def test_a_normal_and_its_twin_are_uncorrelated(stream: Stream) -> None:
+    words = stream.words(200_000)
+    first, second = box_muller(words).view(2, -1)
+    assert abs(float((first * second).mean())) < 6 / math.sqrt(len(first))
+    assert abs(float((first.square() * second.square()).mean()) - 1) < 6 * math.sqrt(8 / len(first))
+
+
+@pytest.mark.parametrize("zeros", [26, 40, 50])
+def test_tails_far_beyond_six_sigma(stream: Stream, zeros: int) -> None:
+    """By importance: words whose leading bits are zero reach only radii beyond √(2·zeros·log 2), where the
+    squared radius must go on as an exponential law. At 50 bits that is beyond 8.3σ."""
+    words = stream.words(100_000)
+    radius_words = (words[:50_000] & ((1 << 63) - 1)) >> zeros
+    z = box_muller(torch.cat([radius_words, words[50_000:]])).view(2, -1)
+    excess = z.square().sum(0) / 2 - zeros * math.log(2)
+    assert float(excess.min()) > -1e-9
+    assert stats.kstest(excess.numpy(), "expon").pvalue > 1e-4 if zeros < 50 else 0.95 < float(excess.mean()) < 1.05
+    angle = torch.atan2(z[1], z[0]) / (2 * math.pi) + 0.5
+    assert stats.kstest(angle.numpy(), "uniform").pvalue > UNLIKELY
+
+
+def test_normals_reach_their_bound_and_no_further() -> None:
+    extreme = box_muller(torch.tensor([0, (1 << 63) - 1, 0, 0]))
+    assert float(extreme.max()) == pytest.approx(NORMAL_BOUND, rel=1e-12)
+    assert float(extreme[1]) == pytest.approx(0, abs=1e-7)
+    assert NORMAL_BOUND > 9.3
+
+
+def test_uniforms_are_uniform_with_53_bits(stream: Stream) -> None:
+    u = stream.uniform(200_000)
+    assert stats.kstest(u.numpy(), "uniform").pvalue > UNLIKELY
+    steps = u * 2.0**53
+    assert torch.equal(steps, steps.round())
+    assert bool((u >= 0).all()) and bool((u < 1).all())
+    odd = float((steps.remainder(2)).mean())  # the lowest bit is random too
+    assert abs(odd - 0.5) < 6 * 0.5 / math.sqrt(len(u))
+
+
+def test_forks_are_independent_and_named() -> None:
+    one, two = SeededStream(1), SeededStream(1)
+    two.fork("a new consumer").normal(5)
+    two.normal(3)
+    assert torch.equal(one.fork("noise").normal(10), two.fork("noise").normal(10))
+    parent, left, right = SeededStream(1), SeededStream(1).fork("left"), SeededStream(1).fork("right")
+    draws = [s.normal(100_000) for s in (parent, left, right)]
+    for a in range(3):
+        for b in range(a):
+            assert abs(float((draws[a] * draws[b]).mean())) < 6 / math.sqrt(100_000)
+
+
+def test_the_same_fork_twice_is_a_new_stream(stream: Stream) -> None:
+    assert not torch.equal(stream.fork("noise").normal(8), stream.fork("noise").normal(8))
+
+
+def test_the_same_seed_gives_the_same_draws_and_another_seed_others() -> None:
+    assert torch.equal(SeededStream(3).normal(4), SeededStream(3).normal(4))
+    assert not torch.equal(SeededStream(3).normal(4), SeededStream(4).normal(4))
+
+
+def test_seeded_draws_stay_what_they_were() -> None:
+    """An experiment must give the same result in the next version."""
+    assert SeededStream(0).words(2).tolist() == [-1462054652124829165, 7146990305748991238]
+
+
+def test_secure_words_are_aes_in_counter_mode(monkeypatch: pytest.MonkeyPatch) -> None:
+    import hmac
+
+    from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
+    monkeypatch.setattr(os, "urandom", lambda n: bytes(range(n)))
+    words = SecureStream().words(5)
+    key = hmac.digest(bytes(range(32)), b"words", "sha256")[:16]
+    encryptor = Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()
+    assert words.numpy().tobytes() == encryptor.update(bytes(40))
+
+
+def test_secure_streams_differ_and_go_on_where_they_stopped() -> None:
+    assert not torch.equal(SecureStream().words(4), SecureStream().words(4))
+    stream = SecureStream()
+    assert not torch.equal(stream.words(4), stream.words(4))
+
+
+def test_a_secure_stream_shows_no_key_and_cannot_be_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "urandom", lambda n: b"K" * n)
+    stream = SecureStream()
+    assert repr(stream) == str(stream) == "SecureStream()"
+    for copying in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(StreamError):
+            copying(stream)
+
+
+def _draws_in_child(stream: SecureStream, answer: multiprocessing.SimpleQueue[str]) -> None:
+    try:
+        stream.words(1)
+        answer.put("drew")
+    except StreamError:
+        answer.put("refused")
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
+def test_a_secure_stream_refuses_to_draw_in_a_forked_process() -> None:
+    context = multiprocessing.get_context("fork")
+    answer: multiprocessing.SimpleQueue[str] = context.SimpleQueue()
+    child = context.Process(target=_draws_in_child, args=(SecureStream(), answer))
+    child.start()
+    assert answer.get() == "refused"
+    child.join()
+
+
+def test_permutations_are_uniform(stream: Stream) -> None:
+    counts = Counter(tuple(stream.permutation(4).tolist()) for _ in range(6000))
+    assert len(counts) == 24
+    assert stats.chisquare(list(counts.values())).pvalue > UNLIKELY
+
+
+def test_derangements_are_uniform_over_all_derangements(stream: Stream) -> None:
+    counts = Counter(tuple(stream.derangement(4).tolist()) for _ in range(4000))
+    assert len(counts) == 9
+    assert all(value != place for order in counts for place, value in enumerate(order))
+    assert stats.chisquare(list(counts.values())).pvalue > UNLIKELY
+
+
+def test_ties_are_drawn_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = SeededStream(1)
+    answers = iter([torch.tensor([5, 5, 1]), torch.tensor([3, 1, 2])])
+    monkeypatch.setattr(stream, "words", lambda n: next(answers))
+    assert stream.permutation(3).tolist() == [1, 2, 0]
+
+
+def test_one_row_has_no_derangement() -> None:
+    with pytest.raises(TooFewRowsError, match="got 1"):
+        SeededStream(0).derangement(1)
+
+
+@pytest.mark.parametrize("alpha", [0.55, 0.7, 0.95])
+def test_capped_weights_follow_the_law_of_rejection(stream: Stream, alpha: float) -> None:
+    """Against the slow twin: uniform pairs, scaled to sum one, redrawn until both are at most α."""
+    weight = stream.capped_weights(50_000, alpha)
+    draws = stream.uniform(400_000, 2)
+    scaled = draws / draws.sum(1, keepdim=True)
+    twin = scaled[scaled.max(1).values <= alpha][:50_000, 0]
+    assert stats.ks_2samp(weight[:, 0].numpy(), twin.numpy()).pvalue > UNLIKELY
+
+
+@given(alpha=st.floats(0.5, 1, exclude_max=True), seed=st.integers(0, 2**63))
+def test_capped_weights_keep_the_cap_and_sum_to_exactly_one(alpha: float, seed: int) -> None:
+    weight = SeededStream(seed).capped_weights(200, alpha)
+    assert float(weight.double().max()) <= alpha
+    assert bool((weight.sum(1) == 1).all()) and bool((weight.double().sum(1) == 1).all())
+
+
+@pytest.mark.parametrize("alpha", [0.49, 1.0, -1.0, math.nan])
+def test_capped_weights_refuse_a_cap_outside_its_range(alpha: float) -> None:
+    with pytest.raises(ArgumentError, match="alpha must be in"):
+        SeededStream(0).capped_weights(3, alpha)
+
+
+def test_mixing_weights_sum_to_one_and_follow_their_law(stream: Stream) -> None:
+    weight = stream.mixing_weights(50_000, 3)
+    assert bool((weight.double().sum(1) == 1).all()) and bool((weight >= 0).all())
+    draws = stream.uniform(50_000, 3)
+    twin = (draws / draws.sum(1, keepdim=True))[:, 2]
+    assert stats.ks_2samp(weight[:, 2].numpy(), twin.numpy()).pvalue > UNLIKELY
+
+
+def test_sphere_noise_lies_on_the_sphere_and_points_everywhere(stream: Stream) -> None:
+    e = stream.sphere(20_000, 5, 3.0)
+    assert torch.allclose(e.norm(dim=1), torch.tensor(3.0, dtype=torch.float64), rtol=1e-14)
+    assert abs(float(e[:, 0].square().mean()) - 9 / 5) < 0.1
+    # On S(0, r) in R⁵ one squared coordinate over r² is Beta(1/2, 2).
+    assert stats.kstest((e[:, 0] / 3).square().numpy(), stats.beta(0.5, 2).cdf).pvalue > UNLIKELY
+
+
+def test_gaussian_noise_has_the_radius_on_average(stream: Stream) -> None:
+    e = stream.gaussian(20_000, 7, 3.0)
+    assert float(e.square().sum(1).mean()) == pytest.approx(9, rel=0.05)
+    assert stats.kstest(e.flatten().numpy(), stats.norm(scale=3 / math.sqrt(7)).cdf).pvalue > UNLIKELY
+
+
+def test_signs_are_fair_and_independent(stream: Stream) -> None:
+    signs = stream.signs(1001, 3)
+    assert signs.dtype == torch.int8 and signs.shape == (1001, 3)
+    assert set(signs.flatten().tolist()) == {-1, 1}
+    many = stream.signs(200_000).double()
+    assert abs(float(many.mean())) < 6 / math.sqrt(200_000)
+    assert abs(float((many[1:] * many[:-1]).mean())) < 6 / math.sqrt(200_000)
+
+
+@pytest.mark.parametrize("concentration", [0.1, 1.0, 5.0])
+def test_dirichlet_marginals_are_beta(stream: Stream, concentration: float) -> None:
+    rows = stream.dirichlet(20_000, 4, concentration)
+    assert torch.allclose(rows.sum(1), torch.ones(20_000, dtype=torch.float64))
+    law = stats.beta(concentration, 3 * concentration)
+    assert stats.kstest(rows[:, 1].numpy(), law.cdf).pvalue > UNLIKELY
+
+
+def test_a_tiny_concentration_still_gives_a_distribution() -> None:
+    rows = SeededStream(0).dirichlet(100, 10, 1e-4)
+    assert bool(rows.isfinite().all()) and np.allclose(rows.sum(1).numpy(), 1)
+
+
+def test_release_ids_are_new_every_time() -> None:
+    assert len({keys.release_id() for _ in range(100)}) == 100
+
+
+def test_a_bad_seed_is_named() -> None:
+    with pytest.raises(ArgumentError, match="seed must be in"):
+        SeededStream(-1)

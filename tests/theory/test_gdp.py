@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import integrate, stats
+
+from mixveil.errors import ArgumentError
+from mixveil.keys import SeededStream
+from mixveil.theory import gdp
+
+
+@given(mu=st.floats(0.05, 8), eps=st.floats(0, 20))
+def test_delta_is_the_hockey_stick_of_two_gaussians(mu: float, eps: float) -> None:
+    """Slow twin: ∫ max(0, p − e^ε q) for p = N(μ, 1), q = N(0, 1); the integrand is positive beyond ε/μ + μ/2."""
+    start = eps / mu + mu / 2
+    value, _ = integrate.quad(
+        lambda t: stats.norm.pdf(t, mu) - math.exp(eps + stats.norm.logpdf(t)), start, max(start, mu) + 12
+    )
+    assert gdp.delta(mu, eps) == pytest.approx(value, rel=1e-5, abs=1e-12)
+
+
+@given(mu=st.floats(0.01, 50), log_delta=st.floats(-12, -1))
+def test_epsilon_inverts_delta(mu: float, log_delta: float) -> None:
+    eps = gdp.epsilon(mu, 10**log_delta)
+    assert gdp.delta(mu, eps) <= 10**log_delta * (1 + 1e-9)
+    if eps > 1e-6:
+        assert gdp.delta(mu, eps * (1 - 1e-6)) > 10**log_delta * (1 - 1e-6)
+
+
+def test_the_figures_that_the_field_knows() -> None:
+    assert [round(gdp.epsilon(mu), 1) for mu in (0.5, 1, 2)] == [2.0, 4.4, 10.0]
+
+
+def test_membership_bound_is_that_of_the_likelihood_ratio() -> None:
+    assert gdp.member_tpr(0.0, 0.3) == pytest.approx(0.3)
+    for fpr in (1e-4, 0.01, 0.5):
+        assert gdp.member_tpr(1.3, fpr) == pytest.approx(stats.norm.sf(stats.norm.isf(fpr) - 1.3))
+
+
+@given(mu=st.floats(0.01, 20), clip=st.floats(0.01, 100), alpha=st.floats(0.5, 0.99))
+def test_sigma_for_inverts_mu_worst(mu: float, clip: float, alpha: float) -> None:
+    assert gdp.mu_worst(clip, gdp.sigma_for(mu, clip, alpha), alpha) == pytest.approx(mu, rel=1e-12)
+
+
+def test_no_record_exceeds_the_worst_case() -> None:
+    weight = SeededStream(0).capped_weights(10_000, 0.7)
+    records = gdp.mu_records(1.0, 2.0, weight)
+    worst = gdp.mu_worst(1.0, 2.0, 0.7)
+    assert float(records.max()) <= worst * (1 + 1e-7)
+    assert float(records.max()) > 0.99 * worst
+    slow = [2 * 1.0 / 2.0 * math.sqrt((w / v) ** 2 + 1) for w, v in weight[:10].tolist()]
+    assert torch.allclose(records[:10], torch.tensor(slow, dtype=torch.float64))
+
+
+def test_composition() -> None:
+    assert gdp.compose([3.0, 4.0]) == 5.0
+    assert gdp.compose([]) == 0.0
+
+
+@pytest.mark.parametrize("mu", [-1.0, 0.0, math.nan, math.inf])
+def test_bad_mu_is_named(mu: float) -> None:
+    with pytest.raises(ArgumentError, match="mu must be"):
+        gdp.sigma_for(mu, 1.0, 0.55)
