@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from mixveil.encoders import encoder
-from mixveil.errors import FalseClaimError, ManifestError, MixveilError, VersionError
+from mixveil.errors import FalseClaimError, ManifestError, MixveilError, NotCalibratedError, VersionError
 from mixveil.types import Encoder, Guarantee
 
 FORMAT = "mixveil-release"
@@ -100,6 +100,13 @@ def not_promised(made_by: Encoder, guarantees: tuple[Guarantee, ...], reproducib
 
 def parse(text: str) -> Manifest:
     """Read a manifest. Every field must be there and of its type, and no other; claims are recomputed."""
+    try:
+        return _parse(text)
+    except (ArithmeticError, NotCalibratedError) as error:
+        raise ManifestError(f"its settings describe no encoder: {error}") from None
+
+
+def _parse(text: str) -> Manifest:
     whole = _object("manifest", _loads(text))
     if whole.get("format") != FORMAT:
         raise ManifestError(f"format must be {FORMAT!r}, got {whole.get('format')!r}")
@@ -132,10 +139,7 @@ def parse(text: str) -> Manifest:
 
 
 def _consistent(manifest: Manifest, stated_grid: Any) -> None:
-    try:
-        expected = grid(manifest.encoder)
-    except MixveilError as error:
-        raise ManifestError(f"encoder: {error}") from None
+    expected = grid(manifest.encoder)
     if stated_grid != expected:
         raise ManifestError(f"grid is {stated_grid}, but the encoder's settings make it {expected}")
     if sum(shard.rows for shard in manifest.shards) != manifest.rows:

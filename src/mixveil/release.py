@@ -192,7 +192,7 @@ def _atomic_folder(out: Path, identity: str) -> Iterator[Path]:
         partial.rename(out)
         _sync_folder(out.parent)
     except BaseException as error:
-        state.trace_path(identity).unlink(missing_ok=True)
+        state.discard_trace(identity)
         shutil.rmtree(partial, ignore_errors=True)
         for parent in made[1:]:
             parent.rmdir()

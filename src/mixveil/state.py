@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from pathlib import Path
@@ -44,6 +45,12 @@ def save_trace(release_id: str, trace: Trace) -> Path:
         path.unlink(missing_ok=True)
         raise StateError(f"the trace could not be written: {error}") from None
     return path
+
+
+def discard_trace(release_id: str) -> None:
+    """Forget the trace of a release that was never finished."""
+    with contextlib.suppress(OSError):
+        trace_path(release_id).unlink()
 
 
 def load_trace(release_id: str) -> Trace | None:

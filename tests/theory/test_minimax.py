@@ -15,7 +15,7 @@ from tests.made import mixing_matrix
 
 
 def dense_factors(partner: Tensor, weight: Tensor) -> Tensor:
-    inverse = torch.linalg.inv(mixing_matrix(partner, weight))
+    inverse: Tensor = torch.linalg.inv(mixing_matrix(partner, weight))
     return inverse.square() @ weight[:, 1].double().square()
 
 

@@ -24,9 +24,7 @@ def test_the_three_calibrations_as_printed() -> None:
         assert d * snr.noise_variance(tau, alpha, signal) == pytest.approx(r_squared)
 
 
-@given(
-    tau=st.floats(1e-6, 1), alpha=st.floats(0.51, 0.99), lambda_max=st.floats(1e-3, 1e3), spread=st.floats(1, 100)
-)
+@given(tau=st.floats(1e-6, 1), alpha=st.floats(0.51, 0.99), lambda_max=st.floats(1e-3, 1e3), spread=st.floats(1, 100))
 def test_theorem_and_spectral_keep_their_promise_and_spectral_exactly(
     tau: float, alpha: float, lambda_max: float, spread: float
 ) -> None:

@@ -70,7 +70,7 @@ def figures_table(found: list[Figures]) -> Table:
     table = Table(Column("", no_wrap=True), *(item.calibration for item in found))
     lines: list[tuple[str, list[str]]] = [
         ("weights at most α", [number(f.alpha) for f in found]),
-        ("clip norm C", [f"{number(f.clip)} ({f.facts['clip'].origin})" for f in found]),
+        ("clip norm C", [number(f.clip) for f in found]),
         ("noise radius r", [number(f.radius) for f in found]),
         ("noise a value σ", [number(f.sigma) for f in found]),
         ("r / mean distance D", [number(f.radius_multiple) for f in found]),
@@ -87,7 +87,8 @@ def figures_table(found: list[Figures]) -> Table:
         ("Bayes error, all rows", [number(f.bayes_mse) for f in found]),
         ("Bayes error, one row", [number(f.bayes_mse_single_row) for f in found]),
         ("know-nothing error", [number(f.know_nothing_mse) for f in found]),
-        ("facts from", [_origins(f) for f in found]),
+        ("C and centre from", [_origin(f, "clip") for f in found]),
+        ("V and λ from", [_origin(f, "lambda_max") for f in found]),
         ("certified", ["[green]yes[/]" if f.certified else "no" for f in found]),
     ]
     for name, cells in lines:
@@ -108,9 +109,5 @@ def _minimax(figure: Figures, name: str) -> str:
     return f"{10**log:.4g}" if log < 5 else f"10^{log:.0f}"
 
 
-def _origins(figure: Figures) -> str:
-    by_origin: dict[str, list[str]] = {}
-    for name, letter in {"clip": "C", "centre": "centre", "energy": "V", "lambda_max": "λ"}.items():
-        if name in figure.facts:
-            by_origin.setdefault(figure.facts[name].origin, []).append(letter)
-    return "\n".join(f"{origin}: {', '.join(names)}" for origin, names in by_origin.items())
+def _origin(figure: Figures, name: str) -> str:
+    return figure.facts[name].origin if name in figure.facts else "not used"

@@ -1,0 +1,71 @@
+"""The radius check and the grid check: what they must find, and what they must not."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from mixveil.attacks.grid import Grid
+from mixveil.attacks.radius import Radius
+from mixveil.encoders.mixup import Mixup
+from mixveil.encoders.singular import Singular
+from mixveil.keys import SecureStream, SeededStream
+from mixveil.types import Attack, Batch, Mu, Release, Tau, Trace, View
+from tests.made import encoded, images, in_memory, range_facts, with_moments
+
+DATA = images(24, (3, 32, 32), classes=6)
+CANDIDATES = DATA.take(torch.arange(24)).x
+FACTS = with_moments(range_facts(DATA), energy=256.0, lambda_max=1.0)
+
+
+def found(attack: Attack, release: Release, trace: Trace) -> float:
+    """The share of rows whose two sources the attack names, among the rows whose labels show the weights."""
+    truth = torch.stack([torch.arange(24), trace.partner[:, 0]], dim=1)
+    shown = DATA.labels != DATA.labels[trace.partner[:, 0]]
+    guess = attack(View((release,), CANDIDATES), stream=SeededStream(0))
+    assert bool((guess.pairs[~shown] == -1).all())
+    return float((guess.pairs == truth).all(1)[shown].double().mean())
+
+
+def test_the_radius_check_finds_the_pairs_of_sphere_noise_however_much_there_is() -> None:
+    encoder, _ = Singular(noise="sphere").calibrate(Tau(1e-4, "energy"), FACTS)
+    assert found(Radius(), *encoded(encoder, DATA, SecureStream())) > 0.9
+
+
+def test_the_radius_check_does_not_find_those_of_gaussian_noise() -> None:
+    encoder, _ = Singular().calibrate(Tau(1e-4, "energy"), FACTS)
+    release, trace = encoded(encoder, DATA, SecureStream())
+    assert found(Radius(exact=True), release, trace) < 0.25
+    assert found(Radius(), release, trace) < 0.25
+
+
+def test_without_noise_the_smallest_residual_is_the_pair() -> None:
+    """Which of the two is the row's own cannot be told then: the pair is what counts."""
+    release, trace = encoded(Mixup(), DATA, SeededStream(3))
+    guess = Radius()(View((release,), CANDIDATES), stream=SeededStream(0))
+    shown = guess.pairs[:, 0] >= 0
+    truth = torch.stack([torch.arange(24), trace.partner[:, 0]], dim=1)
+    assert int(shown.sum()) > 12
+    assert torch.equal(guess.pairs[shown].sort(1).values, truth[shown].sort(1).values)
+
+
+def naive_float32(encoder: Singular, trace: Trace) -> Release:
+    """The same mechanism as a quick script would write it: float32 Box–Muller from 24-bit uniforms."""
+    x = CANDIDATES.flatten(1) - 0.5
+    bits = SeededStream(8).words(24 * 3072).bitwise_and((1 << 24) - 1).view(2, 24, 1536)
+    radius = torch.sqrt(-2 * torch.log((bits[0] + 1).float() * 2.0**-24))
+    angle = bits[1].float() * (2 * math.pi * 2.0**-24)
+    noise = torch.stack([radius * torch.cos(angle), radius * torch.sin(angle)], dim=2).view(24, 3072)
+    weight = trace.weight
+    rows = weight[:, :1] * x + weight[:, 1:] * (x[trace.partner[:, 0]] + float(encoder.sigma or 0) * noise)
+    labels = DATA.take(torch.arange(24)).y
+    mixed = weight[:, :1] * labels + weight[:, 1:] * labels[trace.partner[:, 0]]
+    return in_memory(encoder, Batch(rows.view(24, 3, 32, 32), mixed), None, DATA.classes)
+
+
+def test_the_grid_check_finds_the_pairs_of_naive_float32_noise_and_not_ours() -> None:
+    encoder, _ = Singular().calibrate(Mu(0.5), FACTS)
+    ours, trace = encoded(encoder, DATA, SecureStream())
+    assert found(Grid(), naive_float32(encoder, trace), trace) > 0.9
+    assert found(Grid(), ours, trace) < 0.25

@@ -1,0 +1,289 @@
+"""The command line, as its users call it: good input, and every kind of bad input."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from mixveil.cli.main import main
+
+
+class Result(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
+    monkeypatch.chdir(tmp_path)
+
+    def call(*words: object) -> Result:
+        monkeypatch.setattr(sys, "argv", ["mixveil", *(str(word) for word in words)])
+        with pytest.raises(SystemExit) as stopped:
+            main()
+        captured = capsys.readouterr()
+        return Result(int(stopped.value.code or 0), captured.out, captured.err)
+
+    return call
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    """A set of 30 images of 4×4."""
+    rng = np.random.default_rng(0)
+    np.savez(tmp_path / "small.npz", x=rng.random((30, 1, 4, 4), dtype=np.float32), y=np.arange(30) % 3)
+    return tmp_path / "small.npz"
+
+
+def archive(path: Path, **arrays: Any) -> Path:
+    defaults: dict[str, Any] = {"x": np.full((6, 1, 2, 2), 0.5, np.float32), "y": np.arange(6) % 2}
+    np.savez(path, **{**defaults, **arrays})
+    return path
+
+
+def test_encode_then_verify(run: Run, small: Path, tmp_path: Path) -> None:
+    encoded = run("encode", small, "--mu", 1, "--out", "release", "--party", "north", "--json")
+    assert encoded.code == 0
+    assert encoded.json["certified"] is True and encoded.json["party"] == "north" and encoded.json["rows"] == 30
+    assert encoded.json["guarantees"][0]["nominal"] == 1.0
+    assert Path(encoded.json["trace"]).exists()
+    verified = run("verify", "release", "--json")
+    assert verified.code == 0 and verified.json["verified"] is True and verified.json["id"] == encoded.json["id"]
+    text = run("verify", "release").out
+    assert "verified" in text and "Labels are not protected" in text and "1-GDP" in text
+
+
+@pytest.mark.parametrize("calibration", ["theorem", "spectral", "energy"])
+def test_encode_for_tau(run: Run, small: Path, calibration: str) -> None:
+    result = run("encode", small, "--tau", 0.1, "--calibration", calibration, "--out", "r", "--json")
+    assert result.code == 0 and result.json["certified"] is False
+    assert (result.json["guarantees"][0]["realised"] > 0.101) == (calibration == "energy")
+    assert run("verify", "r").code == 0
+
+
+@pytest.mark.parametrize("encoder", ["identity", "mixup"])
+def test_encode_without_a_promise(run: Run, small: Path, encoder: str) -> None:
+    result = run("encode", small, "--encoder", encoder, "--out", "r", "--json")
+    assert result.code == 0 and result.json["guarantees"] == []
+    assert "nothing is promised" in run("verify", "r").out
+
+
+def test_a_seed_makes_the_same_release_and_marks_it(run: Run, small: Path, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        assert run("encode", small, "--mu", 1, "--seed", 7, "--out", name, "--json").json["reproducible"] is True
+    shards = [(tmp_path / name / "shard-00000.safetensors").read_bytes() for name in ("a", "b")]
+    assert shards[0] == shards[1]
+    for name in ("c", "d"):
+        run("encode", small, "--mu", 1, "--out", name)
+    shards = [(tmp_path / name / "shard-00000.safetensors").read_bytes() for name in ("c", "d")]
+    assert shards[0] != shards[1]
+
+
+def test_public_data_and_a_given_clip_norm(run: Run, small: Path) -> None:
+    one = run("encode", small, "--mu", 1, "--public", small, "--out", "a", "--json").json
+    assert one["guarantees"][0]["assumes"]["clip"] == "public" and one["certified"] is True
+    assert run("encode", small, "--mu", 1, "--clip", 0.7, "--out", "b", "--json").json["certified"] is True
+
+
+def test_calibrate_prints_every_figure_for_every_calibration(run: Run, small: Path) -> None:
+    result = run("calibrate", small, "--mu", 1, "--tau", 0.1, "--json")
+    rows = result.json["calibrations"]
+    assert [row["calibration"] for row in rows] == ["theorem", "spectral", "energy", "certified"]
+    keys = {"radius", "sigma", "nominal_tau", "realised_snr", "mu", "epsilon", "delta", "member_tpr", "minimax"}
+    keys |= {"bayes_mse", "facts"}
+    for row in rows:
+        assert all(row[key] is not None for key in keys)
+    assert rows[3]["facts"]["clip"]["origin"] == "range" and "lambda_max" not in rows[3]["facts"]
+    assert rows[0]["facts"]["lambda_max"]["origin"] == "private"
+    text = run("calibrate", small)
+    for words in ("realised sup SNR", "Bayes error", "minimax", "member TPR", "certified", "V and λ from", "private"):
+        assert words in text.out
+    assert "labels are not protected" in text.err
+
+
+def test_data_list(run: Run, tmp_path: Path) -> None:
+    sets = {row["name"] + ":" + row["split"]: row for row in run("data", "list", "--json").json["sets"]}
+    assert sets["digits:all"]["rows"] == 1797
+    assert sets["mnist:train"]["found"] is False and "MIXVEIL_DATA" in sets["mnist:train"]["why"]
+    assert "digits:all" in run("data", "list").out
+
+
+def test_demo(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MIXVEIL_STATE", os.environ["MIXVEIL_STATE"])  # restored afterwards
+    result = run("demo", "--out", "d")
+    assert result.code == 0 and "verified" in result.out and "certified" in result.out
+    assert (tmp_path / "d" / "release" / "manifest.json").exists()
+    assert run("demo", "--out", "d").code == 2
+
+
+def test_help_and_version(run: Run) -> None:
+    for words in ([], ["data"], ["calibrate"], ["encode"], ["verify"], ["demo"]):
+        result = run(*words, "--help")
+        assert result.code == 0 and "Usage" in result.out
+    assert run("--version").out.startswith("mixveil ")
+
+
+def test_the_command_line_imports_nothing_slow_before_a_verb_runs() -> None:
+    code = "import sys, mixveil.cli.main; print(sorted({'torch', 'numpy', 'sklearn', 'PIL'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_no_progress_bar_in_a_pipe(small: Path, tmp_path: Path) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "mixveil.cli.main",
+        "encode",
+        str(small),
+        "--mu",
+        "1",
+        "--out",
+        str(tmp_path / "r"),
+    ]
+    done = subprocess.run([*command, "--json"], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout)["rows"] == 30 and done.stderr == ""
+
+
+# Bad input: a typed error that names it, exit code 2, and nothing left on disk
+
+BAD_DATA: dict[str, tuple[dict[str, Any], str]] = {
+    "one row": ({"x": np.full((1, 2), 0.5), "y": np.array([0])}, "TooFewRowsError"),
+    "no rows": ({"x": np.zeros((0, 2)), "y": np.zeros(0, int)}, "TooFewRowsError"),
+    "a NaN pixel": ({"x": np.array([[0.5, np.nan]] * 6)}, "PixelError"),
+    "a pixel out of range": ({"x": np.array([[0.5, 7.0]] * 6)}, "PixelError"),
+    "a label out of range": ({"classes": np.array(["only"])}, "LabelError"),
+    "a negative label": ({"y": np.array([0, 1, -3, 0, 1, 0])}, "LabelError"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_DATA)
+@pytest.mark.parametrize("ask", [("--mu", 1), ("--tau", 0.1)], ids=["mu", "tau"])
+def test_bad_data(run: Run, tmp_path: Path, own_state_folder: Path, name: str, ask: tuple[str, float]) -> None:
+    arrays, error = BAD_DATA[name]
+    data = archive(tmp_path / "bad.npz", **arrays)
+    result = run("encode", data, *ask, "--out", "r", "--json")
+    assert result.code == 2
+    assert result.json["error"]["type"] == error and error in result.err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bad.npz"]
+    calibrated = run("calibrate", data, "--json")
+    assert calibrated.code == 2 and calibrated.json["error"]["type"] == error
+
+
+BAD_WORDS: dict[str, tuple[list[object], str, str]] = {
+    "tau = 0": (["--tau", 0], "ArgumentError", "tau must be in (0, 1], got 0"),
+    "tau > 1": (["--tau", 3], "ArgumentError", "tau must be in (0, 1], got 3"),
+    "mu < 0": (["--mu", -1], "ArgumentError", "mu must be positive and finite, got -1"),
+    "mu = 0": (["--mu", 0], "ArgumentError", "mu must be positive"),
+    "mu = nan": (["--mu", "nan"], "ArgumentError", "mu must be positive"),
+    "alpha < 0.5": (["--mu", 1, "--alpha", 0.4], "ArgumentError", "alpha must be in [0.5, 1), got 0.4"),
+    "alpha = 1": (["--mu", 1, "--alpha", 1], "ArgumentError", "alpha must be in [0.5, 1), got 1"),
+    "clip = 0": (["--mu", 1, "--clip", 0], "ArgumentError", "clip must be positive"),
+    "neither mu nor tau": ([], "ArgumentError", "--mu"),
+    "both mu and tau": (["--mu", 1, "--tau", 0.1], "ArgumentError", "one of the two"),
+    "mu of sphere noise": (["--mu", 1, "--noise", "sphere"], "ArgumentError", "sphere"),
+    "mu of mixup": (["--mu", 1, "--encoder", "mixup"], "ArgumentError", "adds no noise"),
+    "an unknown encoder": (["--mu", 1, "--encoder", "magic"], "ArgumentError", "'magic'"),
+    "a negative seed": (["--mu", 1, "--seed", -1], "ArgumentError", "seed"),
+    "a party with a line break": (["--mu", 1, "--party", "a\nb"], "ArgumentError", "party"),
+    "missing public data": (["--mu", 1, "--public", "nothing"], "DataNotFoundError", "nothing"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_WORDS)
+def test_bad_words(run: Run, tmp_path: Path, name: str) -> None:
+    words, error, message = BAD_WORDS[name]
+    data = archive(tmp_path / "good.npz")
+    result = run("encode", data, *words, "--out", "deep/r", "--json")
+    assert result.code == 2 and result.json["error"]["type"] == error
+    assert message in result.json["error"]["message"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["good.npz"]
+
+
+def test_an_unknown_option_is_exit_code_2_too(run: Run, small: Path) -> None:
+    assert run("encode", small, "--wish", 1, "--out", "r").code == 2
+    assert run("encode", small, "--tau", 0.1, "--calibration", "wish", "--out", "r").code == 2
+
+
+def test_an_unreadable_image_among_good_ones(run: Run, tmp_path: Path) -> None:
+    from PIL import Image
+
+    for number in range(4):
+        folder = tmp_path / "f" / "ab"[number % 2]
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.new("L", (4, 4), 60 * number).save(folder / f"{number}.png")
+    whole = (tmp_path / "f" / "b" / "3.png").read_bytes()
+    for damage in (b"junk", whole[:50]):
+        (tmp_path / "f" / "b" / "3.png").write_bytes(damage)
+        result = run("encode", "f", "--mu", 1, "--out", "r", "--json")
+        assert result.code == 2 and result.json["error"]["type"] == "UnreadableImageError"
+        assert "b/3.png" in result.json["error"]["message"]
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["f"]
+
+
+def test_an_existing_output(run: Run, small: Path, tmp_path: Path) -> None:
+    (tmp_path / "r").mkdir()
+    result = run("encode", small, "--mu", 1, "--out", "r", "--json")
+    assert result.code == 2 and result.json["error"]["type"] == "OutputExistsError"
+    assert list((tmp_path / "r").iterdir()) == []
+
+
+def test_one_class_only_is_allowed_with_a_warning(run: Run, tmp_path: Path) -> None:
+    data = archive(tmp_path / "one.npz", y=np.zeros(6, int))
+    result = run("encode", data, "--mu", 1, "--out", "r", "--json")
+    assert result.code == 0 and "one class" in result.json["warnings"][0]
+    assert "one class" in run("encode", data, "--mu", 1, "--out", "s").err
+
+
+def truncate(shard: Path) -> None:
+    shard.write_bytes(shard.read_bytes()[:-10])
+
+
+def flip(shard: Path) -> None:
+    data = bytearray(shard.read_bytes())
+    data[-1] ^= 255
+    shard.write_bytes(data)
+
+
+def replace_by_pickle(shard: Path) -> None:
+    shard.write_bytes(pickle.dumps([1]).ljust(shard.stat().st_size, b"\0"))
+
+
+def lie(shard: Path) -> None:
+    manifest = shard.parent / "manifest.json"
+    manifest.write_text(
+        manifest.read_text().replace('"shape": [\n    1,\n    4,\n    4', '"shape": [\n    1,\n    16,\n    1')
+    )
+
+
+@pytest.mark.parametrize(
+    ("damage", "error"),
+    [(truncate, "ShardSizeError"), (flip, "HashError"), (replace_by_pickle, "HashError"), (lie, "ShapeError")],
+)
+def test_a_damaged_release(run: Run, small: Path, tmp_path: Path, damage: Callable[[Path], None], error: str) -> None:
+    run("encode", small, "--mu", 1, "--out", "r")
+    damage(tmp_path / "r" / "shard-00000.safetensors")
+    result = run("verify", "r", "--json")
+    assert result.code == 2 and result.json["error"]["type"] == error
+
+
+def test_markup_and_control_characters_from_outside_are_not_obeyed(run: Run) -> None:
+    result = run("verify", "[bold]no[/bold]\x1b[2J")
+    assert result.code == 2 and "[bold]no[/bold]" in result.err and "\x1b[2J" not in result.err

@@ -1,0 +1,272 @@
+from __future__ import annotations
+
+import gzip
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from mixveil import errors
+from mixveil.data import NAMED, open_data
+from mixveil.data.images import from_tensors
+
+RNG = np.random.default_rng(0)
+ROWS = torch.tensor([3, 0, 3])
+
+
+def idx_bytes(array: np.ndarray[tuple[int, ...], np.dtype[np.uint8]]) -> bytes:
+    return bytes([0, 0, 8, array.ndim]) + struct.pack(f">{array.ndim}I", *array.shape) + array.tobytes()
+
+
+def make_mnist(folder: Path, n: int = 5) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
+    folder.mkdir(parents=True)
+    pixels = RNG.integers(0, 256, (n, 4, 3), dtype=np.uint8)
+    labels = (np.arange(n) % 10).astype(np.uint8)
+    for prefix in ("train", "t10k"):
+        (folder / f"{prefix}-images-idx3-ubyte").write_bytes(idx_bytes(pixels))
+        (folder / f"{prefix}-labels-idx1-ubyte").write_bytes(idx_bytes(labels))
+    return pixels
+
+
+def test_digits_come_with_scikit_learn() -> None:
+    data = open_data("digits")
+    assert len(data) == 1797 and data.shape == (1, 8, 8) and len(data.classes) == 10
+    batch = data.take(torch.tensor([0]))
+    assert float(batch.x.max()) <= 1 and int(batch.y.argmax()) == 0
+
+
+@pytest.mark.parametrize("name", ["mnist", "fashion-mnist"])
+@pytest.mark.parametrize("split", ["", ":test"])
+def test_idx_files(tmp_path: Path, name: str, split: str) -> None:
+    pixels = make_mnist(tmp_path / name)
+    batch = open_data(name + split, data_dir=tmp_path).take(ROWS)
+    assert torch.allclose(batch.x[:, 0], torch.from_numpy(pixels[ROWS.numpy()]).float() / 255)
+    assert batch.y.argmax(1).tolist() == [3, 0, 3]
+
+
+def test_gzipped_idx_files(tmp_path: Path) -> None:
+    make_mnist(tmp_path / "mnist")
+    for path in list((tmp_path / "mnist").iterdir()):
+        path.with_name(path.name + ".gz").write_bytes(gzip.compress(path.read_bytes()))
+        path.unlink()
+    assert len(open_data("mnist", data_dir=tmp_path)) == 5
+
+
+@pytest.mark.parametrize("damage", [b"", b"\x00\x00\x08\x03", b"not an idx file", "short", "long"])
+def test_damaged_idx_files(tmp_path: Path, damage: bytes | str) -> None:
+    make_mnist(tmp_path / "mnist")
+    path = tmp_path / "mnist" / "train-images-idx3-ubyte"
+    data = path.read_bytes()
+    path.write_bytes(data[:-1] if damage == "short" else data + b"x" if damage == "long" else damage)  # type: ignore[arg-type]
+    with pytest.raises(errors.DataFormatError, match="train-images"):
+        open_data("mnist", data_dir=tmp_path)
+
+
+def test_idx_images_and_labels_that_do_not_belong_together(tmp_path: Path) -> None:
+    make_mnist(tmp_path / "mnist")
+    (tmp_path / "mnist" / "train-labels-idx1-ubyte").write_bytes(idx_bytes(np.zeros(4, np.uint8)))
+    with pytest.raises(errors.DataFormatError, match="does not go with"):
+        open_data("mnist", data_dir=tmp_path)
+
+
+def test_a_label_outside_the_classes(tmp_path: Path) -> None:
+    make_mnist(tmp_path / "mnist")
+    (tmp_path / "mnist" / "train-labels-idx1-ubyte").write_bytes(idx_bytes(np.array([0, 1, 12, 3, 4], np.uint8)))
+    with pytest.raises(errors.LabelError, match="label 12 of row 2"):
+        open_data("mnist", data_dir=tmp_path)
+
+
+def test_cifar_10_over_its_five_files(tmp_path: Path) -> None:
+    folder = tmp_path / "cifar10"
+    folder.mkdir()
+    records = RNG.integers(0, 256, (10, 3073), dtype=np.uint8)
+    records[:, 0] = np.arange(10)
+    for i in range(5):
+        (folder / f"data_batch_{i + 1}.bin").write_bytes(records[2 * i : 2 * i + 2].tobytes())
+    data = open_data("cifar10", data_dir=tmp_path)
+    index = torch.tensor([9, 0, 5, 4])
+    batch = data.take(index)
+    assert len(data) == 10 and data.shape == (3, 32, 32)
+    assert torch.allclose(batch.x.flatten(1), torch.from_numpy(records[index.numpy(), 1:]).float() / 255)
+    assert batch.y.argmax(1).tolist() == [9, 0, 5, 4]
+
+
+def test_cifar_100_takes_the_fine_label(tmp_path: Path) -> None:
+    (tmp_path / "cifar100").mkdir()
+    record = np.zeros((2, 3074), np.uint8)
+    record[:, 0], record[:, 1] = (3, 4), (77, 99)
+    (tmp_path / "cifar100" / "test.bin").write_bytes(record.tobytes())
+    assert open_data("cifar100:test", data_dir=tmp_path).labels.tolist() == [77, 99]
+
+
+def test_cifar_files_that_are_cut_or_missing(tmp_path: Path) -> None:
+    (tmp_path / "cifar100").mkdir()
+    with pytest.raises(errors.DataNotFoundError, match=r"train\.bin"):
+        open_data("cifar100", data_dir=tmp_path)
+    (tmp_path / "cifar100" / "train.bin").write_bytes(b"x" * 3000)
+    with pytest.raises(errors.DataFormatError, match="3074-byte records"):
+        open_data("cifar100", data_dir=tmp_path)
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_npz_of_octets_and_of_floats(tmp_path: Path, save: object) -> None:
+    octets = RNG.integers(0, 256, (6, 1, 2, 2), dtype=np.uint8)
+    floats = RNG.random((6, 5)).astype(np.float32)
+    y = np.array([0, 1, 2, 0, 1, 2])
+    save(tmp_path / "a.npz", x=octets, y=y)  # type: ignore[operator]
+    save(tmp_path / "b.npz", x=floats * 4 - 2, y=y, range=[-2, 2], classes=["cat", "dog", "owl"])  # type: ignore[operator]
+    a, b = open_data(str(tmp_path / "a.npz")), open_data(str(tmp_path / "b.npz"))
+    assert torch.allclose(a.take(ROWS).x, torch.from_numpy(octets[ROWS.numpy()]).float() / 255)
+    assert torch.allclose(b.take(ROWS).x, torch.from_numpy(floats[ROWS.numpy()] * 4 - 2))
+    assert (b.low, b.high) == (-2, 2) and b.classes == ("cat", "dog", "owl")
+    assert a.classes == ("0", "1", "2")
+
+
+def test_a_stored_npz_is_memory_mapped(tmp_path: Path) -> None:
+    from mixveil.data.npz import _load
+
+    np.savez(tmp_path / "a.npz", x=np.zeros((3, 4), np.uint8), y=np.zeros(3, np.int64))
+    assert isinstance(_load(tmp_path / "a.npz")["x"], np.memmap)
+
+
+BAD_ARCHIVES: dict[str, tuple[dict[str, Any], type[Exception]]] = {
+    "no y": ({"x": np.zeros((2, 2))}, errors.DataFormatError),
+    "lengths differ": ({"x": np.zeros((2, 2)), "y": np.zeros(3, int)}, errors.DataFormatError),
+    "flat x": ({"x": np.zeros(2), "y": np.zeros(2, int)}, errors.DataFormatError),
+    "x of whole numbers": ({"x": np.zeros((2, 2), int), "y": np.zeros(2, int)}, errors.DataFormatError),
+    "labels that are fractions": ({"x": np.zeros((2, 2)), "y": np.zeros(2)}, errors.LabelError),
+    "a negative label": ({"x": np.zeros((2, 2)), "y": np.array([0, -1])}, errors.LabelError),
+    "a label beyond the names": (
+        {"x": np.zeros((2, 2)), "y": np.array([0, 3]), "classes": np.array(["a", "b"])},
+        errors.LabelError,
+    ),
+    "a range upside down": (
+        {"x": np.zeros((2, 2)), "y": np.array([0, 1]), "range": np.array([1, 0])},
+        errors.DataFormatError,
+    ),
+    "Python objects": ({"x": np.array([[None, 1]] * 2, object), "y": np.zeros(2, int)}, errors.DataFormatError),
+}
+
+
+@pytest.mark.parametrize("name", BAD_ARCHIVES)
+def test_bad_archives(tmp_path: Path, name: str) -> None:
+    arrays, error = BAD_ARCHIVES[name]
+    np.savez(tmp_path / "a.npz", **arrays)
+    with pytest.raises(error):
+        open_data(str(tmp_path / "a.npz"))
+
+
+def test_what_is_no_archive(tmp_path: Path) -> None:
+    (tmp_path / "a.npz").write_bytes(b"PK not really")
+    with pytest.raises(errors.DataFormatError, match="not a NumPy archive"):
+        open_data(str(tmp_path / "a.npz"))
+
+
+@pytest.mark.parametrize(("value", "shown"), [(np.nan, "nan"), (1.5, "1.5"), (-0.1, "-0.1"), (np.inf, "inf")])
+def test_pixels_outside_their_range(value: float, shown: str) -> None:
+    x = torch.full((4, 3), 0.5)
+    x[2, 1] = value
+    data = from_tensors(x, torch.tensor([0, 1, 0, 1]))
+    with pytest.raises(errors.PixelError, match=f"row 2 has the pixel {shown}"):
+        data.take(torch.tensor([1, 2]))
+    data.take(torch.tensor([0, 1, 3]))
+
+
+def make_folder(root: Path, sizes: list[tuple[int, int]], mode: str = "RGB") -> None:
+    from PIL import Image
+
+    for number, size in enumerate(sizes):
+        path = root / ("cat" if number % 2 else "ant") / f"{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.new(mode, size, 40 * number if mode == "L" else (40 * number, 0, 255)).save(path)
+
+
+def test_a_folder_of_class_folders(tmp_path: Path) -> None:
+    make_folder(tmp_path / "f", [(3, 2)] * 4)
+    data = open_data(str(tmp_path / "f"))
+    assert data.classes == ("ant", "cat") and data.shape == (3, 2, 3)
+    assert data.labels.tolist() == [0, 0, 1, 1]
+    assert data.take(torch.tensor([1])).x[0, :, 0, 0].tolist() == pytest.approx([80 / 255, 0, 1])
+
+
+def test_a_grey_folder_stays_grey_and_a_mixed_one_is_coloured(tmp_path: Path) -> None:
+    make_folder(tmp_path / "f", [(2, 2)] * 2, "L")
+    assert open_data(str(tmp_path / "f")).shape == (1, 2, 2)
+    make_folder(tmp_path / "f" / "ant", [(2, 2)], "RGB")
+    assert open_data(str(tmp_path / "f")).shape == (3, 2, 2)
+
+
+def test_images_of_several_sizes_need_one(tmp_path: Path) -> None:
+    make_folder(tmp_path / "f", [(3, 2), (2, 2)])
+    with pytest.raises(errors.DataFormatError, match="--size"):
+        open_data(str(tmp_path / "f"))
+    assert open_data(str(tmp_path / "f"), size=5).take(torch.tensor([0, 1])).x.shape == (2, 3, 5, 5)
+
+
+def test_an_unreadable_image_among_good_ones(tmp_path: Path) -> None:
+    make_folder(tmp_path / "f", [(2, 2)] * 4)
+    (tmp_path / "f" / "cat" / "1.png").write_bytes(b"not a picture")
+    with pytest.raises(errors.UnreadableImageError, match=r"cat/1\.png"):
+        open_data(str(tmp_path / "f"))
+
+
+def test_a_truncated_image_among_good_ones(tmp_path: Path) -> None:
+    make_folder(tmp_path / "f", [(64, 64)] * 2)
+    path = tmp_path / "f" / "cat" / "1.png"
+    path.write_bytes(path.read_bytes()[:60])
+    with pytest.raises(errors.UnreadableImageError, match=r"cat/1\.png"):
+        open_data(str(tmp_path / "f")).take(torch.tensor([0, 1]))
+
+
+def test_an_empty_folder(tmp_path: Path) -> None:
+    with pytest.raises(errors.DataFormatError, match="no images found"):
+        open_data(str(tmp_path))
+
+
+def test_tiny_imagenet_by_folders_and_by_its_list(tmp_path: Path) -> None:
+    root = tmp_path / "tiny-imagenet-200"
+    for wordnet_id in ("n02", "n01"):
+        make_folder(root / "train" / wordnet_id / "images", [(2, 2)] * 2)
+    make_folder(root / "val", [(2, 2)] * 2)
+    (root / "val" / "images").mkdir()
+    (root / "val" / "ant" / "0.png").rename(root / "val" / "images" / "val_0.png")
+    (root / "val" / "val_annotations.txt").write_text("val_0.png\tn02\t0\t0\t1\t1\n")
+    train, val = open_data("tiny-imagenet", data_dir=tmp_path), open_data("tiny-imagenet:val", data_dir=tmp_path)
+    assert train.classes == val.classes == ("n01", "n02")
+    assert train.labels.tolist() == [0, 0, 1, 1] and val.labels.tolist() == [1]
+    assert val.take(torch.tensor([0])).x.shape == (1, 3, 2, 2)
+
+
+def test_a_missing_set_says_where_it_was_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(errors.DataNotFoundError, match="MIXVEIL_DATA"):
+        open_data("mnist")
+    with pytest.raises(errors.DataNotFoundError, match=str(tmp_path / "mnist")):
+        open_data("mnist", data_dir=tmp_path)
+    make_mnist(tmp_path / "mnist")
+    monkeypatch.setenv("MIXVEIL_DATA", str(tmp_path))
+    assert len(open_data("mnist")) == 5
+
+
+def test_unknown_names_and_splits(tmp_path: Path) -> None:
+    with pytest.raises(errors.DataNotFoundError, match="does not exist"):
+        open_data("nothing-here")
+    (tmp_path / "a.txt").write_text("")
+    with pytest.raises(errors.DataNotFoundError, match="no known kind"):
+        open_data(str(tmp_path / "a.txt"))
+    with pytest.raises(errors.ArgumentError, match="'validation'"):
+        open_data("mnist:validation")
+    assert set(NAMED) >= {"digits", "mnist", "fashion-mnist", "cifar10", "cifar100", "tiny-imagenet"}
+
+
+def test_labels_and_images_must_be_as_many() -> None:
+    with pytest.raises(errors.LabelError, match="2 labels for 3 images"):
+        from_tensors(torch.zeros(3, 2), torch.tensor([0, 1]))
+
+
+def test_one_class_only_is_allowed_with_a_warning() -> None:
+    data = from_tensors(torch.zeros(3, 2), torch.tensor([1, 1, 1]), classes=3)
+    assert "one class" in data.warnings()[0]
+    assert from_tensors(torch.zeros(2, 2), torch.tensor([0, 1])).warnings() == []

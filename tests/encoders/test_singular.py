@@ -1,0 +1,153 @@
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+from mixveil.encoders._grid import GRID
+from mixveil.encoders.singular import Singular, prepare
+from mixveil.errors import ArgumentError, MissingFactError, NotCalibratedError, PrivateFactError, TooFewRowsError
+from mixveil.keys import NORMAL_BOUND, SeededStream
+from mixveil.theory import gdp, snr
+from mixveil.types import Fact, Mu, Tau
+from tests.made import encoded, images, range_facts, with_moments
+
+DATA = images(40)
+FACTS = range_facts(DATA)
+PRIVATE = with_moments(FACTS, energy=1.3, lambda_max=0.4)
+
+
+def test_rows_are_mixtures_with_noise_rounded_to_the_grid() -> None:
+    """The slow twin: the formula, record by record, with the noise drawn once more from the same seed."""
+    encoder, _ = Singular().calibrate(Mu(2.0), FACTS)
+    release, trace = encoded(encoder, DATA, SeededStream(4))
+    noise = SeededStream(4).fork("noise").gaussian(40, 16, encoder.sigma * 4.0)  # type: ignore[operator]
+    x = DATA.take(torch.arange(40)).x.flatten(1).double() - 0.5
+    got = release.payload.take(torch.arange(40))
+    assert encoder.step is not None
+    for i in range(40):
+        own, other = trace.weight[i].double().tolist()
+        j = int(trace.partner[i, 0])
+        row = own * x[i] + other * (x[j] + noise[i])
+        index = torch.round(row / encoder.step)
+        assert torch.allclose(got.x[i].flatten().double(), index * encoder.step, rtol=1e-6)
+        label = torch.zeros(4)
+        label[i % 4] += trace.weight[i, 0]
+        label[j % 4] += trace.weight[i, 1]
+        assert torch.equal(got.y[i], label)
+
+
+def test_encoding_block_by_block_is_encoding_at_once() -> None:
+    encoder, _ = Singular().calibrate(Mu(1.0), FACTS)
+    trace = encoder.plan(40, stream=SeededStream(1))
+    whole = encoder.encode(DATA, torch.arange(40), trace, stream=SeededStream(2))
+    stream = SeededStream(2)
+    parts = [encoder.encode(DATA, torch.arange(i, i + 10), trace, stream=stream) for i in range(0, 40, 10)]
+    # Box–Muller pairs the draws of a call, so values differ between blockings; mixtures and labels do not.
+    assert torch.equal(torch.cat([part.y for part in parts]), whole.y)
+    quiet = replace(encoder, sigma=1e-6 * float(encoder.sigma or 0), noise="sphere")
+    stream = SeededStream(2)
+    parts = [quiet.encode(DATA, torch.arange(i, i + 10), trace, stream=stream) for i in range(0, 40, 10)]
+    at_once = quiet.encode(DATA, torch.arange(40), trace, stream=SeededStream(2))
+    assert torch.allclose(torch.cat([part.x for part in parts]), at_once.x, atol=1e-3)
+
+
+def test_certified_noise_is_that_of_mu() -> None:
+    encoder, guarantees = Singular().calibrate(Mu(0.5), FACTS)
+    assert encoder.alpha == 0.55 and encoder.clip == pytest.approx(2.0) and encoder.centre == 0.5
+    assert encoder.sigma == pytest.approx(gdp.sigma_for(0.5, 2.0, 0.55))
+    by_name = {guarantee.name: guarantee for guarantee in guarantees}
+    assert by_name["gdp"].nominal == 0.5 and by_name["gdp"].realised == pytest.approx(0.5)
+    assert by_name["gdp"].assumes["clip"] == "range"
+    assert by_name["directional_snr"].nominal == pytest.approx(snr.directional_snr(4.0, encoder.sigma or 0, 0.55))
+
+
+@pytest.mark.parametrize(("calibration", "signal"), [("theorem", 1.3), ("spectral", 0.4), ("energy", 1.3 / 16)])
+def test_tau_noise_is_that_of_theorem_2(calibration: str, signal: float) -> None:
+    encoder, (guarantee,) = Singular().calibrate(Tau(0.1, calibration), PRIVATE)  # type: ignore[arg-type]
+    assert encoder.alpha == 0.7
+    assert (encoder.sigma or 0) ** 2 == pytest.approx(signal * (snr.amplification(0.7) / 0.1 - 1))
+    assert guarantee.nominal == 0.1
+    assert guarantee.realised == pytest.approx(snr.directional_snr(0.4, encoder.sigma or 0, 0.7))
+    assert guarantee.assumes["lambda_max"] == "private"
+    assert ("NOT" in guarantee.assumes["calibration"]) == (calibration == "energy")
+
+
+def test_a_private_fact_cannot_enter_a_certified_calibration() -> None:
+    for name in ("centre", "clip", "amplitude"):
+        with pytest.raises(PrivateFactError, match=name):
+            Singular().calibrate(Mu(1.0), FACTS.with_(**{name: Fact(1.0, "private")}))
+
+
+def test_a_missing_fact_is_named() -> None:
+    with pytest.raises(MissingFactError, match="lambda_max"):
+        Singular().calibrate(Tau(0.1), FACTS)
+
+
+def test_uncalibrated_use_raises() -> None:
+    with pytest.raises(NotCalibratedError, match="alpha"):
+        Singular().plan(4, stream=SeededStream(0))
+    trace = Singular(alpha=0.7).plan(40, stream=SeededStream(0))
+    with pytest.raises(NotCalibratedError, match="sigma"):
+        Singular(alpha=0.7).encode(DATA, torch.arange(3), trace, stream=SeededStream(0))
+
+
+def test_sphere_noise_and_fixed_points_have_no_mu() -> None:
+    with pytest.raises(ArgumentError, match="sphere"):
+        Singular(noise="sphere").calibrate(Mu(1.0), FACTS)
+    with pytest.raises(ArgumentError, match="fixed_points"):
+        Singular(fixed_points=True).calibrate(Mu(1.0), FACTS)
+    for loose in (Singular(noise="sphere"), Singular(fixed_points=True)):
+        encoder, _ = loose.calibrate(Tau(0.1), PRIVATE)
+        assert "gdp" not in encoder.claims()
+
+
+def test_fixed_points_are_excluded_unless_asked_for() -> None:
+    encoder, _ = Singular().calibrate(Mu(1.0), FACTS)
+    free = Singular(alpha=0.7, fixed_points=True)
+    rows = torch.arange(5)
+    plans = [encoder.plan(5, stream=SeededStream(seed)).partner[:, 0] for seed in range(50)]
+    assert not any(bool((plan == rows).any()) for plan in plans)
+    assert any(bool((free.plan(5, stream=SeededStream(seed)).partner[:, 0] == rows).any()) for seed in range(50))
+
+
+def test_long_records_are_clipped_and_short_ones_left_alone() -> None:
+    x = torch.tensor([[3.0, 4.0], [0.3, 0.4]]) + 0.5
+    z = prepare(x, 0.5, 1.0)
+    assert torch.allclose(z, torch.tensor([[0.6, 0.8], [0.3, 0.4]], dtype=torch.float64))
+    zero = prepare(torch.full((1, 2), 0.5), 0.5, 1.0)
+    assert torch.equal(zero, torch.zeros(1, 2, dtype=torch.float64))
+
+
+def test_the_index_bound_holds_for_the_largest_values_and_noise() -> None:
+    encoder, _ = Singular().calibrate(Mu(1.0), FACTS)
+    bound, step = encoder.index_bound, encoder.step
+    assert bound is not None and step is not None
+    extreme = (0.5 + 0.55 * NORMAL_BOUND * (encoder.sigma or 0)) / step
+    assert extreme <= bound < extreme + 3
+    assert step == pytest.approx((encoder.sigma or 0) * GRID)
+
+
+@pytest.mark.parametrize(("mu", "dtype"), [(1.0, torch.int16), (2000.0, torch.int32)])
+def test_integers_are_as_small_as_they_can_be(mu: float, dtype: torch.dtype) -> None:
+    encoder, _ = Singular().calibrate(Mu(mu), FACTS)
+    trace = encoder.plan(40, stream=SeededStream(0))
+    assert encoder.encode(DATA, torch.arange(40), trace, stream=SeededStream(0)).x.dtype == dtype
+
+
+def test_noise_too_small_for_the_grid_is_refused() -> None:
+    with pytest.raises(ArgumentError, match="too small"):
+        Singular().calibrate(Mu(1e9), FACTS)
+
+
+@pytest.mark.parametrize("alpha", [0.3, 1.0, math.nan])
+def test_a_bad_alpha_is_named(alpha: float) -> None:
+    with pytest.raises(ArgumentError, match="alpha must be in"):
+        Singular(alpha=alpha)
+
+
+def test_one_record_is_refused() -> None:
+    with pytest.raises(TooFewRowsError):
+        Singular.example().plan(1, stream=SeededStream(0))

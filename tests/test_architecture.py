@@ -1,0 +1,73 @@
+"""The house rules, read off the sources: imports point one way, randomness has one room, nothing is unpickled."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import mixveil
+
+SOURCE = Path(__file__).parents[1] / "src" / "mixveil"
+FILES = sorted(SOURCE.rglob("*.py"))
+
+# A room may import itself and what stands before it.
+ROOMS = ["errors", "types", "checks", "keys", "theory", "registry", "data", "encoders", "manifest", "state", "release"]
+ALLOWED: dict[str, set[str]] = {room: set(ROOMS[: place + 1]) for place, room in enumerate(ROOMS)}
+ALLOWED["types"] = {"errors"}
+ALLOWED["theory"] -= {"registry"}
+ALLOWED["data"] = {"errors", "types", "data"}
+ALLOWED["encoders"] -= {"data"}
+ALLOWED["release"] -= {"data"}
+ALLOWED["calibration"] = {"errors", "types", "checks", "keys", "theory", "encoders"}
+ALLOWED["attacks"] = {"errors", "types", "checks", "keys", "theory", "registry", "attacks"}
+ALLOWED["__init__"] = set(ROOMS) | {"attacks"}
+ALLOWED["cli"] = set(ROOMS) | {"calibration", "attacks", "cli"}
+
+
+def room(path: Path) -> str:
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+def imports(tree: ast.AST) -> Iterator[str]:
+    """Modules imported at run time: what is imported for type checkers only does not count."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            continue
+        if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        yield from imports(node)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_imports_point_one_way(path: Path) -> None:
+    ours = {name.split(".")[1] for name in imports(ast.parse(path.read_text())) if name.startswith("mixveil.")}
+    assert ours <= ALLOWED[room(path)], f"{room(path)} may not import {ours - ALLOWED[room(path)]}"
+
+
+def test_randomness_has_one_room() -> None:
+    drawing = re.compile(
+        r"torch\.(rand|randn|randint|randperm|normal|bernoulli|multinomial|manual_seed)\b|\brandom\.|urandom|secrets"
+    )
+    for path in FILES:
+        if path.name != "keys.py":
+            assert not drawing.search(path.read_text()), path
+
+
+def test_nothing_is_unpickled_and_nothing_asserted() -> None:
+    for path in FILES:
+        text = path.read_text()
+        assert not re.search(r"import pickle|torch\.load\(|allow_pickle=True|\beval\(|\bexec\(", text), path
+        assert not any(isinstance(node, ast.Assert) for node in ast.walk(ast.parse(text))), path
+
+
+def test_public_names_are_there() -> None:
+    for name in mixveil.__all__:
+        assert getattr(mixveil, name) is not None
+    with pytest.raises(AttributeError, match="nothing_of_the_kind"):
+        mixveil.nothing_of_the_kind  # noqa: B018

@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from mixveil import calibration
+from mixveil.data import from_tensors, open_data
+from mixveil.encoders.singular import Singular
+from mixveil.errors import ArgumentError
+from mixveil.keys import SeededStream
+from mixveil.theory.moments import Moments
+from mixveil.types import Dataset, Facts, Mu, Tau
+from tests.made import images
+
+
+def moments_of(rows: Dataset, facts: Facts) -> Moments:
+    return calibration.prepared_moments(rows, facts, stream=SeededStream(0))
+
+
+def never(rows: Dataset, facts: Facts) -> Moments:
+    raise AssertionError("a certified calibration looked at the rows")
+
+
+class Untouchable:
+    """A data set whose rows nobody may read."""
+
+    shape, classes, low, high = (1, 4, 4), ("0", "1"), 0.0, 1.0
+
+    def __len__(self) -> int:
+        return 10
+
+    def take(self, index: object) -> object:
+        raise AssertionError("a certified calibration looked at the rows")
+
+
+def test_a_certified_calibration_looks_at_no_private_row() -> None:
+    data: Dataset = Untouchable()  # type: ignore[assignment]
+    facts = calibration.facts_for(Mu(1.0), data, public=None, clip=None, moments_of=never)
+    assert {name: facts.origin(name) for name in facts} == dict.fromkeys(
+        ("dimension", "centre", "amplitude", "clip"), "range"
+    )
+    assert facts["centre"] == 0.5 and facts["clip"] == pytest.approx(0.5 * 4)
+    facts = calibration.facts_for(Mu(1.0), data, public=images(), clip=None, moments_of=never)
+    assert facts.origin("clip") == facts.origin("centre") == "public"
+    facts = calibration.facts_for(Mu(1.0), data, public=None, clip=1.25, moments_of=never)
+    assert facts["clip"] == 1.25 and facts.origin("clip") == "public"
+
+
+def test_no_record_within_the_range_exceeds_the_clip_norm_that_the_range_implies() -> None:
+    extreme = from_tensors(torch.tensor([[0.0, 0.0, 0.0], [1.0, 1.0, 1.0], [0.0, 1.0, 0.0]]), torch.tensor([0, 1, 0]))
+    facts = calibration.settled_facts(extreme, certified=True, public=None, clip=None)
+    x = extreme.take(torch.arange(3)).x.double()
+    prepared = calibration.Prepared(extreme, facts["centre"], facts["clip"]).take(torch.arange(3)).x
+    assert torch.allclose(prepared, x - 0.5)
+
+
+def test_public_data_give_centre_and_median_norm() -> None:
+    public = images(101, seed=5)
+    facts = calibration.settled_facts(images(), certified=True, public=public, clip=None)
+    x = public.take(torch.arange(101)).x.flatten(1).double()
+    assert facts["centre"] == pytest.approx(float(x.mean()))
+    assert facts["clip"] == pytest.approx(float((x - x.mean()).norm(dim=1).median()))
+
+
+def test_tau_uses_private_moments_and_says_so_or_public_ones() -> None:
+    data, public = images(), images(50, seed=2)
+    facts = calibration.facts_for(Tau(0.1), data, public=None, clip=None, moments_of=moments_of)
+    assert facts.origin("lambda_max") == "private"
+    assert (
+        calibration.facts_for(Tau(0.1), data, public=public, clip=None, moments_of=moments_of).origin("energy")
+        == "public"
+    )
+
+
+def test_tau_with_a_clip_norm_is_calibrated_to_the_clipped_records() -> None:
+    """Clipping turns records: their moments after it are what is released."""
+    data = images(200)
+    loose = calibration.facts_for(Tau(0.1), data, public=None, clip=None, moments_of=moments_of)
+    tight = calibration.facts_for(Tau(0.1), data, public=None, clip=0.5, moments_of=moments_of)
+    x = calibration.Prepared(data, 0.5, 0.5).take(torch.arange(200)).x
+    assert tight["energy"] == pytest.approx(float((x - x.mean(0)).square().sum(1).mean()))
+    assert tight["energy"] < loose["energy"]
+
+
+def test_public_data_of_another_kind_are_refused() -> None:
+    with pytest.raises(ArgumentError, match="shape"):
+        calibration.settled_facts(images(), certified=True, public=images(shape=(1, 5, 5)), clip=None)
+
+
+def test_the_survey_of_the_digits() -> None:
+    digits = open_data("digits")
+    found = calibration.survey(digits, Singular(), calibration.targets(1.0, 0.1), public=None, clip=None, seed=0)
+    theorem, spectral, energy, certified = found
+    assert [item.calibration for item in found] == ["theorem", "spectral", "energy", "certified"]
+    assert spectral.realised_snr == pytest.approx(0.1)
+    assert theorem.realised_snr < 0.1 < energy.realised_snr
+    assert certified.mu == pytest.approx(1.0) and certified.epsilon == pytest.approx(4.377, abs=1e-3)
+    assert certified.realised_snr < certified.nominal_tau
+    assert certified.member_tpr == pytest.approx(0.0924, abs=1e-4)
+    for item in found:
+        assert item.radius == pytest.approx(item.sigma * 8)
+        assert 0 < item.bayes_mse <= item.bayes_mse_single_row <= item.know_nothing_mse
+        assert item.mu_median is not None and item.mu is not None and item.mu_median < item.mu
+        low, middle = item.minimax_log10["q05"], item.minimax_log10["q50"]
+        assert low is not None and middle is not None and low < middle
+    assert any("8.2 times" in text for text in calibration.warnings_of(found))
+
+
+def test_the_bayes_error_is_what_the_best_linear_attack_really_leaves() -> None:
+    """Encode records of known moments, attack every row with the linear estimator, measure."""
+    stream = SeededStream(6)
+    scales = torch.tensor([0.06, 0.03, 0.01, 0.002], dtype=torch.float64)
+    data = from_tensors((0.5 + stream.normal(20_000, 4) * scales).clamp(0, 1).float(), torch.arange(20_000) % 2)
+    (figures,) = calibration.survey(data, Singular(), [Tau(0.5, "spectral")], public=None, clip=None, seed=0)
+    encoder, _ = Singular().calibrate(Tau(0.5, "spectral"), Facts(figures.facts))
+    trace = encoder.plan(len(data), stream=stream)
+    rows = torch.arange(len(data))
+    released = encoder.encode(data, rows, trace, stream=stream).x.double() * float(encoder.step or 0)
+    own, other = trace.weight.double().T[:, :, None]
+    x = data.take(rows).x.double() - 0.5
+    variance = scales.square()
+    gain = own * variance / ((own**2 + other**2) * variance + other**2 * figures.sigma**2)
+    assert float((x - gain * released).square().mean()) == pytest.approx(figures.bayes_mse_single_row, rel=0.05)
+
+
+def test_sphere_noise_has_no_mu_and_says_so() -> None:
+    (item,) = calibration.survey(
+        images(), Singular(noise="sphere"), [Tau(0.1, "energy")], public=None, clip=None, seed=0
+    )
+    assert item.mu is None and item.epsilon is None and item.member_tpr == 1.0
+    assert any("sphere" in text for text in calibration.warnings_of([item]))
+
+
+def test_weights_of_one_half_show_infinite_minimax_errors_as_null() -> None:
+    (item,) = calibration.survey(images(2), Singular(alpha=0.5), [Mu(1.0)], public=None, clip=None, seed=0)
+    assert set(item.minimax.values()) == set(item.minimax_log10.values()) == {None}

@@ -1,0 +1,126 @@
+"""A manifest from another party is parsed, never believed."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mixveil import errors, manifest
+from tests.test_release import write
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> str:
+    import os
+
+    folder = tmp_path_factory.mktemp("manifest")
+    os.environ["MIXVEIL_STATE"] = str(folder / "state")
+    return (write(folder / "r") / "manifest.json").read_text()
+
+
+def changed(text: str, change: Callable[[dict[str, Any]], None]) -> str:
+    whole = json.loads(text)
+    change(whole)
+    return json.dumps(whole)
+
+
+def test_a_manifest_survives_the_round_trip(text: str) -> None:
+    assert manifest.parse(text).to_json() == text
+
+
+def set_(*path: str | int, value: Any) -> Callable[[dict[str, Any]], None]:
+    def change(whole: dict[str, Any]) -> None:
+        place: Any = whole
+        for step in path[:-1]:
+            place = place[step]
+        place[path[-1]] = value
+
+    return change
+
+
+BAD = {
+    "another format": (set_("format", value="zip"), errors.ManifestError),
+    "another kind": (set_("kind", value="sums"), errors.ManifestError),
+    "a version from the future": (set_("version", value=2), errors.VersionError),
+    "an unknown field": (set_("extra", value=1), errors.ManifestError),
+    "a path for a shard": (set_("shards", 0, "file", value="../../etc/passwd"), errors.ManifestError),
+    "a bad hash": (set_("shards", 0, "sha256", value="x"), errors.ManifestError),
+    "negative rows": (set_("rows", value=-1), errors.ManifestError),
+    "rows as text": (set_("rows", value="20"), errors.ManifestError),
+    "rows that the shards do not hold": (set_("rows", value=19), errors.ManifestError),
+    "true for a count": (set_("shards", 0, "rows", value=True), errors.ManifestError),
+    "no shape": (set_("shape", value=[]), errors.ManifestError),
+    "a control character": (set_("party", value="a\x1b[2J"), errors.ManifestError),
+    "an unknown encoder": (set_("encoder", "name", value="magic"), errors.ManifestError),
+    "an unknown setting": (set_("encoder", "settings", "seed", value=1), errors.ManifestError),
+    "unknown assets": (set_("encoder", "assets", value={"a": "b"}), errors.ManifestError),
+    "a setting of another type": (set_("encoder", "settings", "alpha", value="0.55"), errors.ManifestError),
+    "a setting out of range": (set_("encoder", "settings", "alpha", value=0.2), errors.ManifestError),
+    "an uncalibrated encoder": (set_("encoder", "settings", "sigma", value=None), errors.ManifestError),
+    "an unclipped encoder": (set_("encoder", "settings", "clip", value=None), errors.ManifestError),
+    "a grid that is not the encoder's": (set_("grid", "step", value=1.0), errors.ManifestError),
+    "a guarantee that is no number": (set_("guarantees", 0, "nominal", value="1"), errors.ManifestError),
+    "a smaller μ than the noise gives": (set_("guarantees", 0, "nominal", value=0.5), errors.FalseClaimError),
+    "a smaller realised μ": (set_("guarantees", 0, "realised", value=0.5), errors.FalseClaimError),
+    "a smaller τ than the noise gives": (set_("guarantees", 1, "nominal", value=0.01), errors.FalseClaimError),
+    "certified, but seeded": (set_("reproducible", value=True), errors.FalseClaimError),
+    "certified, but no μ": (set_("guarantees", value=[]), errors.FalseClaimError),
+    "certified, from private facts": (
+        set_("guarantees", 0, "assumes", "clip", value="private"),
+        errors.FalseClaimError,
+    ),
+    "certified, with fixed points": (set_("encoder", "settings", "fixed_points", value=True), errors.FalseClaimError),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_each_lie_has_its_error(text: str, name: str) -> None:
+    change, error = BAD[name]
+    with pytest.raises(error):
+        manifest.parse(changed(text, change))
+
+
+def test_every_field_is_needed(text: str) -> None:
+    for name in json.loads(text):
+        with pytest.raises(errors.ReleaseError):
+            manifest.parse(changed(text, lambda whole, name=name: whole.pop(name)))  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("text", ["", "[]", "null", "{", '{"rows": NaN}', '{"a": 1, "a": 2}', "[" * 100_000])
+def test_what_is_no_manifest(text: str) -> None:
+    with pytest.raises(errors.ManifestError):
+        manifest.parse(text)
+
+
+@settings(max_examples=200, deadline=None)
+@given(data=st.data())
+def test_whatever_is_put_in_whatever_place_is_a_typed_error_or_harmless(text: str, data: st.DataObject) -> None:
+    whole = json.loads(text)
+    place: Any = whole
+    while isinstance(place, dict | list) and place:
+        step = data.draw(st.sampled_from(sorted(place) if isinstance(place, dict) else range(len(place))))
+        if not isinstance(place[step], dict | list) or not place[step] or data.draw(st.booleans()):
+            break
+        place = place[step]
+    junk: st.SearchStrategy[Any] = (
+        st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.just([]) | st.just({})
+    )
+    place[step] = data.draw(junk)
+    with contextlib.suppress(errors.ReleaseError):
+        manifest.parse(json.dumps(whole))
+
+
+def test_a_huge_manifest_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from mixveil import release
+
+    folder = write(tmp_path / "r")
+    monkeypatch.setattr(release, "_MANIFEST_LIMIT", 100)
+    with pytest.raises(errors.ManifestError, match="too many"):
+        release.verify_release(folder)

@@ -1,0 +1,77 @@
+"""Encoding and attacking need torch, numpy and safetensors, and nothing else that is installed here."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+
+CODE = """
+import sys
+from importlib.abc import MetaPathFinder
+
+class Block(MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in BLOCKED:
+            raise ImportError(f"{name} is blocked")
+
+BLOCKED = set(sys.argv[1].split(","))
+sys.meta_path.insert(0, Block())
+
+import torch
+from pathlib import Path
+import mixveil
+from mixveil import calibration
+from mixveil.errors import MissingDependencyError
+from mixveil.types import View
+
+data = mixveil.from_tensors(mixveil.SeededStream(0).uniform(12, 1, 4, 4).float(), torch.arange(12) % 3)
+facts = calibration.settled_facts(data, certified=True, public=None, clip=None)
+encoder, guarantees = mixveil.Singular().calibrate(mixveil.Mu(1.0), facts)
+out = Path(sys.argv[2]) / "release"
+mixveil.write_release(out, data, encoder, guarantees, party="p", stream=mixveil.SeededStream(1))
+release = mixveil.read_release(out)
+for attack in mixveil.attacks().values():
+    attack()(View((release,), data.take(torch.arange(12)).x), stream=mixveil.SeededStream(2))
+calibration.survey(data, mixveil.Singular(), calibration.targets(1.0, 0.1), public=None, clip=None, seed=0)
+for needs in (mixveil.SecureStream, lambda: mixveil.open_data("digits")):
+    try:
+        needs()
+    except MissingDependencyError as error:
+        print("missing:", error)
+print("done", len(release.payload))
+"""
+
+
+def closure(*names: str) -> set[str]:
+    """The distributions that these need, themselves among them."""
+    found: set[str] = set()
+    queue = list(names)
+    while queue:
+        name = re.sub(r"[-_.]+", "-", queue.pop()).lower()
+        if name in found:
+            continue
+        try:
+            requires = metadata.requires(name) or []
+        except metadata.PackageNotFoundError:
+            continue
+        found.add(name)
+        queue += [re.split(r"[^\w.-]", line, maxsplit=1)[0] for line in requires if "extra ==" not in line]
+    return found
+
+
+def test_everything_else_blocked(tmp_path: Path) -> None:
+    needed = closure("torch", "numpy", "safetensors")
+    blocked = {
+        module
+        for module, owners in metadata.packages_distributions().items()
+        if not {re.sub(r"[-_.]+", "-", owner).lower() for owner in owners} & (needed | {"mixveil", "pip", "setuptools"})
+    }
+    assert {"cryptography", "sklearn", "scipy", "typer", "rich", "PIL"} <= blocked
+    done = subprocess.run(
+        [sys.executable, "-c", CODE, ",".join(sorted(blocked)), str(tmp_path)], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("missing:") == 2 and "done 12" in done.stdout
