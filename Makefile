@@ -10,6 +10,7 @@ BIN := .venv/bin
 	touch $@
 
 demo: .venv/ready
+	rm -rf demo-out
 	$(BIN)/mixveil demo --out demo-out
 
 test: .venv/ready

@@ -26,7 +26,7 @@ def test_20_000_repetitions_of_the_optimal_test() -> None:
     """Weights of one half make the bound tight. No threshold beats μ = 1; and the test could fail: it reaches so
     near to the bound that a claim of 0.8 is refuted, and one of 0.5 all the more."""
     encoder = calibrated(1.0, alpha=0.5)
-    members, others = scores(encoder, encoder, 10_000)
+    members, others = scores(encoder, encoder, 20_000)
     assert not refutes(members, others, mu=1.0)
     assert refutes(members, others, mu=0.8)
     assert refutes(members, others, mu=0.5)

@@ -42,7 +42,7 @@ from mixveil.manifest import Manifest, Shard
 from mixveil.types import Batch, Dataset, Encoder, Guarantee, Release, Trace
 
 SHARD_BYTES = 64 << 20
-_BLOCK_ELEMENTS = 1 << 18  # values encoded at a time: their float64 buffers stay in the cache
+_BLOCK_ELEMENTS = 1 << 16  # values encoded at a time: their float64 buffers stay in the cache
 _MANIFEST_LIMIT = 64 << 20
 _PARTIAL = ".partial"
 

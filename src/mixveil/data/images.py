@@ -39,16 +39,19 @@ class Images:
     def take(self, index: Tensor) -> Batch:
         """The rows of `index`: pixels checked against the range, labels one-hot."""
         x = self.read(index)
-        if not bool(((x >= self.low) & (x <= self.high)).all()):  # false for NaN too
-            row = int(((x >= self.low) & (x <= self.high)).flatten(1).all(1).logical_not().nonzero()[0])
-            bad = x[row][~((x[row] >= self.low) & (x[row] <= self.high))][0]
-            raise PixelError(
-                f"{self.name}: row {int(index[row])} has the pixel {float(bad):g}, "
-                f"outside the range [{self.low:g}, {self.high:g}]"
-            )
+        if len(index):
+            low, high = torch.aminmax(x)  # both are NaN where one pixel is
+            if not (self.low <= float(low) and float(high) <= self.high):
+                raise self._pixel_error(index, x)
         y = torch.zeros(len(index), len(self.classes))
         y[torch.arange(len(index)), self.labels[index]] = 1
         return Batch(x, y)
+
+    def _pixel_error(self, index: Tensor, x: Tensor) -> PixelError:
+        row, *place = ((x >= self.low) & (x <= self.high)).logical_not().nonzero()[0].tolist()
+        value = float(x[(row, *place)])
+        bounds = f"[{self.low:g}, {self.high:g}]"
+        return PixelError(f"{self.name}: row {int(index[row])} has the pixel {value:g}, outside the range {bounds}")
 
     def warnings(self) -> list[str]:
         """What an owner should know of the data before encoding them."""

@@ -90,6 +90,7 @@ class Singular:
         conditions = {
             "unit": "one record replaced by another with the same label; n and all labels are public",
             "attacker": "knows every other record, the weights, the pairing and all that is made of the release",
+            "noise": "Gaussian up to float64 rounding, drawn without looking at the records and never shown",
             **{name: facts.origin(name) for name in ("centre", "clip", "amplitude")},
         }
         return encoder, (
@@ -203,7 +204,7 @@ class Singular:
 
 def prepare(x: Tensor, centre: float, clip: float) -> Tensor:
     """(m, d) float64: centred, and scaled down to norm `clip` where it is longer."""
-    z = x.flatten(1).double() - centre
+    z = x.flatten(1).to(torch.float64, copy=True).sub_(centre)
     norm = torch.linalg.vector_norm(z, dim=1, keepdim=True)
     return z.mul_((clip / norm).clamp_(max=1))
 
