@@ -29,10 +29,10 @@ Progress = Callable[[int], None]
 class Moments:
     """mean: (d,); energy: V = E‖x − mean‖²; distance: D = E‖x − x'‖ over one random pairing.
 
-    eigenvalues: (k,) of the covariance, largest first, with their multiplicities. `exact` says whether that is
-    the whole spectrum; else lambda_max is an upper bound (it fails with probability below 1e-12), the
-    eigenvalues are those of the leading directions, and the remaining energy is counted at the last of them,
-    where an attacker gains most from it.
+    eigenvalues: (k,) of the covariance, largest first, with their multiplicities. covariance: (d, d), up to
+    `DENSE_LIMIT` dimensions. Beyond, it is None, lambda_max is an upper bound (it fails with probability below
+    1e-12), the eigenvalues are those of the leading directions, and the remaining energy is counted at the last
+    of them, where an attacker gains most from it.
     """
 
     count: int
@@ -42,7 +42,7 @@ class Moments:
     lambda_max: float
     eigenvalues: Tensor
     multiplicities: Tensor
-    exact: bool
+    covariance: Tensor | None
 
     def average(self, risk: Tensor) -> float:
         """The mean over rows and coordinates of a squared error given by row and direction, (n, k)."""
@@ -71,16 +71,17 @@ def moments(rows: Rows, *, stream: Stream, progress: Progress | None = None) -> 
         for block in blocks(rows, progress):
             block -= mean
             covariance.addmm_(block.T, block)
-        energy = float(covariance.trace() / n)
-        eigenvalues = torch.linalg.eigvalsh(covariance / n).flip(0).clamp_(min=0)
-        return Moments(n, mean, energy, distance, float(eigenvalues[0]), eigenvalues, torch.ones(len(mean)), True)
+        covariance /= n
+        eigenvalues = torch.linalg.eigvalsh(covariance).flip(0).clamp_(min=0)
+        energy, largest = float(covariance.trace()), float(eigenvalues[0])
+        return Moments(n, mean, energy, distance, largest, eigenvalues, torch.ones(len(mean)), covariance)
     energy = sum(float((block - mean).square().sum()) for block in blocks(rows, progress)) / n
     apply = _Covariance(rows, mean, progress)
     top, bound = _leading_eigenvalues(apply, len(mean), energy, stream.fork("directions"))
     rest = max(0.0, energy - float(top.sum()))
     multiplicities = torch.ones(len(top))
     multiplicities[-1] += rest / float(top[-1]) if top[-1] > 0 else 0.0
-    return Moments(n, mean, energy, distance, bound, top, multiplicities, False)
+    return Moments(n, mean, energy, distance, bound, top, multiplicities, None)
 
 
 def passes(dimension: int) -> int:
