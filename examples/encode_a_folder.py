@@ -13,17 +13,18 @@ from pathlib import Path
 import torch
 
 import mixveil
-from mixveil.calibration import settled_facts
 
 
 def main(out: Path, data: str = "digits") -> None:
     images = mixveil.open_data(data)
 
-    # What may be known without looking at a single record: the pixel range and the number of pixels.
-    facts = settled_facts(images, certified=True, public=None, clip=None)
-    encoder, guarantees = mixveil.Singular().calibrate(mixveil.Mu(1.0), facts)
+    # For μ no record is looked at: the noise follows from the pixel range and the number of pixels.
+    stream = mixveil.SecureStream()
+    encoder, guarantees, warnings = mixveil.calibrate(mixveil.Singular(), mixveil.Mu(1.0), images, stream=stream)
+    for warning in warnings:
+        print("warning:", warning)
 
-    mixveil.write_release(out, images, encoder, guarantees, party="example", stream=mixveil.SecureStream())
+    mixveil.write_release(out, images, encoder, guarantees, party="example", stream=stream)
 
     release = mixveil.read_release(out)  # sizes, hashes, dtypes, labels and claims are checked here
     batch = release.payload.take(torch.arange(4))

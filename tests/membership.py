@@ -9,7 +9,7 @@ from torch import Tensor
 
 from mixveil.data import from_tensors
 from mixveil.encoders.singular import Singular
-from mixveil.keys import SecureStream, Stream
+from mixveil.keys import SecureStream
 from mixveil.theory.gdp import member_tpr
 from mixveil.types import Trace
 
@@ -30,18 +30,19 @@ def likelihood_ratio(x: Tensor, records: Tensor, other: Tensor, encoder: Singula
     return total
 
 
-def scores(stated: Singular, actual: Singular, repetitions: int, stream: Stream | None = None) -> tuple[Tensor, Tensor]:
+def scores(stated: Singular, actual: Singular, repetitions: int, *, length: float = 1.0) -> tuple[Tensor, Tensor]:
     """Test scores of `repetitions` fresh releases with record 0 in, and as many with its opposite in.
 
-    The records are the worst case: two opposite ones at the clip norm. The attacker believes the stated settings,
-    the releases are made by the actual ones."""
+    The records are the worst case: two opposite ones, `length` times the clip norm long. The attacker believes the
+    stated settings, the releases are made by the actual ones."""
     clip, centre = float(stated.clip or 0), stated.centre
     direction = torch.tensor([0.5, -0.5, 0.5, 0.5], dtype=torch.float64)
     worlds = []
     for sign in (1, -1):
-        records = torch.stack([sign * clip * direction, torch.zeros(4), 0.3 * direction.flip(0)])
-        worlds.append((from_tensors((records + centre), torch.tensor([0, 1, 1])), records))
-    stream = SecureStream() if stream is None else stream
+        records = torch.stack([sign * clip * direction, torch.zeros(4), 0.3 * clip * direction.flip(0)])
+        handed_in = records * torch.tensor([[length], [1.0], [1.0]])
+        worlds.append((from_tensors(handed_in + centre, torch.tensor([0, 1, 1])), records))
+    stream = SecureStream()
     found: tuple[list[float], list[float]] = ([], [])
     index, member = torch.arange(3), worlds[0][1]
     for _ in range(repetitions):

@@ -14,7 +14,7 @@ from tests.made import images
 
 
 def moments_of(rows: Dataset, facts: Facts) -> Moments:
-    return calibration.prepared_moments(rows, facts, stream=SeededStream(0))
+    return calibration.watched_moments(SeededStream(0), calibration.unwatched)(rows, facts)
 
 
 def never(rows: Dataset, facts: Facts) -> Moments:
@@ -36,7 +36,7 @@ class Untouchable:
 def test_a_certified_calibration_looks_at_no_private_row() -> None:
     data: Dataset = Untouchable()  # type: ignore[assignment]
     facts = calibration.facts_for(Mu(1.0), data, public=None, clip=None, moments_of=never)
-    assert {name: facts.origin(name) for name in facts} == dict.fromkeys(
+    assert {name: fact.origin for name, fact in facts.known.items()} == dict.fromkeys(
         ("dimension", "centre", "amplitude", "clip"), "range"
     )
     assert facts["centre"] == 0.5 and facts["clip"] == pytest.approx(0.5 * 4)
@@ -134,3 +134,45 @@ def test_sphere_noise_has_no_mu_and_says_so() -> None:
 def test_weights_of_one_half_show_infinite_minimax_errors_as_null() -> None:
     (item,) = calibration.survey(images(2), Singular(alpha=0.5), [Mu(1.0)], public=None, clip=None, seed=0)
     assert set(item.minimax.values()) == set(item.minimax_log10.values()) == {None}
+
+
+def test_a_clip_norm_beyond_what_the_range_implies_is_that_of_the_range() -> None:
+    facts = calibration.settled_facts(images(), certified=True, public=None, clip=100.0)
+    assert facts["clip"] == 2.0 and facts.origin("clip") == "range"
+
+
+def test_tau_with_public_data_clips_nothing_unless_asked_to() -> None:
+    facts = calibration.settled_facts(images(), certified=False, public=images(50, seed=2), clip=None)
+    assert facts["clip"] >= facts["amplitude"] * 4
+
+
+def test_tau_from_public_moments_realises_nothing_and_the_owner_is_warned() -> None:
+    """Public data that vary less than the private ones: the stated τ is not true of the release."""
+    x = SeededStream(3).uniform(200, 1, 4, 4).float()
+    quiet = from_tensors(0.5 + 0.1 * (x - 0.5), torch.arange(200) % 2)
+    data = images(100)
+    _, (guarantee,), warnings = calibration.calibrate(Singular(), Tau(0.1), data, public=quiet, stream=SeededStream(0))
+    assert guarantee.realised is None and "only if" in guarantee.assumes["moments"]
+    assert len(warnings) == 1 and "times as much" in warnings[0]
+    (item,) = calibration.survey(data, Singular(), [Tau(0.1)], public=quiet, clip=None, seed=0)
+    assert item.realised_snr > 0.2
+    assert not any("private moments" in text for text in calibration.warnings_of([item]))
+    same = calibration.calibrate(Singular(), Tau(0.1), quiet, public=data, stream=SeededStream(0))
+    assert same[2] == []
+
+
+def test_the_private_data_are_not_public() -> None:
+    data = images()
+    with pytest.raises(ArgumentError, match="are the private data"):
+        calibration.calibrate(Singular(), Mu(1.0), data, public=data, stream=SeededStream(0))
+
+
+def test_a_large_mu_is_called_meaningless() -> None:
+    for mu, said in ((1.0, 0), (5.0, 1)):
+        assert len(calibration.calibrate(Singular(), Mu(mu), images(), stream=SeededStream(0))[2]) == said
+
+
+def test_records_that_do_not_vary_can_be_certified_and_are_shown() -> None:
+    flat = from_tensors(torch.full((6, 1, 2, 2), 0.5), torch.arange(6) % 2)
+    (item,) = calibration.survey(flat, Singular(), [Mu(1.0)], public=None, clip=None, seed=0)
+    assert item.realised_snr == 0.0 and item.radius_multiple is None

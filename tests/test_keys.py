@@ -5,13 +5,15 @@ import math
 import multiprocessing
 import os
 import pickle
+import sys
+import threading
 from collections import Counter
 from collections.abc import Callable
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -52,7 +54,10 @@ def test_tails_far_beyond_six_sigma(stream: Stream, zeros: int) -> None:
     z = box_muller(torch.cat([radius_words, words[50_000:]])).view(2, -1)
     excess = z.square().sum(0) / 2 - zeros * math.log(2)
     assert float(excess.min()) > -1e-9
-    assert stats.kstest(excess.numpy(), "expon").pvalue > 1e-4 if zeros < 50 else 0.95 < float(excess.mean()) < 1.05
+    if zeros < 50:
+        assert stats.kstest(excess.numpy(), "expon").pvalue > UNLIKELY
+    else:  # 13 bits are left: too coarse for that test, not for the mean
+        assert 0.95 < float(excess.mean()) < 1.05
     angle = torch.atan2(z[1], z[0]) / (2 * math.pi) + 0.5
     assert stats.kstest(angle.numpy(), "uniform").pvalue > UNLIKELY
 
@@ -128,11 +133,13 @@ def test_a_secure_stream_shows_no_key_and_cannot_be_copied(monkeypatch: pytest.M
 
 
 def _draws_in_child(stream: SecureStream, answer: multiprocessing.SimpleQueue[str]) -> None:
-    try:
-        stream.words(1)
-        answer.put("drew")
-    except StreamError:
-        answer.put("refused")
+    refused = 0
+    for draw in (lambda: stream.words(1), lambda: stream.fork("a")):
+        try:
+            draw()
+        except StreamError:
+            refused += 1
+    answer.put("refused" if refused == 2 else "drew")
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
@@ -180,6 +187,7 @@ def test_capped_weights_follow_the_law_of_rejection(stream: Stream, alpha: float
     assert stats.ks_2samp(weight[:, 0].numpy(), twin.numpy()).pvalue > UNLIKELY
 
 
+@settings(deadline=None)
 @given(alpha=st.floats(0.5, 1, exclude_max=True), seed=st.integers(0, 2**63))
 def test_capped_weights_keep_the_cap_and_sum_to_exactly_one(alpha: float, seed: int) -> None:
     weight = SeededStream(seed).capped_weights(200, alpha)
@@ -244,3 +252,24 @@ def test_release_ids_are_new_every_time() -> None:
 def test_a_bad_seed_is_named() -> None:
     with pytest.raises(ArgumentError, match="seed must be in"):
         SeededStream(-1)
+
+
+def test_threads_that_fork_the_same_name_get_different_streams() -> None:
+    stream = SeededStream(1)
+    found: list[int] = []
+
+    def fork() -> None:
+        for _ in range(500):
+            found.append(int(stream.fork("noise").words(1)))
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=fork) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert len(set(found)) == 4000

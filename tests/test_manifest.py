@@ -51,6 +51,7 @@ BAD = {
     "a version from the future": (set_("version", value=2), errors.VersionError),
     "an unknown field": (set_("extra", value=1), errors.ManifestError),
     "a path for a shard": (set_("shards", 0, "file", value="../../etc/passwd"), errors.ManifestError),
+    "a shard out of order": (set_("shards", 0, "file", value="shard-00001.safetensors"), errors.ManifestError),
     "a bad hash": (set_("shards", 0, "sha256", value="x"), errors.ManifestError),
     "negative rows": (set_("rows", value=-1), errors.ManifestError),
     "rows as text": (set_("rows", value="20"), errors.ManifestError),
@@ -72,6 +73,17 @@ BAD = {
     "a smaller τ than the noise gives": (set_("guarantees", 1, "nominal", value=0.01), errors.FalseClaimError),
     "certified, but seeded": (set_("reproducible", value=True), errors.FalseClaimError),
     "certified, but no μ": (set_("guarantees", value=[]), errors.FalseClaimError),
+    "a guarantee of another name": (set_("guarantees", 0, "name", value="unbreakable"), errors.FalseClaimError),
+    "fewer caveats": (set_("not_promised", value=["Everything is safe."]), errors.FalseClaimError),
+    "other conditions": (
+        set_("guarantees", 0, "assumes", "unit", value="any number of records"),
+        errors.FalseClaimError,
+    ),
+    "facts of no origin": (set_("guarantees", 0, "assumes", value={}), errors.FalseClaimError),
+    "facts of odd origin": (set_("guarantees", 0, "assumes", "clip", value="Private "), errors.FalseClaimError),
+    "not certified, with a μ": (set_("certified", value=False), errors.FalseClaimError),
+    "true for a version": (set_("version", value=True), errors.VersionError),
+    "a surrogate": (set_("party", value="\ud800"), errors.ManifestError),
     "certified, from private facts": (
         set_("guarantees", 0, "assumes", "clip", value="private"),
         errors.FalseClaimError,
@@ -124,3 +136,10 @@ def test_a_huge_manifest_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(release, "_MANIFEST_LIMIT", 100)
     with pytest.raises(errors.ManifestError, match="too many"):
         release.verify_release(folder)
+
+
+def test_error_messages_are_short_however_long_the_manifest(text: str) -> None:
+    for name in ("version", "format", "kind", "grid", "party", "encoder"):
+        with pytest.raises(errors.ReleaseError) as caught:
+            manifest.parse(changed(text, set_(name, value=[[]] * 100_000)))
+        assert len(str(caught.value)) < 1000

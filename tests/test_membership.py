@@ -13,7 +13,7 @@ FACTS = Facts(
         "dimension": Fact(4.0, "range"),
         "centre": Fact(0.5, "range"),
         "amplitude": Fact(0.5, "range"),
-        "clip": Fact(0.5, "public"),
+        "clip": Fact(0.2, "public"),
     }
 )
 
@@ -30,6 +30,15 @@ def test_20_000_repetitions_of_the_optimal_test() -> None:
     assert not refutes(members, others, mu=1.0)
     assert refutes(members, others, mu=0.8)
     assert refutes(members, others, mu=0.5)
+
+
+def test_records_beyond_the_clip_norm_are_no_easier_to_find() -> None:
+    """The attacker's two records are four times as long as C, as the row's own and as the partner of another: without
+    clipping either would be found at once."""
+    encoder = calibrated(1.0, alpha=0.5)
+    assert not refutes(*scores(encoder, encoder, 3_000, length=4.0), mu=1.0)
+    unclipped = replace(encoder, clip=float(encoder.clip or 0) * 100)
+    assert refutes(*scores(encoder, unclipped, 3_000, length=4.0), mu=1.0)
 
 
 def test_a_planted_lie_is_caught() -> None:

@@ -116,7 +116,7 @@ def test_a_certified_manifest_says_nothing_of_the_private_data(tmp_path: Path, m
 
 def test_a_seeded_release_is_never_certified_and_says_so(tmp_path: Path) -> None:
     whole = manifest_of(write(tmp_path / "r", seed=1))
-    assert whole["reproducible"] is True and whole["certified"] is False
+    assert whole["reproducible"] is True and whole["certified"] is False and whole["guarantees"] == []
     assert any("seed" in text for text in whole["not_promised"])
 
 
@@ -128,6 +128,7 @@ def test_a_release_for_tau_is_not_certified_and_says_that_it_shows_private_figur
     whole = manifest_of(tmp_path / "r")
     assert whole["certified"] is False
     assert any("private records' own moments" in text for text in whole["not_promised"])
+    assert any("a reader cannot check" in text for text in whole["not_promised"])
     assert whole["guarantees"][0]["realised"] > whole["guarantees"][0]["nominal"]
     assert not verify_release(tmp_path / "r").certified
 
@@ -205,7 +206,8 @@ def test_a_killed_process_leaves_no_release_that_verifies(tmp_path: Path, where:
     done = subprocess.run([sys.executable, "-c", KILLED, str(out), where, when], cwd=Path(__file__).parents[1])
     assert done.returncode == -signal.SIGKILL
     assert not out.exists()
-    for left in tmp_path.glob(".*"):
+    (tmp_path / "link").symlink_to(next(tmp_path.glob(".*")))
+    for left in (*tmp_path.glob(".*"), tmp_path / "link"):
         with pytest.raises(errors.ManifestError):
             verify_release(left)
 
@@ -323,6 +325,53 @@ def test_labels_off_the_simplex(tmp_path: Path, label: list[float]) -> None:
     change_tensors(write(tmp_path / "r"), spoil)
     with pytest.raises(errors.SimplexError):
         read_release(tmp_path / "r")
+
+
+@pytest.mark.parametrize("label", [[0.9, 0.1, 0, 0], [0.4, 0.3, 0.3, 0]])
+def test_labels_that_prove_a_weight_beyond_the_cap(tmp_path: Path, label: list[float]) -> None:
+    def spoil(tensors: dict[str, torch.Tensor]) -> None:
+        tensors["y"][7] = torch.tensor(label)
+
+    change_tensors(write(tmp_path / "r"), spoil)
+    with pytest.raises(errors.SimplexError, match="cannot make"):
+        read_release(tmp_path / "r")
+
+
+def test_rows_that_do_not_exist(tmp_path: Path) -> None:
+    payload = read_release(write(tmp_path / "r")).payload
+    for row in (-1, 20):
+        with pytest.raises(errors.ArgumentError, match="row numbers"):
+            payload.take(torch.tensor([0, row]))
+
+
+def test_a_folder_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(errors.ReleaseError):
+        read_release(tmp_path / ("x" * 300))
+
+
+def test_noise_never_repeats_between_blocks_and_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blank records leave nothing but noise: rows of different blocks must be uncorrelated."""
+    monkeypatch.setattr(release, "SHARD_BYTES", 20_000)
+    monkeypatch.setattr(release, "_BLOCK_ELEMENTS", 1024)
+    blank = from_tensors(torch.full((400, 256), 0.5), torch.arange(400) % 2)
+    payload = read_release(write(tmp_path / "r", blank)).payload
+    rows = torch.nn.functional.normalize(payload.take(torch.arange(400)).x)
+    correlation = (rows @ rows.T).fill_diagonal_(0)
+    assert float(correlation.abs().max()) < 0.5  # 8 deviations of 1/16; a repeated row has 1
+
+
+def test_a_release_is_never_left_without_its_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, calls = release._sync_folder, iter([False, True])
+
+    def fails_last(folder: Path) -> None:
+        real(folder)
+        if next(calls):
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(release, "_sync_folder", fails_last)
+    with pytest.raises(KeyboardInterrupt):
+        write(tmp_path / "r")
+    assert load_trace(verify_release(tmp_path / "r").id) is not None
 
 
 def test_no_release_at_all(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mixveil.attacks import attacks as attacks
+    from mixveil.calibration import calibrate as calibrate
     from mixveil.data import from_tensors as from_tensors
     from mixveil.data import open_data as open_data
     from mixveil.encoders import encoders as encoders
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "attacks": "mixveil.attacks",
+    "calibrate": "mixveil.calibration",
     "from_tensors": "mixveil.data",
     "open_data": "mixveil.data",
     "encoders": "mixveil.encoders",

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -18,8 +20,8 @@ from mixveil.encoders.singular import Singular, prepare
 from mixveil.errors import ArgumentError
 from mixveil.keys import SeededStream, Stream
 from mixveil.theory import bayes, gdp, minimax, snr
-from mixveil.theory.moments import Moments, blocks, moments
-from mixveil.types import Batch, Dataset, Fact, Facts, Mu, Origin, Rows, Target, Tau
+from mixveil.theory.moments import Moments, blocks, moments, passes
+from mixveil.types import Batch, Dataset, Encoder, Fact, Facts, Guarantee, Mu, Origin, Progress, Rows, Target, Tau
 
 DELTA = 1e-5
 FPR = 0.01
@@ -27,8 +29,67 @@ _BAYES_ROWS = 1024
 _BAYES_DIRECTIONS = 512
 _QUANTILES = {"min": 0.0, "q05": 0.05, "q50": 0.5, "q95": 0.95, "max": 1.0}
 
-Progress = Callable[[int], None]
+MEANINGLESS_MU = 4.0
+"""From here on (ε = 24 at δ = 1e-5) μ-GDP is no meaningful guarantee."""
+
 MomentsOf = Callable[[Dataset, Facts], Moments]
+Watch = Callable[[str, int], AbstractContextManager[Progress]]
+"""Shows the progress of some work on so many rows."""
+
+
+def unwatched(what: str, total: int) -> AbstractContextManager[Progress]:
+    return nullcontext(lambda _: None)
+
+
+E = TypeVar("E", bound=Encoder)
+
+
+def calibrate(
+    encoder: E,
+    target: Target,
+    data: Dataset,
+    *,
+    public: Dataset | None = None,
+    clip: float | None = None,
+    stream: Stream,
+    watch: Watch = unwatched,
+) -> tuple[E, tuple[Guarantee, ...], list[str]]:
+    """An encoder with the noise for a target, its guarantees, and what the owner should be warned of."""
+    moments_of = watched_moments(stream, watch)
+    checks.enough_rows(len(data))
+    facts = facts_for(target, data, public=public, clip=clip, moments_of=moments_of)
+    ready, guarantees = encoder.calibrate(target, facts)
+    warnings = []
+    if isinstance(target, Mu) and target.value >= MEANINGLESS_MU:
+        warnings.append(meaningless(target.value))
+    if isinstance(target, Tau) and public is not None:
+        private = moments_of(data, facts)
+        if private.lambda_max > facts["lambda_max"]:
+            ratio = private.lambda_max / facts["lambda_max"]
+            warnings.append(
+                f"your records vary up to {ratio:.3g} times as much as the public data: the directional SNR that the "
+                f"manifest states does not hold for them"
+            )
+    return ready, guarantees, warnings
+
+
+def meaningless(mu: float) -> str:
+    return f"μ = {mu:.3g} is ε = {gdp.epsilon(mu, DELTA):.3g} at δ = {DELTA:g}: no meaningful guarantee"
+
+
+def watched_moments(stream: Stream, watch: Watch) -> MomentsOf:
+    """Moments of rows as they enter the mixture, each computed once."""
+    known: dict[tuple[int, float, float], Moments] = {}
+
+    def moments_of(rows: Dataset, facts: Facts) -> Moments:
+        key = (id(rows), facts["centre"], facts["clip"])
+        if key not in known:
+            with watch("moments", passes(int(facts["dimension"])) * len(rows)) as progress:
+                prepared = Prepared(rows, facts["centre"], facts["clip"])
+                known[key] = moments(prepared, stream=stream.fork("moments"), progress=progress)
+        return known[key]
+
+    return moments_of
 
 
 def facts_for(
@@ -52,7 +113,8 @@ def settled_facts(data: Dataset, *, certified: bool, public: Dataset | None, cli
     """What is settled without looking at the records: dimension, centre, amplitude, clip norm.
 
     The centre is the middle of the range, or the public data's mean value. The clip norm is the given one, else
-    (certified only) the public data's median norm, else what the range implies, which clips nothing.
+    (certified only) the public data's median norm, else what the range implies, which clips nothing and is never
+    exceeded.
     """
     dimension, centre = math.prod(data.shape), (data.low + data.high) / 2
     origin: Origin = "range"
@@ -63,7 +125,7 @@ def settled_facts(data: Dataset, *, certified: bool, public: Dataset | None, cli
     amplitude = max(data.high - centre, centre - data.low)
     bound = Fact(amplitude * math.sqrt(dimension), origin)
     if clip is not None:
-        bound = Fact(checks.positive("clip", clip), "public")
+        bound = min(bound, Fact(checks.positive("clip", clip), "public"), key=lambda fact: fact.value)
     elif public is not None and certified:
         norms = torch.cat([torch.linalg.vector_norm(block - centre, dim=1) for block in blocks(public)])
         bound = Fact(checks.positive("the public data's median norm", float(norms.median())), "public")
@@ -75,11 +137,6 @@ def settled_facts(data: Dataset, *, certified: bool, public: Dataset | None, cli
             "clip": bound,
         }
     )
-
-
-def prepared_moments(rows: Rows, facts: Facts, *, stream: Stream, progress: Progress | None = None) -> Moments:
-    """Moments of rows as they enter the mixture: centred and clipped."""
-    return moments(Prepared(rows, facts["centre"], facts["clip"]), stream=stream, progress=progress)
 
 
 @dataclass(frozen=True)
@@ -106,11 +163,16 @@ def _same_kind(data: Dataset, public: Dataset) -> None:
             f"the public data have the range [{public.low:g}, {public.high:g}], the private ones "
             f"[{data.low:g}, {data.high:g}]"
         )
+    if public is data:
+        raise ArgumentError("the public data are the private data: facts from them would not be public")
 
 
 @dataclass(frozen=True)
 class Figures:
     """What one calibration gives, for its owner's eyes. Errors are squared errors a value; know-nothing is V/d.
+
+    realised_snr: of deviations from the mean record; realised_snr_with_mean: a bound on it with the mean counted as
+    signal too; mean_snr: of the average row instead of the one with the largest weight.
 
     minimax: quantiles over records of σ²T_i (Theorem 1), null beyond 1e308, with their logarithms, and the same
     for an attacker who knows all other records; bayes_mse: the best linear attacker with the pairing known."""
@@ -120,10 +182,11 @@ class Figures:
     alpha: float
     clip: float
     radius: float
-    radius_multiple: float
+    radius_multiple: float | None
     sigma: float
     nominal_tau: float
     realised_snr: float
+    realised_snr_with_mean: float
     mean_snr: float
     mu: float | None
     mu_median: float | None
@@ -148,17 +211,10 @@ def survey(
     public: Dataset | None,
     clip: float | None,
     seed: int,
-    progress: Progress | None = None,
+    watch: Watch = unwatched,
 ) -> list[Figures]:
     """The figures of several calibrations of the same data, for an example pairing drawn from the seed."""
-    known: dict[tuple[int, float, float], Moments] = {}
-
-    def moments_of(rows: Dataset, facts: Facts) -> Moments:
-        key = (id(rows), facts["centre"], facts["clip"])
-        if key not in known:
-            known[key] = prepared_moments(rows, facts, stream=SeededStream(seed), progress=progress)
-        return known[key]
-
+    moments_of = watched_moments(SeededStream(seed), watch)
     found = []
     for target in wanted:
         facts = facts_for(target, data, public=public, clip=clip, moments_of=moments_of)
@@ -170,14 +226,15 @@ def survey(
 def figures(encoder: Singular, target: Target, facts: Facts, n: int, private: Moments, *, stream: Stream) -> Figures:
     """Calibrate for a target and compute everything that the owner of n rows should see.
 
-    private: moments of the rows as they enter the mixture (`prepared_moments`)."""
+    private: moments of the rows as they enter the mixture (`watched_moments`)."""
     ready, guarantees = encoder.calibrate(target, facts)
     sigma, alpha, clip = float(ready.sigma or 0), float(ready.alpha or 0), float(ready.clip or 0)
     radius = sigma * math.sqrt(facts["dimension"])
     trace = ready.plan(n, stream=stream.fork("plan"))
     log_minimax = minimax.log_minimax_factors(trace.partner[:, 0], trace.weight) + 2 * math.log(sigma)
     logs = _quantiles(log_minimax)
-    mu = ready.claims().get("gdp")
+    claim = ready.claims().get("gdp")
+    mu = None if claim is None else claim.nominal
     single, whole = _bayes(ready, private, sigma, n, stream.fork("bayes"))
     return Figures(
         calibration="certified" if isinstance(target, Mu) else target.calibration,
@@ -185,10 +242,13 @@ def figures(encoder: Singular, target: Target, facts: Facts, n: int, private: Mo
         alpha=alpha,
         clip=clip,
         radius=radius,
-        radius_multiple=snr.radius_multiple(radius, private.distance),
+        radius_multiple=snr.radius_multiple(radius, private.distance) if private.distance > 0 else None,
         sigma=sigma,
         nominal_tau=next(g.nominal for g in guarantees if g.name == "directional_snr"),
         realised_snr=snr.directional_snr(private.lambda_max, sigma, alpha),
+        realised_snr_with_mean=snr.directional_snr(
+            private.lambda_max + float(private.mean.square().sum()), sigma, alpha
+        ),
         mean_snr=snr.mean_directional_snr(private.lambda_max, sigma, trace.weight),
         mu=mu,
         mu_median=None if mu is None else float(gdp.mu_records(clip, sigma, trace.weight).median()),
@@ -242,7 +302,9 @@ def warnings_of(found: list[Figures]) -> list[str]:
             )
         if item.mu is None:
             said.append(f"{item.calibration}: sphere noise has no μ: whoever holds both sources of a row recognises it")
-        elif not item.certified:
+        elif item.certified and item.mu >= MEANINGLESS_MU:
+            said.append(meaningless(item.mu))
+        elif not item.certified and item.facts["lambda_max"].origin == "private":
             said.append(
                 f"{item.calibration}: μ = {item.mu:.3g} is what this noise would give, but the noise was chosen "
                 f"from private moments: ask with --mu for a certified one"

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 from mixveil.errors import ArgumentError, TooFewRowsError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_TINY = 1e-100
 
 
 def positive(name: str, value: float) -> float:
@@ -14,6 +20,8 @@ def positive(name: str, value: float) -> float:
     """
     if not (math.isfinite(value) and value > 0):
         raise ArgumentError(f"{name} must be positive and finite, got {value}")
+    if not _TINY <= value <= 1 / _TINY:  # so that its square is a number too
+        raise ArgumentError(f"{name} must be between {_TINY:g} and {1 / _TINY:g}, got {value}")
     return float(value)
 
 
@@ -42,6 +50,13 @@ def at_least(name: str, value: int, least: int) -> int:
     if value < least:
         raise ArgumentError(f"{name} must be at least {least}, got {value}")
     return int(value)
+
+
+def rows_within(index: Tensor, n: int) -> Tensor:
+    """Row numbers that all exist."""
+    if len(index) and not (int(index.min()) >= 0 and int(index.max()) < n):
+        raise ArgumentError(f"row numbers must be in 0…{n - 1}, got {int(index.min())}…{int(index.max())}")
+    return index
 
 
 def enough_rows(n: int, least: int = 2) -> int:

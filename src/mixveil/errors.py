@@ -81,6 +81,10 @@ class ReleaseError(MixveilError):
     """A release does not verify."""
 
 
+class UnreadableReleaseError(ReleaseError):
+    """The operating system does not let a release be read."""
+
+
 class ManifestError(ReleaseError):
     """The manifest is missing, is not JSON, or has missing, unknown or ill-typed fields."""
 

@@ -13,6 +13,7 @@ import hashlib
 import hmac
 import math
 import os
+import threading
 from abc import ABC, abstractmethod
 from typing import NoReturn, Self
 
@@ -60,21 +61,25 @@ class Stream(ABC):
 
     reproducible: bool
 
-    def __init__(self, key: bytes) -> None:
+    def _start(self, key: bytes) -> None:
         self._key = key
         self._forks: dict[str, int] = {}
+        self._lock = threading.Lock()  # two threads must never get the same draws
 
     @classmethod
-    @abstractmethod
-    def _from_key(cls, key: bytes) -> Self: ...
+    def _from_key(cls, key: bytes) -> Self:
+        stream = cls.__new__(cls)
+        stream._start(key)
+        return stream
 
     @abstractmethod
     def words(self, n: int) -> Tensor:
         """(n,) int64: uniform 64-bit words."""
 
     def fork(self, name: str) -> Self:
-        count = self._forks.get(name, 0)
-        self._forks[name] = count + 1
+        with self._lock:
+            count = self._forks.get(name, 0)
+            self._forks[name] = count + 1
         return self._from_key(hmac.digest(self._key, f"{name}#{count}".encode(), "sha256"))
 
     def uniform(self, *shape: int) -> Tensor:
@@ -180,14 +185,8 @@ class SeededStream(Stream):
         self._start(hashlib.sha256(b"mixveil seed " + seed.to_bytes(8, "big")).digest())
 
     def _start(self, key: bytes) -> None:
-        super().__init__(key)
+        super()._start(key)
         self._bits = np.random.Philox(key=int.from_bytes(key[:16], "big"))
-
-    @classmethod
-    def _from_key(cls, key: bytes) -> Self:
-        stream = cls.__new__(cls)
-        stream._start(key)
-        return stream
 
     def words(self, n: int) -> Tensor:
         return torch.from_numpy(self._bits.random_raw(n).view(np.int64))
@@ -212,24 +211,19 @@ class SecureStream(Stream):
             raise MissingDependencyError(
                 "secure noise needs the package cryptography: pip install cryptography"
             ) from None
-        super().__init__(key)
+        super()._start(key)
         self._process = os.getpid()
         # The key of the words and the key of the forks are derived apart: neither tells the other.
         word_key = hmac.digest(key, b"words", "sha256")[:16]
         self._cipher = Cipher(algorithms.AES(word_key), modes.CTR(bytes(16))).encryptor()
-
-    @classmethod
-    def _from_key(cls, key: bytes) -> Self:
-        stream = cls.__new__(cls)
-        stream._start(key)
-        return stream
 
     def words(self, n: int) -> Tensor:
         self._refuse_fork()
         words = np.zeros(n, np.int64)
         if n:
             octets = words.view(np.uint8).data
-            self._cipher.update_into(octets, octets)
+            with self._lock:
+                self._cipher.update_into(octets, octets)
         return torch.from_numpy(words)
 
     def fork(self, name: str) -> Self:

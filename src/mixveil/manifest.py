@@ -9,6 +9,7 @@ import dataclasses
 import json
 import math
 import re
+import reprlib
 import types
 import typing
 from collections.abc import Mapping
@@ -25,17 +26,25 @@ T = TypeVar("T")
 
 _SLACK = 1e-9  # for rounding in recomputed claims
 
-LABELS = "Labels are not protected: they show the two classes of each pair, the weights, and the party's class counts."
+LABELS = (
+    "Labels are not protected: they are mixed without noise, and show each row's classes, the weights, and how many "
+    "records of each class the party has."
+)
 NOT_ENCRYPTION = "This is not encryption: whoever holds the release can study it for as long as he likes."
 UNIT = "The unit is one record. Several records of one person are not covered together."
-SEEDED = "The noise came from a seeded stream: whoever learns the seed removes all of it. For experiments only."
+SEEDED = "The noise came from a seeded stream: whoever finds the seed removes it. For experiments only, no promise."
 AVERAGE = (
-    "The directional SNR speaks of one row and the average record, not of the worst record, and not of membership."
+    "The directional SNR is the party's own statement, which a reader cannot check. It speaks of one row, of the "
+    "average record and of its deviation from the mean record: not of the worst record, the mean, or membership."
 )
 PRIVATE_FACTS = (
     "The noise was chosen from the private records' own moments, and this manifest shows figures computed from them."
 )
 NOTHING = "No noise was added: nothing is promised at all."
+
+_NAMES = {"gdp", "directional_snr"}
+_ORIGINS = {"public", "range"}
+_MOST_SHARDS = 10_000
 
 
 @dataclass(frozen=True)
@@ -85,11 +94,10 @@ def grid(made_by: Encoder) -> dict[str, float] | None:
 
 def not_promised(made_by: Encoder, guarantees: tuple[Guarantee, ...], reproducible: bool) -> tuple[str, ...]:
     """What a reader might think is promised and is not, in plain words."""
-    names = {guarantee.name for guarantee in guarantees}
     said = [LABELS, NOT_ENCRYPTION, UNIT]
-    if not guarantees:
+    if made_by.sigma == 0:
         said.append(NOTHING)
-    if names == {"directional_snr"}:
+    if {guarantee.name for guarantee in guarantees} == {"directional_snr"}:
         said.append(AVERAGE)
     if any("private" in guarantee.assumes.values() for guarantee in guarantees):
         said.append(PRIVATE_FACTS)
@@ -109,15 +117,15 @@ def parse(text: str) -> Manifest:
 def _parse(text: str) -> Manifest:
     whole = _object("manifest", _loads(text))
     if whole.get("format") != FORMAT:
-        raise ManifestError(f"format must be {FORMAT!r}, got {whole.get('format')!r}")
-    if whole.get("version") != VERSION:
+        raise ManifestError(f"format must be {FORMAT!r}, got {shown(whole.get('format'))}")
+    if type(whole.get("version")) is not int or whole["version"] != VERSION:
         raise VersionError(
-            f"this mixveil reads version {VERSION} of the format, the manifest has {whole.get('version')!r}"
+            f"this mixveil reads version {VERSION} of the format, the manifest has {shown(whole.get('version'))}"
         )
     names = {field.name for field in dataclasses.fields(Manifest)} | {"format", "version", "kind", "grid"}
     _only("manifest", whole, names)
     if whole["kind"] != "records":
-        raise ManifestError(f"kind must be 'records', got {whole['kind']!r}")
+        raise ManifestError(f"kind must be 'records', got {shown(whole['kind'])}")
     made_by = _encoder(_object("encoder", whole["encoder"]))
     manifest = Manifest(
         id=_text("id", whole["id"], r"[0-9a-f]{32}"),
@@ -141,33 +149,48 @@ def _parse(text: str) -> Manifest:
 def _consistent(manifest: Manifest, stated_grid: Any) -> None:
     expected = grid(manifest.encoder)
     if stated_grid != expected:
-        raise ManifestError(f"grid is {stated_grid}, but the encoder's settings make it {expected}")
+        raise ManifestError(f"grid is {shown(stated_grid)}, but the encoder's settings make it {expected}")
     if sum(shard.rows for shard in manifest.shards) != manifest.rows:
         raise ManifestError(f"rows is {manifest.rows}, but the shards hold {sum(s.rows for s in manifest.shards)}")
-    if not manifest.shape or not manifest.classes:
-        raise ManifestError("shape and classes must not be empty")
+    if [shard.file for shard in manifest.shards] != [f"shard-{i:05d}.safetensors" for i in range(len(manifest.shards))]:
+        raise ManifestError("shards must be numbered from 0, each once and in order")
+    if not manifest.shape or not manifest.classes or manifest.rows < 2:
+        raise ManifestError("shape and classes must not be empty, and rows at least 2")
+    if len(manifest.shards) > _MOST_SHARDS:
+        raise ManifestError(f"{len(manifest.shards)} shards are more than {_MOST_SHARDS}")
 
 
 def _honest(manifest: Manifest) -> None:
-    """No claim may be better than what the encoder's own settings give for any records."""
-    claims = manifest.encoder.claims()
+    """No promise that a reader can see to be false, and none of a kind that he does not know."""
     for guarantee in manifest.guarantees:
-        judged = guarantee.name == "gdp" or manifest.certified
-        if judged and not min(guarantee.nominal, _real(guarantee)) >= claims.get(guarantee.name, math.inf) * (
-            1 - _SLACK
-        ):
-            raise FalseClaimError(
-                f"the manifest claims {guarantee.name} = {guarantee.nominal:g}, its settings give "
-                f"{claims.get(guarantee.name, math.inf):g}"
-            )
-    if not manifest.certified:
-        return
-    if manifest.reproducible:
-        raise FalseClaimError("the manifest claims to be certified, but its noise came from a seeded stream")
-    if not any(guarantee.name == "gdp" for guarantee in manifest.guarantees):
-        raise FalseClaimError("the manifest claims to be certified, but states no gdp guarantee")
-    if any("private" in guarantee.assumes.values() for guarantee in manifest.guarantees):
-        raise FalseClaimError("the manifest claims to be certified, but rests on facts of private origin")
+        if guarantee.name not in _NAMES:
+            raise FalseClaimError(f"there is no guarantee of the name {guarantee.name!r:.60}")
+    if manifest.reproducible and (manifest.certified or manifest.guarantees):
+        raise FalseClaimError("the noise came from a seeded stream: a manifest of it promises nothing")
+    if manifest.certified != any(guarantee.name == "gdp" for guarantee in manifest.guarantees):
+        raise FalseClaimError("a manifest is certified if and only if it states a gdp guarantee")
+    if manifest.certified:
+        for guarantee in manifest.guarantees:
+            _certified(guarantee, manifest.encoder.claims())
+    if manifest.not_promised != not_promised(manifest.encoder, manifest.guarantees, manifest.reproducible):
+        raise FalseClaimError("not_promised does not say what these settings leave unpromised")
+
+
+def _certified(stated: Guarantee, claims: Mapping[str, Guarantee]) -> None:
+    """A certified guarantee must follow from the encoder's settings, under its own conditions, from public facts."""
+    claim = claims.get(stated.name)
+    if claim is None:
+        raise FalseClaimError(f"the manifest claims {stated.name}, its settings give none")
+    if not min(stated.nominal, _real(stated)) >= claim.nominal * (1 - _SLACK):
+        raise FalseClaimError(
+            f"the manifest claims {stated.name} = {stated.nominal:g}, its settings give {claim.nominal:g}"
+        )
+    facts = {name: value for name, value in stated.assumes.items() if name not in claim.assumes}
+    conditions = {name: value for name, value in stated.assumes.items() if name in claim.assumes}
+    if conditions != claim.assumes:
+        raise FalseClaimError(f"{stated.name}: its conditions are not those of its encoder")
+    if not {"clip", "centre", "amplitude"} <= facts.keys() or not set(facts.values()) <= _ORIGINS:
+        raise FalseClaimError(f"{stated.name}: it must say of each fact that it is public or of the range")
 
 
 def _real(guarantee: Guarantee) -> float:
@@ -177,7 +200,7 @@ def _real(guarantee: Guarantee) -> float:
 def _encoder(item: dict[str, Any]) -> Encoder:
     _only("encoder", item, {"name", "settings", "assets"})
     if item["assets"] != {}:
-        raise ManifestError(f"encoder: unknown assets {item['assets']!r}")
+        raise ManifestError(f"encoder: unknown assets {shown(item['assets'])}")
     settings = _object("encoder.settings", item["settings"])
     try:
         kind = encoder(_text("encoder.name", item["name"]))
@@ -187,7 +210,7 @@ def _encoder(item: dict[str, Any]) -> Encoder:
     _only("encoder.settings", settings, {field.name for field in dataclasses.fields(typing.cast("Any", kind))})
     for name, value in settings.items():
         if not _fits(value, hints[name]):
-            raise ManifestError(f"encoder.settings.{name} cannot be {value!r}")
+            raise ManifestError(f"encoder.settings.{name} cannot be {shown(value)}")
     try:
         return kind(**settings)
     except MixveilError as error:
@@ -238,6 +261,11 @@ def _loads(text: str) -> Any:
         raise ManifestError(f"not JSON: {error}") from None
 
 
+def shown(item: Any) -> str:
+    """A value for an error message, cut where it is long."""
+    return reprlib.repr(item)
+
+
 def _only(where: str, item: Mapping[str, Any], names: set[str]) -> None:
     if missing := names - item.keys():
         raise ManifestError(f"{where}: missing {', '.join(sorted(missing))}")
@@ -259,23 +287,23 @@ def _flag(where: str, item: Any) -> bool:
 
 def _of(where: str, item: Any, kind: type[T]) -> T:
     if not isinstance(item, kind):
-        raise ManifestError(f"{where} must be of the type {kind.__name__}, got {item!r}"[:300])
+        raise ManifestError(f"{where} must be of the type {kind.__name__}, got {shown(item)}")
     return item
 
 
-def _text(where: str, item: Any, pattern: str = r"[^\x00-\x1f\x7f]{1,1000}") -> str:
-    if not isinstance(item, str) or not re.fullmatch(pattern, item):
-        raise ManifestError(f"{where} cannot be {item!r}"[:300])
+def _text(where: str, item: Any, pattern: str = r".{1,1000}") -> str:
+    if not isinstance(item, str) or not item.isprintable() or not re.fullmatch(pattern, item):
+        raise ManifestError(f"{where} cannot be {shown(item)}")
     return item
 
 
 def _count(where: str, item: Any) -> int:
     if type(item) is not int or not 0 < item < 1 << 48:
-        raise ManifestError(f"{where} must be a positive whole number, got {item!r}"[:300])
+        raise ManifestError(f"{where} must be a positive whole number, got {shown(item)}")
     return item
 
 
 def _number(where: str, item: Any) -> float:
     if not isinstance(item, int | float) or isinstance(item, bool) or not math.isfinite(item):
-        raise ManifestError(f"{where} must be a finite number, got {item!r}"[:300])
+        raise ManifestError(f"{where} must be a finite number, got {shown(item)}")
     return float(item)

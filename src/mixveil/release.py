@@ -10,8 +10,8 @@ import hashlib
 import os
 import shutil
 import stat
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -37,16 +37,15 @@ from mixveil.errors import (
     ShardFormatError,
     ShardSizeError,
     SimplexError,
+    UnreadableReleaseError,
 )
 from mixveil.manifest import Manifest, Shard
-from mixveil.types import Batch, Dataset, Encoder, Guarantee, Release, Trace
+from mixveil.types import Batch, Dataset, Encoder, Guarantee, Progress, Release, Trace
 
 SHARD_BYTES = 64 << 20
 _BLOCK_ELEMENTS = 1 << 16  # values encoded at a time: their float64 buffers stay in the cache
-_MANIFEST_LIMIT = 64 << 20
+_MANIFEST_LIMIT = 8 << 20
 _PARTIAL = ".partial"
-
-Progress = Callable[[int], None]
 
 
 @dataclass(frozen=True)
@@ -60,6 +59,7 @@ class Records:
         return sum(len(shard.y) for shard in self.shards)
 
     def take(self, index: Tensor) -> Batch:
+        checks.rows_within(index, len(self))
         first = self.shards[0]
         x = torch.empty(len(index), *first.x.shape[1:])
         y = torch.empty(len(index), first.y.shape[1])
@@ -84,15 +84,14 @@ def write_release(
 ) -> Manifest:
     """Encode all rows and write them as a release. The trace goes to the owner's state folder, nowhere else.
 
-    Certified means: calibrated for μ, and noise from a secure stream.
+    Certified means: calibrated for μ, and noise from a secure stream. A seeded release promises nothing.
     """
     checks.enough_rows(len(rows))
-    if out.exists() or out.is_symlink():
-        raise OutputExistsError(f"{out} exists already; nothing is overwritten: choose another name or remove it")
-    if not party or not party.isprintable() or len(party) > 1000:
-        raise ArgumentError(f"party must be a printable name of at most 1000 characters, got {party!r}")
+    check_output(out, party)
     reproducible = stream.reproducible
-    certified = not reproducible and any(guarantee.name == "gdp" for guarantee in guarantees)
+    if reproducible:
+        guarantees = ()  # whoever finds the seed removes the noise
+    certified = any(guarantee.name == "gdp" for guarantee in guarantees)
     identity = keys.release_id()
     trace = encoder.plan(len(rows), stream=stream.fork("plan"))
     with _atomic_folder(out, identity) as folder:
@@ -118,8 +117,18 @@ def write_release(
     return written
 
 
+def check_output(out: Path, party: str) -> None:
+    """What can be refused before any work is done."""
+    if out.exists() or out.is_symlink():
+        raise OutputExistsError(f"{out} exists already; nothing is overwritten: choose another name or remove it")
+    if not party or not party.isprintable() or len(party) > 1000:
+        raise ArgumentError(f"party must be a printable name of at most 1000 characters, got {party!r}")
+
+
 def read_release(folder: Path) -> Release:
-    """Open a release. Sizes, hashes, dtypes, shapes, finiteness, grid range, labels and claims are all checked."""
+    """Open a release. Sizes, hashes, dtypes, shapes, finiteness, grid range, labels and claims are all checked.
+
+    Rows stay in the files and are mapped: keep the folder unchanged while the release is in use."""
     stated, shards = _open(folder)
     return Release(
         id=stated.id,
@@ -140,8 +149,11 @@ def verify_release(folder: Path) -> Manifest:
 
 
 def _open(folder: Path) -> tuple[Manifest, tuple[Batch, ...]]:
-    stated = _read_manifest(folder)
-    return stated, tuple(_read_shard(folder, stated, shard) for shard in stated.shards)
+    try:
+        stated = _read_manifest(folder)
+        return stated, tuple(_read_shard(folder, stated, shard) for shard in stated.shards)
+    except OSError as error:
+        raise UnreadableReleaseError(f"{folder} cannot be read: {error}") from None
 
 
 # Writing
@@ -163,17 +175,28 @@ def _write_shards(
         size = min(shard_rows, len(rows) - start)
         x = torch.empty(size, *rows.shape, dtype=dtype)
         y = torch.empty(size, len(rows.classes))
-        for low in range(0, size, block_rows):
-            high = min(low + block_rows, size)
-            x[low:high], y[low:high] = encoder.encode(
-                rows, torch.arange(start + low, start + high), trace, stream=stream
-            )
-            if progress:
-                progress(high - low)
+        with _one_thread():
+            for low in range(0, size, block_rows):
+                high = min(low + block_rows, size)
+                index = torch.arange(start + low, start + high)
+                x[low:high], y[low:high] = encoder.encode(rows, index, trace, stream=stream)
+                if progress:
+                    progress(high - low)
         data = save({"x": x, "y": y})
         name = f"shard-{number:05d}.safetensors"
         _write(folder / name, data)
         yield Shard(name, size, len(data), hashlib.sha256(data).hexdigest())
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Blocks are small: handing their parts to more threads gains nothing, and costs much on a busy machine."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 @contextmanager
@@ -182,23 +205,22 @@ def _atomic_folder(out: Path, identity: str) -> Iterator[Path]:
     partial = out.parent / f".{out.name}.{identity[:8]}{_PARTIAL}"
     made: list[Path] = []
     try:
-        for parent in reversed([path for path in partial.parents if not path.exists()]):
-            parent.mkdir()
-            made.insert(0, parent)
-        partial.mkdir(mode=0o755)
-        made.insert(0, partial)
+        for folder in [*reversed([path for path in out.parents if not path.exists()]), partial]:
+            folder.mkdir()
+            made.append(folder)
         yield partial
         _sync_folder(partial)
         partial.rename(out)
-        _sync_folder(out.parent)
     except BaseException as error:
         state.discard_trace(identity)
         shutil.rmtree(partial, ignore_errors=True)
-        for parent in made[1:]:
-            parent.rmdir()
+        for folder in reversed([path for path in made if path != partial]):
+            with suppress(OSError):
+                folder.rmdir()
         if isinstance(error, OSError):
             raise OutputError(f"{out} could not be written: {error}") from error
         raise
+    _sync_folder(out.parent)
 
 
 def _write(path: Path, data: bytes) -> None:
@@ -221,9 +243,9 @@ def _sync_folder(folder: Path) -> None:
 
 def _read_manifest(folder: Path) -> Manifest:
     path = folder / "manifest.json"
-    if folder.name.endswith(_PARTIAL):
+    if folder.resolve().name.endswith(_PARTIAL):
         raise ManifestError(f"{folder} is what an interrupted encoding left behind: it is not a release; remove it")
-    if not path.is_file():
+    if path.is_symlink() or not path.is_file():
         raise ManifestError(f"{folder}: no manifest.json there: not a release")
     if path.stat().st_size > _MANIFEST_LIMIT:
         raise ManifestError(f"{path}: {path.stat().st_size} bytes are too many for a manifest")
@@ -275,7 +297,10 @@ def _check_tensors(path: Path, stated: Manifest, shard: Shard, x: Tensor, y: Ten
         )
     block = max(1, _BLOCK_ELEMENTS * 16 // max(1, x[0].numel()))
     for start in range(0, len(x), block):
-        _check_values(f"{path}, from row {start}", bound, x[start : start + block], y[start : start + block])
+        part = y[start : start + block]
+        _check_values(f"{path}, from row {start}", bound, x[start : start + block], part)
+        if not bool(stated.encoder.possible_labels(part).all()):
+            raise SimplexError(f"{path}, from row {start}: labels that this encoder cannot make")
 
 
 def _check_values(where: str, bound: int | None, x: Tensor, y: Tensor) -> None:

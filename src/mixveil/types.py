@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Protocol, Self, runtime_checkable
 
+from mixveil import checks
 from mixveil.errors import MissingFactError, PrivateFactError
 
 if TYPE_CHECKING:
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 
 Origin = Literal["public", "range", "private"]
 Calibration = Literal["theorem", "spectral", "energy"]
+Progress = Callable[[int], None]
+"""Called with the number of rows that were just done."""
 
 
 class Batch(NamedTuple):
@@ -77,9 +80,6 @@ class Facts:
     def __getitem__(self, name: str) -> float:
         return self._fact(name).value
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.known)
-
     def origin(self, name: str) -> Origin:
         return self._fact(name).origin
 
@@ -111,6 +111,9 @@ class Mu:
 
     value: float
 
+    def __post_init__(self) -> None:
+        checks.positive("mu", self.value)
+
 
 @dataclass(frozen=True)
 class Tau:
@@ -118,6 +121,9 @@ class Tau:
 
     value: float
     calibration: Calibration = "spectral"
+
+    def __post_init__(self) -> None:
+        checks.fraction("tau", self.value)
 
 
 Target = Mu | Tau
@@ -157,11 +163,15 @@ class Encoder(Protocol):
 
     def calibrate(self, target: Target, facts: Facts) -> tuple[Self, tuple[Guarantee, ...]]: ...
 
-    def claims(self) -> Mapping[str, float]:
-        """What these settings guarantee for any records at all, by the guarantee's name: no claim may be less."""
+    def claims(self) -> Mapping[str, Guarantee]:
+        """What these settings guarantee for any records at all, by the guarantee's name, and on what conditions.
+        A certified manifest may claim no less, and nothing else."""
 
     def prepare(self, x: Tensor) -> Tensor:
         """(m, d) float64: records as they enter the mixture."""
+
+    def possible_labels(self, y: Tensor) -> Tensor:
+        """(m,) whether a row with these soft labels can come from this encoder."""
 
     def plan(self, n: int, *, stream: Stream) -> Trace: ...
 

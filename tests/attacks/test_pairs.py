@@ -30,7 +30,7 @@ def found(attack: Attack, release: Release, trace: Trace) -> float:
 
 def test_the_radius_check_finds_the_pairs_of_sphere_noise_however_much_there_is() -> None:
     encoder, _ = Singular(noise="sphere").calibrate(Tau(1e-4, "energy"), FACTS)
-    assert found(Radius(), *encoded(encoder, DATA, SecureStream())) > 0.9
+    assert found(Radius(), *encoded(encoder, DATA, SecureStream())) > 0.7
 
 
 def test_the_radius_check_does_not_find_those_of_gaussian_noise() -> None:
@@ -50,12 +50,12 @@ def test_without_noise_the_smallest_residual_is_the_pair() -> None:
     assert torch.equal(guess.pairs[shown].sort(1).values, truth[shown].sort(1).values)
 
 
-def naive_float32(encoder: Singular, trace: Trace) -> Release:
-    """The same mechanism as a quick script would write it: float32 Box–Muller from 24-bit uniforms."""
+def naive_float32(encoder: Singular, trace: Trace, width: int) -> Release:
+    """The same mechanism as a quick script would write it: float32 Box–Muller from uniforms of few bits."""
     x = CANDIDATES.flatten(1) - 0.5
-    bits = SeededStream(8).words(24 * 3072).bitwise_and((1 << 24) - 1).view(2, 24, 1536)
-    radius = torch.sqrt(-2 * torch.log((bits[0] + 1).float() * 2.0**-24))
-    angle = bits[1].float() * (2 * math.pi * 2.0**-24)
+    bits = SeededStream(8).words(24 * 3072).bitwise_and((1 << width) - 1).view(2, 24, 1536)
+    radius = torch.sqrt(-2 * torch.log((bits[0] + 1).double() * 2.0**-width)).float()
+    angle = bits[1].float() * (2 * math.pi * 2.0**-width)
     noise = torch.stack([radius * torch.cos(angle), radius * torch.sin(angle)], dim=2).view(24, 3072)
     weight = trace.weight
     rows = weight[:, :1] * x + weight[:, 1:] * (x[trace.partner[:, 0]] + float(encoder.sigma or 0) * noise)
@@ -66,6 +66,7 @@ def naive_float32(encoder: Singular, trace: Trace) -> Release:
 
 def test_the_grid_check_finds_the_pairs_of_naive_float32_noise_and_not_ours() -> None:
     encoder, _ = Singular().calibrate(Mu(0.5), FACTS)
-    ours, trace = encoded(encoder, DATA, SecureStream())
-    assert found(Grid(), naive_float32(encoder, trace), trace) > 0.9
-    assert found(Grid(), ours, trace) < 0.25
+    trace = encoder.plan(24, stream=SeededStream(5))
+    assert found(Grid(), naive_float32(encoder, trace, 24), trace) > 0.9
+    assert found(Grid(), naive_float32(encoder, trace, 25), trace) > 0.6
+    assert found(Grid(), *encoded(encoder, DATA, SecureStream())) < 0.25

@@ -68,6 +68,7 @@ def test_encode_then_verify(run: Run, small: Path, tmp_path: Path) -> None:
     assert verified.code == 0 and verified.json["verified"] is True and verified.json["id"] == encoded.json["id"]
     text = run("verify", "release").out
     assert "verified" in text and "Labels are not protected" in text and "1-GDP" in text
+    assert "follows from its settings" in text
 
 
 @pytest.mark.parametrize("calibration", ["theorem", "spectral", "energy"])
@@ -75,6 +76,12 @@ def test_encode_for_tau(run: Run, small: Path, calibration: str) -> None:
     result = run("encode", small, "--tau", 0.1, "--calibration", calibration, "--out", "r", "--json")
     assert result.code == 0 and result.json["certified"] is False
     assert (result.json["guarantees"][0]["realised"] > 0.101) == (calibration == "energy")
+    text = run("verify", "r").out
+    assert "rests on the party's word" in text and "promised: directional" not in text
+
+
+def test_mixup_of_more_images(run: Run, small: Path) -> None:
+    assert run("encode", small, "--encoder", "mixup", "--k", 4, "--out", "r").code == 0
     assert run("verify", "r").code == 0
 
 
@@ -87,7 +94,8 @@ def test_encode_without_a_promise(run: Run, small: Path, encoder: str) -> None:
 
 def test_a_seed_makes_the_same_release_and_marks_it(run: Run, small: Path, tmp_path: Path) -> None:
     for name in ("a", "b"):
-        assert run("encode", small, "--mu", 1, "--seed", 7, "--out", name, "--json").json["reproducible"] is True
+        result = run("encode", small, "--mu", 1, "--seed", 7, "--out", name, "--json").json
+        assert result["reproducible"] is True and result["guarantees"] == []
     shards = [(tmp_path / name / "shard-00000.safetensors").read_bytes() for name in ("a", "b")]
     assert shards[0] == shards[1]
     for name in ("c", "d"):
@@ -97,7 +105,8 @@ def test_a_seed_makes_the_same_release_and_marks_it(run: Run, small: Path, tmp_p
 
 
 def test_public_data_and_a_given_clip_norm(run: Run, small: Path) -> None:
-    one = run("encode", small, "--mu", 1, "--public", small, "--out", "a", "--json").json
+    np.savez("other.npz", x=np.random.default_rng(1).random((50, 1, 4, 4), dtype=np.float32), y=np.arange(50) % 3)
+    one = run("encode", small, "--mu", 1, "--public", "other.npz", "--out", "a", "--json").json
     assert one["guarantees"][0]["assumes"]["clip"] == "public" and one["certified"] is True
     assert run("encode", small, "--mu", 1, "--clip", 0.7, "--out", "b", "--json").json["certified"] is True
 
@@ -131,6 +140,8 @@ def test_demo(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert result.code == 0 and "verified" in result.out and "certified" in result.out
     assert (tmp_path / "d" / "release" / "manifest.json").exists()
     assert run("demo", "--out", "d").code == 2
+    told = run("demo", "--out", "e", "--json").json
+    assert told["verified"] is True and len(told["calibrations"]) == 4
 
 
 def test_help_and_version(run: Run) -> None:
@@ -203,6 +214,13 @@ BAD_WORDS: dict[str, tuple[list[object], str, str]] = {
     "an unknown encoder": (["--mu", 1, "--encoder", "magic"], "ArgumentError", "'magic'"),
     "a negative seed": (["--mu", 1, "--seed", -1], "ArgumentError", "seed"),
     "a party with a line break": (["--mu", 1, "--party", "a\nb"], "ArgumentError", "party"),
+    "an option of another encoder": (["--encoder", "mixup", "--alpha", 0.6], "ArgumentError", "no --alpha"),
+    "k of singular": (["--mu", 1, "--k", 3], "ArgumentError", "no --k"),
+    "a calibration for mu": (["--mu", 1, "--calibration", "energy"], "ArgumentError", "--calibration"),
+    "a size for an archive": (["--mu", 1, "--size", 8], "ArgumentError", "folders"),
+    "mu that nothing can hold": (["--mu", "1e-160"], "ArgumentError", "mu must be between"),
+    "a huge clip norm": (["--mu", 1, "--clip", "1e200"], "ArgumentError", "clip must be between"),
+    "the private data as public": (["--mu", 1, "--public", "./good.npz"], "ArgumentError", "private data itself"),
     "missing public data": (["--mu", 1, "--public", "nothing"], "DataNotFoundError", "nothing"),
 }
 

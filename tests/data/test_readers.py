@@ -143,6 +143,21 @@ BAD_ARCHIVES: dict[str, tuple[dict[str, Any], type[Exception]]] = {
         {"x": np.zeros((2, 2)), "y": np.array([0, 3]), "classes": np.array(["a", "b"])},
         errors.LabelError,
     ),
+    "a label like a record number": ({"x": np.zeros((2, 2)), "y": np.array([0, 10**9])}, errors.LabelError),
+    "names that are numbers": (
+        {"x": np.zeros((2, 2)), "y": np.array([0, 1]), "classes": np.eye(2)},
+        errors.DataFormatError,
+    ),
+    "a range without end": (
+        {"x": np.zeros((2, 2)), "y": np.array([0, 1]), "range": np.array([0, np.inf])},
+        errors.DataFormatError,
+    ),
+    "images without pixels": ({"x": np.zeros((2, 0)), "y": np.array([0, 1])}, errors.DataFormatError),
+    "a label beyond whole numbers": ({"x": np.zeros((2, 2)), "y": np.array([0, 2**63], np.uint64)}, errors.LabelError),
+    "a class without a name": (
+        {"x": np.zeros((2, 2)), "y": np.array([0, 1]), "classes": ["", "b"]},
+        errors.DataFormatError,
+    ),
     "a range upside down": (
         {"x": np.zeros((2, 2)), "y": np.array([0, 1]), "range": np.array([1, 0])},
         errors.DataFormatError,
@@ -157,6 +172,22 @@ def test_bad_archives(tmp_path: Path, name: str) -> None:
     np.savez(tmp_path / "a.npz", **arrays)
     with pytest.raises(error):
         open_data(str(tmp_path / "a.npz"))
+
+
+@pytest.mark.parametrize("dtype", [">f4", "f2", "f8", "longdouble"])
+def test_floats_of_every_kind(tmp_path: Path, dtype: str) -> None:
+    np.savez(tmp_path / "a.npz", x=np.full((3, 2), 0.25, dtype), y=np.arange(3))
+    assert open_data(str(tmp_path / "a.npz")).take(ROWS[1:2]).x.tolist() == [[0.25, 0.25]]
+
+
+def test_rows_that_do_not_exist() -> None:
+    with pytest.raises(errors.ArgumentError, match="row numbers"):
+        from_tensors(torch.zeros(3, 2), torch.tensor([0, 1, 0])).take(torch.tensor([-1]))
+
+
+def test_size_and_grey_are_for_folders() -> None:
+    with pytest.raises(errors.ArgumentError, match="folders"):
+        open_data("digits", size=16)
 
 
 def test_what_is_no_archive(tmp_path: Path) -> None:
@@ -192,11 +223,40 @@ def test_a_folder_of_class_folders(tmp_path: Path) -> None:
     assert data.take(torch.tensor([1])).x[0, :, 0, 0].tolist() == pytest.approx([80 / 255, 0, 1])
 
 
-def test_a_grey_folder_stays_grey_and_a_mixed_one_is_coloured(tmp_path: Path) -> None:
+def test_no_image_changes_the_shape_of_the_others(tmp_path: Path) -> None:
+    """Grey or colour is the owner's word: else one record would show in a certified manifest."""
     make_folder(tmp_path / "f", [(2, 2)] * 2, "L")
-    assert open_data(str(tmp_path / "f")).shape == (1, 2, 2)
+    grey = open_data(str(tmp_path / "f"))
+    assert grey.shape == (3, 2, 2) and "--grey" in grey.warnings()[0]
     make_folder(tmp_path / "f" / "ant", [(2, 2)], "RGB")
     assert open_data(str(tmp_path / "f")).shape == (3, 2, 2)
+    assert open_data(str(tmp_path / "f"), grey=True).shape == (1, 2, 2)
+
+
+def test_images_of_16_bits_are_refused_not_spoiled(tmp_path: Path) -> None:
+    from PIL import Image
+
+    make_folder(tmp_path / "f", [(2, 2)] * 2)
+    Image.fromarray(np.full((2, 2), 40_000, np.uint16)).save(tmp_path / "f" / "ant" / "deep.png")
+    with pytest.raises(errors.UnreadableImageError, match=r"deep\.png.*more than 8 bits"):
+        open_data(str(tmp_path / "f"))
+
+
+def test_an_image_that_claims_to_be_huge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from PIL import Image
+
+    make_folder(tmp_path / "f", [(8, 8)] * 2)
+    for limit in (40, 10):  # a warning, an error
+        monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", limit)
+        with pytest.raises(errors.UnreadableImageError, match="not a readable image"):
+            open_data(str(tmp_path / "f"))
+
+
+def test_files_that_are_left_out_are_counted(tmp_path: Path) -> None:
+    make_folder(tmp_path / "f", [(2, 2)] * 2)
+    (tmp_path / "f" / "ant" / "scan.dcm").write_bytes(b"")
+    (tmp_path / "f" / "readme.txt").write_bytes(b"")
+    assert any("2 files" in text for text in open_data(str(tmp_path / "f")).warnings())
 
 
 def test_images_of_several_sizes_need_one(tmp_path: Path) -> None:

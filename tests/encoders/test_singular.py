@@ -6,12 +6,20 @@ from dataclasses import replace
 import pytest
 import torch
 
+from mixveil.data import from_tensors
 from mixveil.encoders._grid import GRID
 from mixveil.encoders.singular import Singular, prepare
-from mixveil.errors import ArgumentError, MissingFactError, NotCalibratedError, PrivateFactError, TooFewRowsError
+from mixveil.errors import (
+    ArgumentError,
+    MissingFactError,
+    NotCalibratedError,
+    PixelError,
+    PrivateFactError,
+    TooFewRowsError,
+)
 from mixveil.keys import NORMAL_BOUND, SeededStream
 from mixveil.theory import gdp, snr
-from mixveil.types import Fact, Mu, Tau
+from mixveil.types import Batch, Fact, Mu, Tau, Trace
 from tests.made import encoded, images, range_facts, with_moments
 
 DATA = images(40)
@@ -61,7 +69,7 @@ def test_certified_noise_is_that_of_mu() -> None:
     by_name = {guarantee.name: guarantee for guarantee in guarantees}
     assert by_name["gdp"].nominal == 0.5 and by_name["gdp"].realised == pytest.approx(0.5)
     assert by_name["gdp"].assumes["clip"] == "range"
-    assert by_name["directional_snr"].nominal == pytest.approx(snr.directional_snr(4.0, encoder.sigma or 0, 0.55))
+    assert by_name["directional_snr"].nominal == pytest.approx((0.55 / 0.45) ** 2 * 4.0 / (encoder.sigma or 0) ** 2)
 
 
 @pytest.mark.parametrize(("calibration", "signal"), [("theorem", 1.3), ("spectral", 0.4), ("energy", 1.3 / 16)])
@@ -130,6 +138,45 @@ def test_the_index_bound_holds_for_the_largest_values_and_noise() -> None:
     assert step == pytest.approx((encoder.sigma or 0) * GRID)
 
 
+@pytest.mark.parametrize("mu", [1.0, 16.0])
+def test_the_certified_snr_holds_for_the_worst_record_among_blank_ones(mu: float) -> None:
+    """One record at the clip norm, all others at the centre, which cover nothing: its row at the largest weight."""
+    encoder, guarantees = Singular(alpha=0.7).calibrate(Mu(mu), FACTS)
+    claimed = next(g.nominal for g in guarantees if g.name == "directional_snr")
+    x = torch.full((2, 1, 4, 4), 0.5)
+    x[0] += 0.5
+    data = from_tensors(x, torch.tensor([0, 1]))
+    trace = Trace(partner=torch.tensor([[1], [0]]), weight=torch.tensor([[0.7, 0.3], [0.5, 0.5]]))
+    stream, direction = SeededStream(0), torch.full((16,), 0.25, dtype=torch.float64)
+    rows = [encoder.encode(data, torch.tensor([0]), trace, stream=stream).x.flatten() for _ in range(4000)]
+    seen = torch.stack(rows).double() * float(encoder.step or 0) @ direction
+    measured = (0.7 * 2.0) ** 2 / float(seen.var())
+    assert measured == pytest.approx(claimed, rel=0.1)
+
+
+def test_a_record_that_is_not_finite_never_comes_out_bare() -> None:
+    class Own:
+        """A user's own data set, with no range checks."""
+
+        def __len__(self) -> int:
+            return 3
+
+        def take(self, index: torch.Tensor) -> Batch:
+            x = torch.tensor([[0.5] * 16, [torch.inf] * 16, [0.5] * 16])[index]
+            return Batch(x, torch.ones(len(index), 1))
+
+    encoder = Singular.example()
+    trace = encoder.plan(3, stream=SeededStream(0))
+    with pytest.raises(PixelError, match="not finite"):
+        encoder.encode(Own(), torch.arange(3), trace, stream=SeededStream(0))
+
+
+def test_labels_that_show_a_weight_beyond_the_cap_are_impossible() -> None:
+    encoder = Singular.example()
+    y = torch.tensor([[1.0, 0, 0], [0.55, 0.45, 0], [0.5, 0, 0.5], [0.6, 0.4, 0], [0.4, 0.3, 0.3], [0, 0, 0]])
+    assert encoder.possible_labels(y).tolist() == [True, True, True, False, False, False]
+
+
 @pytest.mark.parametrize(("mu", "dtype"), [(1.0, torch.int16), (2000.0, torch.int32)])
 def test_integers_are_as_small_as_they_can_be(mu: float, dtype: torch.dtype) -> None:
     encoder, _ = Singular().calibrate(Mu(mu), FACTS)
@@ -140,6 +187,8 @@ def test_integers_are_as_small_as_they_can_be(mu: float, dtype: torch.dtype) -> 
 def test_noise_too_small_for_the_grid_is_refused() -> None:
     with pytest.raises(ArgumentError, match="too small"):
         Singular().calibrate(Mu(1e9), FACTS)
+    with pytest.raises(ArgumentError, match="more noise"):
+        Singular(noise="sphere").calibrate(Tau(1e-80), PRIVATE)
 
 
 @pytest.mark.parametrize("alpha", [0.3, 1.0, math.nan])

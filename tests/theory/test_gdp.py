@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import integrate, stats
 
@@ -13,6 +13,7 @@ from mixveil.keys import SeededStream
 from mixveil.theory import gdp
 
 
+@settings(deadline=None)
 @given(mu=st.floats(0.05, 8), eps=st.floats(0, 20))
 def test_delta_is_the_hockey_stick_of_two_gaussians(mu: float, eps: float) -> None:
     """Slow twin: ∫ max(0, p − e^ε q) for p = N(μ, 1), q = N(0, 1); the integrand is positive beyond ε/μ + μ/2."""
@@ -23,12 +24,21 @@ def test_delta_is_the_hockey_stick_of_two_gaussians(mu: float, eps: float) -> No
     assert gdp.delta(mu, eps) == pytest.approx(value, rel=1e-5, abs=1e-12)
 
 
+@settings(deadline=None)
 @given(mu=st.floats(0.01, 50), log_delta=st.floats(-12, -1))
 def test_epsilon_inverts_delta(mu: float, log_delta: float) -> None:
     eps = gdp.epsilon(mu, 10**log_delta)
     assert gdp.delta(mu, eps) <= 10**log_delta * (1 + 1e-9)
     if eps > 1e-6:
         assert gdp.delta(mu, eps * (1 - 1e-6)) > 10**log_delta * (1 - 1e-6)
+
+
+def test_tails_and_extremes() -> None:
+    """Against 60-digit arithmetic."""
+    assert gdp.delta(1.0, 8.874) == pytest.approx(2.903163359662483e-18, rel=1e-9)
+    assert gdp.delta(1.0, 15.0) == pytest.approx(3.875123041693272e-49, rel=1e-9)
+    assert gdp.member_tpr(0.5, 1e-20) == pytest.approx(9.5619e-19, rel=1e-4)
+    assert gdp.epsilon(1e12) > 1e23
 
 
 def test_the_figures_that_the_field_knows() -> None:
@@ -41,6 +51,7 @@ def test_membership_bound_is_that_of_the_likelihood_ratio() -> None:
         assert gdp.member_tpr(1.3, fpr) == pytest.approx(stats.norm.sf(stats.norm.isf(fpr) - 1.3))
 
 
+@settings(deadline=None)
 @given(mu=st.floats(0.01, 20), clip=st.floats(0.01, 100), alpha=st.floats(0.5, 0.99))
 def test_sigma_for_inverts_mu_worst(mu: float, clip: float, alpha: float) -> None:
     assert gdp.mu_worst(clip, gdp.sigma_for(mu, clip, alpha), alpha) == pytest.approx(mu, rel=1e-12)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 
@@ -63,6 +65,24 @@ def test_a_flat_spectrum_is_bounded_too(monkeypatch: pytest.MonkeyPatch) -> None
     data = from_tensors(x, torch.zeros(500, dtype=torch.int64))
     truth = float(torch.linalg.eigvalsh(torch.cov(x.double().T, correction=0))[-1])
     assert moments(data, stream=SeededStream(0)).lambda_max >= truth
+
+
+def test_what_the_iteration_has_not_resolved_is_counted() -> None:
+    """The top direction lies half in the basis: T alone shows half its variance, the coupling shows the rest."""
+    direction = torch.zeros(200, dtype=torch.float64)
+    direction[0] = direction[199] = math.sqrt(0.5)
+    covariance = 9 * torch.outer(direction, direction) + 0.001 * torch.eye(200, dtype=torch.float64)
+
+    class HalfBlind(SeededStream):
+        """A basis that spans the first 64 coordinates, and probes that see nothing of the others."""
+
+        def normal(self, *shape: int) -> torch.Tensor:
+            return torch.eye(*shape, dtype=torch.float64) if shape[1] == 64 else torch.zeros(shape, dtype=torch.float64)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "_POWER_PASSES", 0)
+        _, bound = module._leading_eigenvalues(lambda q: covariance @ q, 200, 9.2, HalfBlind(0))
+    assert bound > 7.2  # T alone shows 4.5
 
 
 def test_moments_read_every_row_as_often_as_they_say() -> None:

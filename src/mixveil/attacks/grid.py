@@ -24,12 +24,12 @@ _BLOCK = 256
 
 @dataclass(frozen=True)
 class Grid:
-    """bits: of the uniforms to test for. Coordinates are paired as generators pair them: neighbours, the two
+    """bits: of the uniforms, to test for each. Coordinates are paired as generators pair them: neighbours, the two
     halves of each 16 (as torch does), the two halves of a row."""
 
     name: ClassVar[str] = "grid"
     needs: ClassVar[frozenset[str]] = frozenset({"candidates"})
-    bits: int = 24
+    bits: tuple[int, ...] = (24, 25)
 
     def __call__(self, view: View, *, stream: Stream) -> Guess:
         known = _pairs.candidates(view)
@@ -43,24 +43,26 @@ class Grid:
                 for first, second in zip(torch.split(a, _BLOCK), torch.split(b, _BLOCK), strict=True):
                     normals = (x - own * known[first] - other * known[second]) / (other * sigma)
                     for layout in layouts(normals):
-                        doubt = -self._evidence(layout)
+                        doubt = -torch.stack([evidence(layout, bits) for bits in self.bits]).amax(0)
                         best = int(doubt.argmin())
                         if doubt[best] < doubts[row]:
                             doubts[row] = doubt[best]
                             pairs[row] = torch.stack([first[best], second[best]])
         return Guess(pairs, doubts)
 
-    def _evidence(self, normals: Tensor) -> Tensor:
-        """(m,) log-likelihood ratio of lying on the grid against lying anywhere, from (m, 2, k) normal pairs."""
-        energy = normals.square().sum(1)
-        telling = energy > _TELLING
-        energy, row = energy[telling], telling.nonzero()[:, 0]
-        steps = torch.exp(-energy / 2) * 2.0**self.bits
-        miss = steps - steps.round()
-        # Float32 rounding of a normal, carried over to u, and a generator's own few roundings.
-        spread = steps * (energy + 1) * 2.0**-24 + 0.02
-        likely = 0.9 * torch.exp(-(miss / spread).square() / 2) / (spread * math.sqrt(2 * math.pi)) + 0.1
-        return torch.zeros(len(normals), dtype=torch.float64).index_add_(0, row, likely.log())
+
+def evidence(normals: Tensor, bits: int) -> Tensor:
+    """(m,) log-likelihood ratio of lying on the grid 2⁻ᵇ against lying anywhere, from (m, 2, k) normal pairs."""
+    energy = normals.square().sum(1)
+    telling = energy > _TELLING
+    energy, row = energy[telling], telling.nonzero()[:, 0]
+    steps = torch.exp(-energy / 2) * 2.0**bits
+    miss = steps - steps.round()
+    # Float32 rounding of the normals, carried over to u, and a generator's own few roundings.
+    spread = steps * (energy + 1) * 2.0**-24.5 + 0.02
+    near = sum(torch.exp(-((miss + turn) / spread).square() / 2) for turn in (-1, 0, 1))
+    likely = 0.9 * near / (spread * math.sqrt(2 * math.pi)) + 0.1
+    return torch.zeros(len(normals), dtype=torch.float64).index_add_(0, row, likely.log())
 
 
 def layouts(normals: Tensor) -> list[Tensor]:

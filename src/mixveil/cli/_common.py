@@ -7,12 +7,13 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.console import Console
 
 if TYPE_CHECKING:
+    from mixveil.data import Images
     from mixveil.keys import Stream
 
 DATA_HELP = "A named set (see `mixveil data list`; NAME:SPLIT for a split), an .npz file, or a folder of class folders."
@@ -34,11 +35,19 @@ Public = Annotated[
 ]
 Clip = Annotated[
     float | None,
-    typer.Option("--clip", help="Norm C to which records are clipped. Default: what the pixel range implies."),
+    typer.Option(
+        "--clip",
+        help="Norm C to which records are clipped, chosen WITHOUT looking at them. Default: from the pixel range.",
+    ),
 ]
 Alpha = Annotated[
     float | None,
     typer.Option("--alpha", help="Cap on mixing weights, in [0.5, 1). Default: 0.55 with --mu, 0.7 with --tau."),
+]
+Grey = Annotated[bool, typer.Option("--grey", help="Read the images of a folder as greyscale, not as colour.")]
+Noise = Annotated[
+    Literal["gaussian", "sphere"] | None,
+    typer.Option("--noise", help="gaussian (default), or sphere: to reproduce the paper only.", show_default=False),
 ]
 Seed = Annotated[
     int | None,
@@ -68,6 +77,22 @@ def stream_for(seed: int | None) -> Stream:
     from mixveil.keys import SecureStream, SeededStream
 
     return SecureStream() if seed is None else SeededStream(seed)
+
+
+def open_both(
+    data: str, public: str | None, *, data_dir: Path | None, size: int | None, grey: bool
+) -> tuple[Images, Images | None]:
+    """The private data and the public data, which must not be the same."""
+    from mixveil.data import open_data
+    from mixveil.errors import ArgumentError
+
+    rows = open_data(data, data_dir=data_dir, size=size, grey=grey)
+    if public is None:
+        return rows, None
+    same_file = Path(public).exists() and Path(data).exists() and Path(public).samefile(data)
+    if public == data or same_file:
+        raise ArgumentError(f"--public {public}: that is the private data itself; facts from it would not be public")
+    return rows, open_data(public, data_dir=data_dir, size=size, grey=grey)
 
 
 @contextmanager

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from mixveil.cli import _common
-from mixveil.cli._common import Alpha, AsJson, Clip, Data, DataDir, Public, Size, number, out, print_json
+from mixveil.cli._common import (
+    Alpha,
+    AsJson,
+    Clip,
+    Data,
+    DataDir,
+    Grey,
+    Noise,
+    Public,
+    Size,
+    number,
+    out,
+    print_json,
+)
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -18,7 +30,6 @@ if TYPE_CHECKING:
 
 Mu = Annotated[float | None, typer.Option("--mu", help="Certified: every record μ-GDP. Default: 1.")]
 Tau = Annotated[float | None, typer.Option("--tau", help="Theorem 2's directional SNR, in (0, 1]. Default: 0.1.")]
-Noise = Annotated[Literal["gaussian", "sphere"], typer.Option("--noise", help="sphere: to reproduce the paper only.")]
 
 
 def calibrate(
@@ -26,12 +37,13 @@ def calibrate(
     mu: Mu = None,
     tau: Tau = None,
     alpha: Alpha = None,
-    noise: Noise = "gaussian",
+    noise: Noise = None,
     clip: Clip = None,
     public: Public = None,
     seed: Annotated[int, typer.Option("--seed", help="Of the example pairing that the figures are shown for.")] = 0,
     data_dir: DataDir = None,
     size: Size = None,
+    grey: Grey = False,
     as_json: AsJson = False,
 ) -> None:
     """Show, for each calibration, its noise and what an attacker could get: for the owner's eyes only.
@@ -39,18 +51,14 @@ def calibrate(
     Nothing is written. With neither --mu nor --tau, both are shown at their defaults.
     """
     from mixveil import calibration
-    from mixveil.data import open_data
     from mixveil.encoders.singular import Singular
-    from mixveil.theory.moments import passes
 
     if mu is None and tau is None:
         mu, tau = (None if noise == "sphere" else 1.0), 0.1
     wanted = calibration.targets(mu, tau)
-    encoder = Singular(alpha=alpha, noise=noise)
-    rows = open_data(data, data_dir=data_dir, size=size)
-    known = None if public is None else open_data(public, data_dir=data_dir, size=size)
-    with _common.progress("moments", passes(math.prod(rows.shape)) * len(rows)) as step:
-        found = calibration.survey(rows, encoder, wanted, public=known, clip=clip, seed=seed, progress=step)
+    encoder = Singular(alpha=alpha, noise=noise or "gaussian")
+    rows, known = _common.open_both(data, public, data_dir=data_dir, size=size, grey=grey)
+    found = calibration.survey(rows, encoder, wanted, public=known, clip=clip, seed=seed, watch=_common.progress)
     warnings = [*rows.warnings(), *calibration.warnings_of(found)]
     if as_json:
         about = {"name": rows.name, "rows": len(rows), "shape": list(rows.shape), "classes": list(rows.classes)}
@@ -76,6 +84,8 @@ def figures_table(found: list[Figures]) -> Table:
         ("r / mean distance D", [number(f.radius_multiple) for f in found]),
         ("nominal τ", [number(f.nominal_tau) for f in found]),
         ("realised sup SNR", [_realised(f) for f in found]),
+        ("… mean image included, ≤", [number(f.realised_snr_with_mean) for f in found]),
+        ("… of the average row", [number(f.mean_snr) for f in found]),
         ("μ of a record", [number(f.mu) for f in found]),
         ("… of the median one", [number(f.mu_median) for f in found]),
         (f"ε at δ = {found[0].delta:g}", [number(f.epsilon) for f in found]),

@@ -40,6 +40,9 @@ def list_(data_dir: DataDir = None, as_json: AsJson = False) -> None:
         shape = row.get("shape")
         size = "×".join(str(s) for s in shape) if isinstance(shape, list) else ""
         cells = [f"{row['name']}:{row['split']}", str(row.get("rows", "")), size, str(row.get("classes", ""))]
-        table.add_row(*cells, "" if row["found"] else f"[dim]{escape(str(row['why']))}[/]")
+        table.add_row(*cells, "" if row["found"] else "[dim]not here[/]")
     out.print(table)
+    for name in dict.fromkeys(str(row["name"]) for row in rows if not row["found"]):
+        why = next(str(row["why"]) for row in rows if row["name"] == name and not row["found"])
+        out.print(f"[dim]{escape(why)}[/]", soft_wrap=True)
     out.print("Besides these: any .npz file with arrays x and y, and any folder with one subfolder a class.")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mixveil.cli._common import AsJson, out
+from mixveil.cli._common import AsJson, out, print_json
+from mixveil.cli._release import summary
 from mixveil.cli.calibrate import calibrate
 from mixveil.cli.encode import encode
 from mixveil.cli.verify import verify
@@ -29,19 +31,34 @@ def demo(
 
     if folder.exists():
         raise OutputExistsError(f"{folder} exists already; nothing is overwritten: choose another name or remove it")
-    os.environ["MIXVEIL_STATE"] = str(folder / "state")
+    os.environ.setdefault("MIXVEIL_STATE", str(folder / "state"))
     release = folder / "release"
-    if not as_json:
-        out.rule("1. What would a release of the digits give away?", align="left")
-        calibrate("digits", mu=mu, tau=0.1)
-        out.rule(f"2. Encode them, certified at μ = {mu:g}", align="left")
-    encode("digits", release, mu=mu, party="demo", as_json=as_json)
     if as_json:
+        print_json(_figures(release, mu))
         return
+    out.rule("1. What would a release of the digits give away?", align="left")
+    calibrate("digits", mu=mu, tau=0.1)
+    out.rule(f"2. Encode them, certified at μ = {mu:g}", align="left")
+    encode("digits", release, mu=mu, party="demo")
     out.rule("3. The receiver checks it", align="left")
     verify(release)
     out.rule("4. Look: two digits, and what leaves of them", align="left")
     _look(release)
+
+
+def _figures(release: Path, mu: float) -> dict[str, object]:
+    """The same walk, for a program."""
+    import mixveil
+    from mixveil import calibration
+
+    digits, stream = mixveil.open_data("digits"), mixveil.SecureStream()
+    wanted = calibration.targets(mu, 0.1)
+    found = calibration.survey(digits, mixveil.Singular(), wanted, public=None, clip=None, seed=0)
+    encoder, guarantees, warnings = calibration.calibrate(mixveil.Singular(), mixveil.Mu(mu), digits, stream=stream)
+    mixveil.write_release(release, digits, encoder, guarantees, party="demo", stream=stream)
+    stated = mixveil.verify_release(release)
+    rows = [asdict(item) for item in found]
+    return {"calibrations": rows, "release": str(release), "verified": True, **summary(stated), "warnings": warnings}
 
 
 def _look(release: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import signal
 import sys
 
 import typer
@@ -35,6 +37,10 @@ def root(version: bool = typer.Option(False, "--version", help="Print the versio
 
 def main() -> None:
     """Run a verb. An error that mixveil raises on purpose: its message, and exit code 2."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what is half written is removed
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
     try:
         app()
     except MixveilError as error:

@@ -8,15 +8,15 @@ from typing import Annotated
 import typer
 
 from mixveil.cli._common import AsJson, out, print_json
-from mixveil.cli.encode import show, summary
+from mixveil.cli._release import show, summary
 
 
 def verify(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A release's folder.", show_default=False)],
     as_json: AsJson = False,
 ) -> None:
-    """Check a release: sizes, hashes, dtypes, shapes, finiteness, grid, labels, and that its claims follow from
-    its own settings. Whether the noise was really drawn as stated, only its owner's audit can tell."""
+    """Check a release: sizes, hashes, dtypes, shapes, finiteness, grid, labels, and that what it certifies follows from
+    its own settings. Whether the noise was really drawn as stated, only its owner can tell."""
     from mixveil.release import verify_release
 
     stated = verify_release(folder)
@@ -24,4 +24,8 @@ def verify(
         print_json({"verified": True, "release": str(folder), **summary(stated)})
         return
     show(folder, stated)
-    out.print("[green]verified[/]: every byte is as the manifest says, and its claims follow from its settings.")
+    out.print("[green]verified[/]: every byte is as the manifest says.")
+    if stated.certified:
+        out.print("What it certifies follows from its settings, provided the noise was drawn as they say.")
+    elif stated.guarantees:
+        out.print("What it states rests on the party's word: a reader cannot check it.")

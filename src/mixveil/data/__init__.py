@@ -24,19 +24,22 @@ class NamedSet:
     open: Callable[[Path, str], Images]
 
 
-def open_data(data: str, *, data_dir: Path | None = None, size: int | None = None) -> Images:
+def open_data(data: str, *, data_dir: Path | None = None, size: int | None = None, grey: bool = False) -> Images:
     """Open `NAME`, `NAME:SPLIT`, an `.npz` file, or a folder with one subfolder a class.
 
-    A named set is looked for in data_dir, else in the folder that MIXVEIL_DATA names.
+    A named set is looked for in data_dir, else in the folder that MIXVEIL_DATA names. size and grey: of a folder's
+    images, see `listed_images`.
     """
     name, _, split = data.partition(":")
     path = Path(data)
-    if name in NAMED:
-        return _named(name, split, data_dir)
-    if path.is_dir():
+    if name not in NAMED and path.is_dir():
         from .folder import folder_images
 
-        return folder_images(path, size=size)
+        return folder_images(path, size=size, grey=grey)
+    if size is not None or grey:
+        raise ArgumentError(f"{data}: size and grey are for folders of images only")
+    if name in NAMED:
+        return _named(name, split, data_dir)
     if path.suffix == ".npz" and path.is_file():
         from .npz import npz_images
 

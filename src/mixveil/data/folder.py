@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,33 +20,40 @@ from mixveil.errors import DataFormatError, MissingDependencyError, UnreadableIm
 SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".pgm", ".ppm"}
 
 
-def folder_images(root: Path, *, name: str | None = None, size: int | None = None) -> Images:
+_OCTETS = {"1", "L", "LA", "P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr", "LAB", "HSV"}
+
+
+def folder_images(root: Path, *, name: str | None = None, size: int | None = None, grey: bool = False) -> Images:
     """root/CLASS/…/image: class names in alphabetical order; see `listed_images` for sizes and colours."""
     classes = tuple(sorted(entry.name for entry in root.iterdir() if entry.is_dir() and entry.name[0] != "."))
-    found = [
-        (path, label)
-        for label, class_name in enumerate(classes)
-        for path in sorted((root / class_name).rglob("*"))
-        if path.suffix.lower() in SUFFIXES and path.is_file()
-    ]
+    found: list[tuple[Path, int]] = []
+    for label, class_name in enumerate(classes):
+        files = sorted(path for path in (root / class_name).rglob("*") if path.is_file())
+        found += [(path, label) for path in files if path.suffix.lower() in SUFFIXES]
     if not found:
         raise DataFormatError(f"{root}: no images found; it must hold one subfolder a class, with images inside")
     paths, labels = zip(*found, strict=True)
-    return listed_images(name or root.name, paths, torch.tensor(labels), classes, size=size)
+    images = listed_images(name or root.name, paths, torch.tensor(labels), classes, size=size, grey=grey)
+    skipped = sum(path.is_file() and path.name[0] != "." for path in root.rglob("*")) - len(found)
+    if not skipped:
+        return images
+    note = f"{skipped} files under {root} were left out: not in a class folder, or of no known image suffix"
+    return replace(images, notes=(*images.notes, note))
 
 
 def listed_images(
-    name: str, paths: Sequence[Path], labels: Tensor, classes: tuple[str, ...], *, size: int | None = None
+    name: str,
+    paths: Sequence[Path],
+    labels: Tensor,
+    classes: tuple[str, ...],
+    *,
+    size: int | None = None,
+    grey: bool = False,
 ) -> Images:
-    """Image files with their labels. All must be of one size, or `size` makes them so (square); they are read as
-    colour unless every one of them is greyscale."""
+    """Image files with their labels. All must be of one size, or `size` makes them so (square). Every image is
+    read as colour, or with `grey` as greyscale: what one image is like must not change the shape of a release."""
     image = _pillow()
-    sizes: Counter[tuple[int, int]] = Counter()
-    grey = True
-    for path in paths:
-        with _opened(image, path) as file:
-            sizes[file.size] += 1
-            grey = grey and file.mode in ("1", "L", "LA")
+    sizes, modes = _survey(image, paths)
     if size is None and len(sizes) > 1:
         common = ", ".join(f"{w}×{h} ({count})" for (w, h), count in sizes.most_common(3))
         raise DataFormatError(f"{name}: images of {len(sizes)} different sizes: {common}, …; give one size (--size)")
@@ -64,13 +73,31 @@ def listed_images(
                 pixels[slot] = np.asarray(picture).reshape(height, width, channels)
         return scaled(pixels.transpose(0, 3, 1, 2))
 
-    return Images(name, read, labels, classes, (channels, height, width))
+    images = Images(name, read, labels, classes, (channels, height, width))
+    if grey or set(modes) - {"1", "L", "LA"}:
+        return images
+    return replace(images, notes=("all images are greyscale: with --grey a release would be a third as large",))
+
+
+def _survey(image: Any, paths: Sequence[Path]) -> tuple[Counter[tuple[int, int]], Counter[str]]:
+    """The sizes and pixel kinds of all files, from their headers."""
+    sizes: Counter[tuple[int, int]] = Counter()
+    modes: Counter[str] = Counter()
+    for path in paths:
+        with _opened(image, path) as file:
+            sizes[file.size] += 1
+            modes[file.mode] += 1
+            if file.mode not in _OCTETS:
+                raise UnreadableImageError(f"{path}: pixels of the kind {file.mode!r} have more than 8 bits: not read")
+    return sizes, modes
 
 
 def _opened(image: Any, path: Path) -> Any:
     try:
-        return image.open(path)
-    except (OSError, ValueError, SyntaxError) as error:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", image.DecompressionBombWarning)
+            return image.open(path)
+    except (OSError, ValueError, SyntaxError, image.DecompressionBombError, image.DecompressionBombWarning) as error:
         raise UnreadableImageError(f"{path}: not a readable image: {error}") from None
 
 

@@ -8,14 +8,18 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from mixveil.errors import LabelError, PixelError
+from mixveil import checks
+from mixveil.errors import DataFormatError, LabelError, PixelError
 from mixveil.types import Batch
+
+_MOST_CLASSES = 100_000
 
 
 @dataclass(frozen=True)
 class Images:
     """Rows of images. `read` gives the pixels of some rows, (m, *shape) float32; low and high are the range
-    that a pixel can have by the format, not the range that these pixels happen to have."""
+    that a pixel can have by the format, not the range that these pixels happen to have; notes are what its reader
+    has to say to its owner."""
 
     name: str
     read: Callable[[Tensor], Tensor] = field(repr=False)
@@ -24,8 +28,14 @@ class Images:
     shape: tuple[int, ...]
     low: float = 0.0
     high: float = 1.0
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        if 0 in self.shape:
+            raise DataFormatError(f"{self.name}: images of shape {self.shape} have no pixels")
+        for class_name in self.classes:
+            if not class_name.isprintable() or not 0 < len(class_name) <= 1000:
+                raise DataFormatError(f"{self.name}: {class_name!r:.60} cannot be the name of a class")
         wrong = (self.labels < 0) | (self.labels >= len(self.classes))
         if bool(wrong.any()):
             row = int(wrong.nonzero()[0])
@@ -38,7 +48,7 @@ class Images:
 
     def take(self, index: Tensor) -> Batch:
         """The rows of `index`: pixels checked against the range, labels one-hot."""
-        x = self.read(index)
+        x = self.read(checks.rows_within(index, len(self)))
         if len(index):
             low, high = torch.aminmax(x)  # both are NaN where one pixel is
             if not (self.low <= float(low) and float(high) <= self.high):
@@ -55,10 +65,16 @@ class Images:
 
     def warnings(self) -> list[str]:
         """What an owner should know of the data before encoding them."""
-        if len(self) == 0 or bool((self.labels != self.labels[0]).any()):
-            return []
-        only = self.classes[int(self.labels[0])]
-        return [f"all {len(self)} rows are of the class {only!r}: a model cannot learn to tell anything from one class"]
+        said = list(self.notes)
+        met = len(set(self.labels.tolist()))
+        if met == 1:
+            only = self.classes[int(self.labels[0])]
+            said.append(
+                f"all {len(self)} rows are of the class {only!r}: nothing can be told apart from one class only"
+            )
+        elif met < len(self.classes):
+            said.append(f"{len(self.classes) - met} of the {len(self.classes)} classes have no rows")
+        return said
 
 
 def from_tensors(x: Tensor, labels: Tensor, *, classes: int | None = None, name: str = "tensors") -> Images:
@@ -70,8 +86,18 @@ def from_tensors(x: Tensor, labels: Tensor, *, classes: int | None = None, name:
     """
     if len(x) != len(labels):
         raise LabelError(f"{name}: {len(labels)} labels for {len(x)} images")
-    count = int(labels.max()) + 1 if classes is None else classes
+    count = inferred_classes(name, labels) if classes is None else classes
     return Images(name, lambda index: x[index].float(), labels.long(), numbered(count), tuple(x.shape[1:]))
+
+
+def inferred_classes(name: str, labels: Tensor) -> int:
+    """How many classes whole-number labels imply: one more than the largest."""
+    count = int(labels.max()) + 1 if len(labels) else 1
+    if count > _MOST_CLASSES:
+        raise LabelError(
+            f"{name}: label {count - 1} would make {count} classes: number the classes from 0, without gaps"
+        )
+    return max(count, 1)
 
 
 def numbered(count: int) -> tuple[str, ...]:

@@ -12,8 +12,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from mixveil.data.images import Images, numbered
+from mixveil.data.images import Images, inferred_classes, numbered
 from mixveil.errors import DataFormatError, LabelError
+
+_WIDEST = 1e30
 
 Array = npt.NDArray[Any]
 
@@ -31,14 +33,20 @@ def npz_images(path: Path) -> Images:
         raise DataFormatError(f"{path}: x must be of octets or floats, it is {x.dtype}")
     if y.dtype.kind not in "iu":
         raise LabelError(f"{path}: y must be of whole numbers, it is {y.dtype}")
+    if len(y) and int(y.max()) > np.iinfo(np.int64).max:
+        raise LabelError(f"{path}: {int(y.max())} cannot be a label: number the classes from 0")
     low, high = _range(path, arrays.get("range"), x.dtype)
     labels = torch.from_numpy(np.asarray(y).astype(np.int64))
     names = arrays.get("classes")
-    count = int(labels.max()) + 1 if len(labels) else 0
-    classes = numbered(max(count, 1)) if names is None else tuple(str(name) for name in names.tolist())
+    if names is None:
+        classes = numbered(inferred_classes(path.stem, labels))
+    elif names.ndim == 1 and names.dtype.kind == "U" and len(names):
+        classes = tuple(names.tolist())
+    else:
+        raise DataFormatError(f"{path}: classes must be a list of names, it is {names.dtype} of shape {names.shape}")
 
     def read(index: Tensor) -> Tensor:
-        rows = torch.from_numpy(np.ascontiguousarray(x[index.numpy()])).float()
+        rows = torch.from_numpy(x[index.numpy()].astype(np.float32))
         return rows.div_(255) if x.dtype == np.uint8 else rows
 
     return Images(path.stem, read, labels, classes, tuple(x.shape[1:]), low, high)
@@ -47,8 +55,11 @@ def npz_images(path: Path) -> Images:
 def _range(path: Path, given: Array | None, dtype: np.dtype[Any]) -> tuple[float, float]:
     if given is None:
         return 0.0, 1.0
-    if dtype == np.uint8 or given.shape != (2,) or given.dtype.kind not in "iuf" or not given[0] < given[1]:
-        raise DataFormatError(f"{path}: range must be two numbers, low < high, beside an x of floats")
+    numbers = given.shape == (2,) and given.dtype.kind in "iuf"
+    if dtype == np.uint8 or not numbers or not -_WIDEST < given[0] < given[1] < _WIDEST:
+        raise DataFormatError(
+            f"{path}: range must be two numbers within ±{_WIDEST:g}, low < high, beside an x of floats"
+        )
     return float(given[0]), float(given[1])
 
 

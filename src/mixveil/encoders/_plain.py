@@ -8,7 +8,7 @@ from typing import ClassVar, NoReturn
 from torch import Tensor
 
 from mixveil.errors import ArgumentError
-from mixveil.types import Batch, Facts, Rows, Target, Trace
+from mixveil.types import Batch, Facts, Guarantee, Rows, Target, Trace
 
 
 class Plain:
@@ -28,7 +28,7 @@ class Plain:
     def index_bound(self) -> int | None:
         return None
 
-    def claims(self) -> Mapping[str, float]:
+    def claims(self) -> Mapping[str, Guarantee]:
         return {}
 
     def prepare(self, x: Tensor) -> Tensor:
@@ -36,6 +36,11 @@ class Plain:
 
     def calibrate(self, target: Target, facts: Facts) -> NoReturn:
         raise ArgumentError(f"the encoder {self.name} adds no noise: neither mu nor tau can be asked of it")
+
+
+def within_simplex(y: Tensor, sources: int) -> Tensor:
+    """(m,) whether each row has at most that many classes. That shares sum to one is checked for all releases."""
+    return (y > 0).sum(1) <= sources
 
 
 def mix(rows: Rows, index: Tensor, trace: Trace) -> Batch:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from mixveil import checks
-from mixveil.encoders._plain import Plain, mix
+from mixveil.encoders._plain import Plain, mix, within_simplex
 from mixveil.keys import Stream
 from mixveil.types import Batch, Rows, Trace
 
@@ -21,6 +21,9 @@ class Identity(Plain):
     @classmethod
     def example(cls) -> Self:
         return cls()
+
+    def possible_labels(self, y: Tensor) -> Tensor:
+        return within_simplex(y, 1)
 
     def plan(self, n: int, *, stream: Stream) -> Trace:
         checks.enough_rows(n)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from mixveil import checks
-from mixveil.encoders._plain import Plain, mix
+from mixveil.encoders._plain import Plain, mix, within_simplex
 from mixveil.keys import Stream
 from mixveil.types import Batch, Rows, Trace
 
@@ -27,6 +27,9 @@ class Mixup(Plain):
     @classmethod
     def example(cls) -> Self:
         return cls(k=3)
+
+    def possible_labels(self, y: Tensor) -> Tensor:
+        return within_simplex(y, self.k)
 
     def plan(self, n: int, *, stream: Stream) -> Trace:
         checks.enough_rows(n)

@@ -22,13 +22,23 @@ from torch import Tensor
 
 from mixveil import checks
 from mixveil.encoders._grid import GRID, stored_dtype
-from mixveil.errors import ArgumentError, NotCalibratedError
+from mixveil.errors import ArgumentError, NotCalibratedError, PixelError
 from mixveil.keys import NORMAL_BOUND, Stream
 from mixveil.theory import gdp, snr
 from mixveil.types import Batch, Fact, Facts, Guarantee, Mu, Rows, Target, Tau, Trace
 
 CERTIFIED_ALPHA = 0.55  # the nearer to one half, the less noise a given μ costs
 PAPER_ALPHA = 0.7
+
+GDP_CONDITIONS = {
+    "unit": "one record replaced by another with the same label and shape; n and all labels are public",
+    "attacker": "knows every other record, the weights, the pairing and all that is made of the release",
+    "noise": "Gaussian up to float64 rounding, drawn without looking at the records and never shown",
+}
+WORST_SNR_CONDITIONS = {
+    "signal": "the worst record there can be, once clipped; its partner counts as known",
+    "attacker": "sees one row",
+}
 
 
 @dataclass(frozen=True)
@@ -86,64 +96,66 @@ class Singular:
         for name in ("dimension", "centre", "amplitude", "clip"):
             facts.certified(name)
         encoder = self._with(facts, alpha, gdp.sigma_for(target.value, facts["clip"], alpha))
+        origins = {name: facts.origin(name) for name in ("centre", "clip", "amplitude")}
         claims = encoder.claims()
-        conditions = {
-            "unit": "one record replaced by another with the same label; n and all labels are public",
-            "attacker": "knows every other record, the weights, the pairing and all that is made of the release",
-            "noise": "Gaussian up to float64 rounding, drawn without looking at the records and never shown",
-            **{name: facts.origin(name) for name in ("centre", "clip", "amplitude")},
-        }
-        return encoder, (
-            Guarantee("gdp", target.value, claims["gdp"], conditions),
-            Guarantee(
-                "directional_snr",
-                claims["directional_snr"],
-                None,
-                {
-                    "clip": facts.origin("clip"),
-                    "signal": "whatever the records are, once clipped",
-                    "attacker": "sees one row",
-                },
-            ),
+        return encoder, tuple(
+            replace(
+                claim,
+                nominal=target.value if claim.name == "gdp" else claim.nominal,
+                assumes={**claim.assumes, **origins},
+            )
+            for claim in claims.values()
         )
 
     def _directional(self, target: Tau, facts: Facts, lambda_max: float) -> Guarantee:
-        holds = (
-            "holds in every direction"
-            if target.calibration != "energy"
-            else ("does NOT hold in every direction: the noise matches the average direction's signal only")
-        )
+        """The realised figure is that of the private records; from public moments it is not known."""
+        holds = {"energy": "does NOT hold in every direction: the noise matches the average direction's signal only"}
+        private = facts.origin("lambda_max") == "private"
         assumes = {
-            "calibration": f"{target.calibration}: {holds}",
+            "calibration": f"{target.calibration}: {holds.get(target.calibration, 'holds in every direction')}",
             "signal": "a record's deviation from the mean record; the mean itself is not covered",
             "attacker": "sees one row; average over records, not the worst record",
             **{name: facts.origin(name) for name in ("energy", "lambda_max", "centre", "clip")},
         }
-        return Guarantee(
-            "directional_snr",
-            target.value,
-            snr.directional_snr(lambda_max, self._sigma, self._alpha),
-            assumes,
-        )
+        if not private:
+            assumes["moments"] = "holds only if the records vary no more than the public data in any direction"
+        if self.fixed_points:
+            assumes["fixed points"] = "a row whose record is its own partner is not covered"
+        realised = snr.directional_snr(lambda_max, self._sigma, self._alpha) if private else None
+        return Guarantee("directional_snr", target.value, realised, assumes)
 
     def _with(self, facts: Facts, alpha: float, sigma: float) -> Self:
         amplitude, clip = facts["amplitude"], facts["clip"]
         encoder = replace(
             self, alpha=alpha, sigma=sigma, centre=facts["centre"], clip=clip, amplitude=min(amplitude, clip)
         )
+        if sigma > 1e30:
+            raise ArgumentError(f"sigma = {sigma:g} is more noise than a release can hold")
         if (encoder.index_bound or 0) >= 1 << 31:
             raise ArgumentError(
                 f"sigma = {sigma:g} is too small beside values of up to {amplitude:g} to be released on its grid"
             )
         return encoder
 
-    def claims(self) -> Mapping[str, float]:
-        """For any records, once clipped: the directional SNR, since no direction has more than C²; and μ,
-        unless the noise lies on a sphere or fixed points are allowed, whose cost is not counted."""
-        bounds = {"directional_snr": snr.directional_snr(self._clip**2, self._sigma, self._alpha)}
-        if self.noise == "gaussian" and not self.fixed_points:
-            bounds["gdp"] = gdp.mu_worst(self._clip, self._sigma, self._alpha)
-        return bounds
+    def claims(self) -> Mapping[str, Guarantee]:
+        """For any records, once clipped: μ and the worst directional SNR. Nothing where the noise lies on a sphere
+        or where fixed points are allowed, whose cost is not counted."""
+        if self.noise != "gaussian" or self.fixed_points:
+            return {}
+        mu = gdp.mu_worst(self._clip, self._sigma, self._alpha)
+        tau = snr.worst_directional_snr(self._clip, self._sigma, self._alpha)
+        return {
+            "gdp": Guarantee("gdp", mu, mu, GDP_CONDITIONS),
+            "directional_snr": Guarantee("directional_snr", tau, tau, WORST_SNR_CONDITIONS),
+        }
+
+    def possible_labels(self, y: Tensor) -> Tensor:
+        """One class, or two with both shares in [1 − α, α]: others would prove a weight beyond the cap."""
+        shares = y.double()
+        least = torch.where(shares > 0, shares, 1.0).amin(1)
+        slack = 1e-6  # labels are float32
+        two = ((y > 0).sum(1) == 2) & (shares.amax(1) <= self._alpha + slack) & (least >= 1 - self._alpha - slack)
+        return two | ((y > 0).sum(1) == 1)
 
     @property
     def step(self) -> float | None:
@@ -206,6 +218,8 @@ def prepare(x: Tensor, centre: float, clip: float) -> Tensor:
     """(m, d) float64: centred, and scaled down to norm `clip` where it is longer."""
     z = x.flatten(1).to(torch.float64, copy=True).sub_(centre)
     norm = torch.linalg.vector_norm(z, dim=1, keepdim=True)
+    if not bool(norm.isfinite().all()):  # it would come out without any noise
+        raise PixelError(f"record {int(norm.isfinite().logical_not().nonzero()[0, 0])} of a block is not finite")
     return z.mul_((clip / norm).clamp_(max=1))
 
 

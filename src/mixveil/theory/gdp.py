@@ -53,10 +53,16 @@ def compose(mus: Iterable[float]) -> float:
 
 
 def delta(mu: float, epsilon: float) -> float:
-    """The smallest δ for which μ-GDP is (ε, δ)-DP: Φ(−ε/μ + μ/2) − e^ε Φ(−ε/μ − μ/2)."""
+    """The smallest δ for which μ-GDP is (ε, δ)-DP: Φ(−ε/μ + μ/2) − e^ε Φ(−ε/μ − μ/2).
+
+    As e^ε φ(−ε/μ − μ/2) = φ(−ε/μ + μ/2), both terms are that density times a Mills ratio, which neither
+    overflows nor loses the tails.
+    """
     checks.positive("mu", mu)
     upper, lower = -epsilon / mu + mu / 2, -epsilon / mu - mu / 2
-    return max(0.0, _ndtr(upper) - math.exp(epsilon + _log_ndtr(lower)))
+    density = math.exp(-(upper**2) / 2) / math.sqrt(2 * math.pi)
+    first = _ndtr(upper) if upper > 0 else density * _mills(-upper)
+    return max(0.0, first - density * _mills(-lower))
 
 
 def epsilon(mu: float, delta_: float = 1e-5) -> float:
@@ -88,8 +94,9 @@ def member_tpr(mu: float, fpr: float) -> float:
 
 
 def _ndtr(x: float) -> float:
-    return float(torch.special.ndtr(torch.tensor(x, dtype=torch.float64)))
+    return math.erfc(-x / math.sqrt(2)) / 2
 
 
-def _log_ndtr(x: float) -> float:
-    return float(torch.special.log_ndtr(torch.tensor(x, dtype=torch.float64)))
+def _mills(x: float) -> float:
+    """Φ(−x)/φ(x), for any x ≥ 0."""
+    return math.sqrt(math.pi / 2) * float(torch.special.erfcx(torch.tensor(x / math.sqrt(2), dtype=torch.float64)))

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from mixveil import checks
 from mixveil.keys import Stream
-from mixveil.types import Rows
+from mixveil.types import Progress, Rows
 
 DENSE_LIMIT = 4096
 """Up to this dimension the covariance is formed and its whole spectrum computed."""
@@ -21,8 +21,6 @@ _DIRECTIONS = 64
 _PROBES = 12
 _POWER_PASSES = 3
 _PAIRS = 2048
-
-Progress = Callable[[int], None]
 
 
 @dataclass(frozen=True)
@@ -35,7 +33,6 @@ class Moments:
     of them, where an attacker gains most from it.
     """
 
-    count: int
     mean: Tensor
     energy: float
     distance: float
@@ -74,14 +71,14 @@ def moments(rows: Rows, *, stream: Stream, progress: Progress | None = None) -> 
         covariance /= n
         eigenvalues = torch.linalg.eigvalsh(covariance).flip(0).clamp_(min=0)
         energy, largest = float(covariance.trace()), float(eigenvalues[0])
-        return Moments(n, mean, energy, distance, largest, eigenvalues, torch.ones(len(mean)), covariance)
+        return Moments(mean, energy, distance, largest, eigenvalues, torch.ones(len(mean)), covariance)
     energy = sum(float((block - mean).square().sum()) for block in blocks(rows, progress)) / n
     apply = _Covariance(rows, mean, progress)
     top, bound = _leading_eigenvalues(apply, len(mean), energy, stream.fork("directions"))
     rest = max(0.0, energy - float(top.sum()))
     multiplicities = torch.ones(len(top))
     multiplicities[-1] += rest / float(top[-1]) if top[-1] > 0 else 0.0
-    return Moments(n, mean, energy, distance, bound, top, multiplicities, None)
+    return Moments(mean, energy, distance, bound, top, multiplicities, None)
 
 
 def passes(dimension: int) -> int:

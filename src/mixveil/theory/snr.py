@@ -61,6 +61,12 @@ def directional_snr(lambda_max: float, sigma: float, alpha: float) -> float:
     return amplification(alpha) * lambda_max / (lambda_max + sigma**2)
 
 
+def worst_directional_snr(clip: float, sigma: float, alpha: float) -> float:
+    """The same for the worst record there can be, of norm C in one direction, whose partner covers nothing:
+    A(C/σ)². It looks at no record."""
+    return amplification(alpha) * (clip / sigma) ** 2
+
+
 def mean_directional_snr(lambda_max: float, sigma: float, weight: Tensor) -> float:
     """The same for the average row: E w₁² / E w₂² in place of A. weight: (n, 2)."""
     own, partner = weight.double().square().mean(0).tolist()

@@ -1,0 +1,62 @@
+"""A release in words: what it is, what is promised, what is not. The words are ours, whatever its manifest says."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mixveil.cli._common import escape, out
+
+if TYPE_CHECKING:
+    from mixveil.manifest import Manifest
+    from mixveil.types import Guarantee
+
+
+def summary(written: Manifest) -> dict[str, object]:
+    """A manifest's figures for `--json`."""
+    return {
+        "id": written.id,
+        "party": written.party,
+        "rows": written.rows,
+        "shape": list(written.shape),
+        "bytes": sum(shard.bytes for shard in written.shards),
+        "encoder": written.encoder.name,
+        "certified": written.certified,
+        "reproducible": written.reproducible,
+        "guarantees": [asdict(guarantee) for guarantee in written.guarantees],
+        "not_promised": list(written.not_promised),
+    }
+
+
+def show(folder: Path, written: Manifest) -> None:
+    size = sum(shard.bytes for shard in written.shards)
+    shape = "×".join(str(s) for s in written.shape)
+    out.print(
+        f"[bold]{escape(str(folder))}[/]: {written.rows:,} rows of {shape} from {escape(written.party)}, "
+        f"{len(written.shards)} shard(s), {size / 1e6:.1f} MB",
+        soft_wrap=True,
+    )
+    for guarantee in written.guarantees:
+        kind = "promised" if written.certified else "stated"
+        out.print(f"  {kind}: {in_words(guarantee)}", soft_wrap=True)
+    kind = "[green]certified[/]" if written.certified else "[yellow]not certified[/]"
+    out.print(f"  {kind}, id {written.id}")
+    for text in written.not_promised:
+        out.print(f"  [dim]not promised:[/] {escape(text)}", soft_wrap=True)
+
+
+def in_words(guarantee: Guarantee) -> str:
+    """A guarantee as its reader should understand it: the realised figure is the claim."""
+    from mixveil.theory import gdp
+
+    claim = guarantee.nominal if guarantee.realised is None else max(guarantee.nominal, guarantee.realised)
+    if guarantee.name == "gdp":
+        return (
+            f"every record is {claim:.4g}-GDP: ε = {gdp.epsilon(claim):.3g} at δ = 1e-5; no membership test finds more "
+            f"than {gdp.member_tpr(claim, 0.01):.1%} of the members at 1 % false alarms"
+        )
+    asked = "" if math.isclose(claim, guarantee.nominal) else f" (nominal τ = {guarantee.nominal:.4g})"
+    given = guarantee.assumes.get("moments")
+    return f"directional SNR of a row at most {claim:.4g}{asked}" + (f"; {escape(given)}" if given else "")
