@@ -215,6 +215,7 @@ BAD_WORDS: dict[str, tuple[list[object], str, str]] = {
     "a negative seed": (["--mu", 1, "--seed", -1], "ArgumentError", "seed"),
     "a party with a line break": (["--mu", 1, "--party", "a\nb"], "ArgumentError", "party"),
     "an option of another encoder": (["--encoder", "mixup", "--alpha", 0.6], "ArgumentError", "no --alpha"),
+    "a clip norm for mixup": (["--encoder", "mixup", "--clip", 1], "ArgumentError", "adds none"),
     "k of singular": (["--mu", 1, "--k", 3], "ArgumentError", "no --k"),
     "a calibration for mu": (["--mu", 1, "--calibration", "energy"], "ArgumentError", "--calibration"),
     "a size for an archive": (["--mu", 1, "--size", 8], "ArgumentError", "folders"),

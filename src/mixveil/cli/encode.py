@@ -72,8 +72,10 @@ def encode(
     check_output(out_dir, party)
     target = _target(mu, tau, calibration)
     ready = _configured(encoder, {"alpha": alpha, "noise": noise, "k": k})
-    if target is None and (ready.sigma != 0 or clip is not None or public is not None):
+    if target is None and ready.sigma != 0:
         raise ArgumentError("say what to ask for: --mu (certified) or --tau (Theorem 2), one of the two")
+    if target is None and (clip is not None or public is not None):
+        raise ArgumentError(f"--clip and --public are for noise, and the encoder {encoder} adds none")
     stream = _common.stream_for(seed)
     rows, known = _common.open_both(data, public, data_dir=data_dir, size=size, grey=grey)
     guarantees: tuple[Guarantee, ...] = ()
