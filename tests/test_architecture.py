@@ -22,6 +22,7 @@ ALLOWED["data"] = {"errors", "checks", "types", "data"}
 ALLOWED["encoders"] -= {"data"}
 ALLOWED["release"] -= {"data"}
 ALLOWED["calibration"] = {"errors", "types", "checks", "keys", "theory", "encoders"}
+ALLOWED["metrics"] = {"errors", "checks", "metrics"}
 ALLOWED["attacks"] = {"errors", "types", "checks", "keys", "theory", "registry", "attacks"}
 ALLOWED["__init__"] = set(ROOMS) | {"attacks", "calibration"}
 ALLOWED["cli"] = set(ROOMS) | {"calibration", "attacks", "cli"}

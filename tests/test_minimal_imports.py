@@ -25,6 +25,7 @@ from pathlib import Path
 import mixveil
 from mixveil import calibration
 from mixveil.errors import MissingDependencyError
+from mixveil.state import load_trace
 from mixveil.types import View
 
 data = mixveil.from_tensors(mixveil.SeededStream(0).uniform(12, 1, 4, 4).float(), torch.arange(12) % 3)
@@ -34,7 +35,8 @@ out = Path(sys.argv[2]) / "release"
 mixveil.write_release(out, data, encoder, guarantees, party="p", stream=mixveil.SeededStream(1))
 release = mixveil.read_release(out)
 for attack in mixveil.attacks().values():
-    attack()(View((release,), data.take(torch.arange(12)).x), stream=mixveil.SeededStream(2))
+    view = View((release,), (load_trace(release.id),), data, data.take(torch.arange(12)).x)
+    attack()(view, stream=mixveil.SeededStream(2))
 calibration.survey(data, mixveil.Singular(), calibration.targets(1.0, 0.1), public=None, clip=None, seed=0)
 for needs in (mixveil.SecureStream, lambda: mixveil.open_data("digits")):
     try:

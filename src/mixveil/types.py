@@ -170,6 +170,9 @@ class Encoder(Protocol):
     def prepare(self, x: Tensor) -> Tensor:
         """(m, d) float64: records as they enter the mixture."""
 
+    def restore(self, z: Tensor) -> Tensor:
+        """(m, d): records in the data's own values, from records as they enter the mixture."""
+
     def possible_labels(self, y: Tensor) -> Tensor:
         """(m,) whether a row with these soft labels can come from this encoder."""
 
@@ -195,19 +198,32 @@ class Release:
 
 @dataclass(frozen=True)
 class View:
-    """All that an attacker sees: which fields are set IS the threat model."""
+    """All that an attacker sees: which fields are set IS the threat model.
+
+    releases: of the same records; traces: pairing and weights of each of them; public: data like the private ones;
+    candidates: (c, …) images of which the attacker asks whether, and where, they are in the releases."""
 
     releases: tuple[Release, ...]
+    traces: tuple[Trace, ...] | None = None
+    public: Dataset | None = None
     candidates: Tensor | None = None
 
 
 @dataclass(frozen=True)
 class Guess:
-    """What an attack says. pairs: for each row, its two sources among the candidates (−1 where it does not
-    say), own source first; doubts: how badly each pair fits, smaller is better."""
+    """What an attack says; the fields that it does not speak of stay None.
 
-    pairs: Tensor
-    doubts: Tensor
+    images: (n, …) a reconstruction of every record. pairs: (n, 2) for each row its two sources among the candidates,
+    own source first, −1 where it does not say; doubts: (n,) how badly each pair fits. links: (c, n) how much likelier
+    each row is if a candidate is its own record; scores: (c,) the same for being in the releases at all.
+    labels: (n, 2) for each row the two classes of its sources."""
+
+    images: Tensor | None = None
+    pairs: Tensor | None = None
+    doubts: Tensor | None = None
+    links: Tensor | None = None
+    scores: Tensor | None = None
+    labels: Tensor | None = None
 
 
 class Attack(Protocol):

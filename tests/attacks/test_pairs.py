@@ -23,9 +23,9 @@ def found(attack: Attack, release: Release, trace: Trace) -> float:
     """The share of rows whose two sources the attack names, among the rows whose labels show the weights."""
     truth = torch.stack([torch.arange(24), trace.partner[:, 0]], dim=1)
     shown = DATA.labels != DATA.labels[trace.partner[:, 0]]
-    guess = attack(View((release,), CANDIDATES), stream=SeededStream(0))
-    assert bool((guess.pairs[~shown] == -1).all())
-    return float((guess.pairs == truth).all(1)[shown].double().mean())
+    pairs = attack(View((release,), candidates=CANDIDATES), stream=SeededStream(0)).pairs
+    assert pairs is not None and bool((pairs[~shown] == -1).all())
+    return float(pairs.eq(truth).all(1)[shown].double().mean())
 
 
 def test_the_radius_check_finds_the_pairs_of_sphere_noise_however_much_there_is() -> None:
@@ -43,11 +43,12 @@ def test_the_radius_check_does_not_find_those_of_gaussian_noise() -> None:
 def test_without_noise_the_smallest_residual_is_the_pair() -> None:
     """Which of the two is the row's own cannot be told then: the pair is what counts."""
     release, trace = encoded(Mixup(), DATA, SeededStream(3))
-    guess = Radius()(View((release,), CANDIDATES), stream=SeededStream(0))
-    shown = guess.pairs[:, 0] >= 0
+    pairs = Radius()(View((release,), candidates=CANDIDATES), stream=SeededStream(0)).pairs
+    assert pairs is not None
+    shown = pairs[:, 0] >= 0
     truth = torch.stack([torch.arange(24), trace.partner[:, 0]], dim=1)
     assert int(shown.sum()) > 12
-    assert torch.equal(guess.pairs[shown].sort(1).values, truth[shown].sort(1).values)
+    assert torch.equal(pairs[shown].sort(1).values, truth[shown].sort(1).values)
 
 
 def naive_float32(encoder: Singular, trace: Trace, width: int) -> Release:

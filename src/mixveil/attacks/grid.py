@@ -48,7 +48,7 @@ class Grid:
                         if doubt[best] < doubts[row]:
                             doubts[row] = doubt[best]
                             pairs[row] = torch.stack([first[best], second[best]])
-        return Guess(pairs, doubts)
+        return Guess(pairs=pairs, doubts=doubts)
 
 
 def evidence(normals: Tensor, bits: int) -> Tensor:

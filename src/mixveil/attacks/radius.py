@@ -43,7 +43,7 @@ class Radius:
                 if doubt.view(-1)[best] < doubts[row]:
                     doubts[row] = doubt.view(-1)[best]
                     pairs[row] = torch.tensor(divmod(best, len(known)))
-        return Guess(pairs, doubts)
+        return Guess(pairs=pairs, doubts=doubts)
 
 
 def _residual_norms(x: Tensor, known: Tensor, gram: Tensor, own: float, other: float) -> Tensor:

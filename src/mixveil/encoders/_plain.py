@@ -34,6 +34,9 @@ class Plain:
     def prepare(self, x: Tensor) -> Tensor:
         return x.flatten(1).double()
 
+    def restore(self, z: Tensor) -> Tensor:
+        return z
+
     def calibrate(self, target: Target, facts: Facts) -> NoReturn:
         raise ArgumentError(f"the encoder {self.name} adds no noise: neither mu nor tau can be asked of it")
 

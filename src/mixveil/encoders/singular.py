@@ -191,6 +191,9 @@ class Singular:
         """(m, d) float64: centred, and scaled down to norm `clip` where it is longer."""
         return prepare(x, self.centre, self._clip)
 
+    def restore(self, z: Tensor) -> Tensor:
+        return z + self.centre
+
     def _noise(self, m: int, d: int, stream: Stream) -> Tensor:
         radius = self._sigma * math.sqrt(d)
         return stream.gaussian(m, d, radius) if self.noise == "gaussian" else stream.sphere(m, d, radius)

@@ -1,0 +1,25 @@
+"""Know nothing: every record is guessed to be the mean. Whatever does not beat this learned nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+
+from mixveil.attacks import _model
+from mixveil.keys import Stream
+from mixveil.types import Guess, View
+
+
+@dataclass(frozen=True)
+class KnowNothing:
+    """The mean of public data, or else of the release."""
+
+    name: ClassVar[str] = "prior"
+    needs: ClassVar[frozenset[str]] = frozenset()
+
+    def __call__(self, view: View, *, stream: Stream) -> Guess:
+        prior = _model.prior_of(view)
+        n = len(view.releases[0].payload)
+        return Guess(images=prior.images(view, torch.zeros(n, len(prior.variance), dtype=torch.float64)))

@@ -1,0 +1,1 @@
+"""How much an attack got: pure functions, a figure a sample."""

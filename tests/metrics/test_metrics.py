@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+from skimage.metrics import peak_signal_noise_ratio, structural_similarity
+from sklearn.metrics import roc_auc_score
+
+from mixveil.errors import ArgumentError
+from mixveil.keys import SeededStream
+from mixveil.metrics import detection, image
+
+STREAM = SeededStream(0)
+TRUTH = STREAM.uniform(4, 3, 16, 20)
+GUESS = (TRUTH + 0.1 * STREAM.normal(4, 3, 16, 20)).clamp(0, 1)
+
+
+def test_ssim_is_that_of_scikit_image() -> None:
+    for i, value in enumerate(image.ssim(TRUTH, GUESS).tolist()):
+        expected = structural_similarity(
+            TRUTH[i].numpy(),
+            GUESS[i].numpy(),
+            channel_axis=0,
+            gaussian_weights=True,
+            sigma=1.5,
+            use_sample_covariance=False,
+            data_range=1.0,
+        )
+        assert value == pytest.approx(expected, abs=1e-6)
+
+
+def test_psnr_is_that_of_scikit_image() -> None:
+    for i, value in enumerate(image.psnr_db(TRUTH, GUESS).tolist()):
+        assert value == pytest.approx(peak_signal_noise_ratio(TRUTH[i].numpy(), GUESS[i].numpy(), data_range=1.0))
+
+
+def test_snr_mse_and_cosine_by_their_formulas() -> None:
+    x, y = TRUTH.flatten(1).numpy(), GUESS.flatten(1).numpy()
+    assert np.allclose(image.mse(TRUTH, GUESS), ((x - y) ** 2).mean(1))
+    assert np.allclose(image.snr_db(TRUTH, GUESS), 10 * np.log10((x**2).sum(1) / ((x - y) ** 2).sum(1)))
+    assert np.allclose(image.cosine(TRUTH, GUESS), (x * y).sum(1) / np.sqrt((x**2).sum(1) * (y**2).sum(1)))
+
+
+def test_a_perfect_guess() -> None:
+    assert image.ssim(TRUTH, TRUTH).tolist() == pytest.approx([1.0] * 4)
+    assert bool(image.snr_db(TRUTH, TRUTH).isinf().all())
+
+
+def test_ssim_of_small_images_and_of_none() -> None:
+    small = STREAM.uniform(2, 1, 8, 8)
+    assert image.ssim(small, small).tolist() == pytest.approx([1.0] * 2)
+    assert float(image.ssim(small, 1 - small).max()) < 0.5
+    with pytest.raises(ArgumentError, match="images"):
+        image.ssim(torch.zeros(2, 4), torch.zeros(2, 4))
+
+
+@settings(deadline=None)
+@given(
+    members=st.lists(st.integers(0, 6), min_size=1, max_size=30),
+    others=st.lists(st.integers(0, 6), min_size=1, max_size=30),
+)
+def test_auc_is_that_of_scikit_learn_with_ties(members: list[int], others: list[int]) -> None:
+    expected = roc_auc_score([1] * len(members) + [0] * len(others), members + others)
+    found = detection.auc(torch.tensor(members, dtype=torch.float64), torch.tensor(others, dtype=torch.float64))
+    assert found == pytest.approx(expected)
+
+
+def test_tpr_at_fpr_by_trying_every_threshold() -> None:
+    members, others = STREAM.normal(200) + 1, STREAM.normal(300)
+    for fpr in (0.0, 0.01, 0.1, 1.0):
+        tries = [
+            float((members > t).double().mean())
+            for t in [*torch.cat([members, others]).tolist(), -10.0]
+            if float((others > t).double().mean()) <= fpr
+        ]
+        assert detection.tpr_at_fpr(members, others, fpr) == pytest.approx(max(tries))
+
+
+@pytest.mark.parametrize(("hits", "trials"), [(0, 5), (5, 5), (3, 10), (20, 2000), (1999, 2000)])
+def test_clopper_pearson_is_that_of_scipy(hits: int, trials: int) -> None:
+    expected = stats.binomtest(hits, trials).proportion_ci(0.95, "exact")
+    assert detection.clopper_pearson(hits, trials) == pytest.approx((expected.low, expected.high), abs=1e-9)
+
+
+def test_bad_counts_are_named() -> None:
+    with pytest.raises(ArgumentError, match="11 of 10"):
+        detection.clopper_pearson(11, 10)
+    with pytest.raises(ArgumentError, match="members and others"):
+        detection.roc(torch.tensor([]), torch.tensor([1.0]))
