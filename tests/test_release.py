@@ -16,7 +16,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from mixveil import errors, release
+from mixveil import errors, files, release
 from mixveil.data import Images, from_tensors
 from mixveil.encoders.identity import Identity
 from mixveil.encoders.mixup import Mixup
@@ -167,7 +167,7 @@ def test_a_full_disk_is_a_typed_error_and_leaves_nothing(tmp_path: Path, monkeyp
         path.write_bytes(data[: len(data) // 2])
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(release, "_write", full)
+    monkeypatch.setattr(files, "write_file", full)
     with pytest.raises(errors.OutputError, match="No space left"):
         write(tmp_path / "out" / "r")
     assert not (tmp_path / "out").exists()
@@ -186,20 +186,20 @@ def test_a_state_folder_that_cannot_be_written_stops_the_release(
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from mixveil import release
+from mixveil import files
 from tests.test_release import write
 
-real = getattr(release, sys.argv[2])
+real = getattr(files, sys.argv[2])
 def dying(*args, **kwargs):
     if sys.argv[3] == "after":
         real(*args, **kwargs)
     os.kill(os.getpid(), signal.SIGKILL)
-setattr(release, sys.argv[2], dying)
+setattr(files, sys.argv[2], dying)
 write(Path(sys.argv[1]))
 """
 
 
-@pytest.mark.parametrize("where", ["_write", "_sync_folder"])
+@pytest.mark.parametrize("where", ["write_file", "sync_folder"])
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_killed_process_leaves_no_release_that_verifies(tmp_path: Path, where: str, when: str) -> None:
     out = tmp_path / "r"
@@ -361,14 +361,14 @@ def test_noise_never_repeats_between_blocks_and_shards(tmp_path: Path, monkeypat
 
 
 def test_a_release_is_never_left_without_its_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real, calls = release._sync_folder, iter([False, True])
+    real, calls = files.sync_folder, iter([False, True])
 
     def fails_last(folder: Path) -> None:
         real(folder)
         if next(calls):
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(release, "_sync_folder", fails_last)
+    monkeypatch.setattr(files, "sync_folder", fails_last)
     with pytest.raises(KeyboardInterrupt):
         write(tmp_path / "r")
     assert load_trace(verify_release(tmp_path / "r").id) is not None

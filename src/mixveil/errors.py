@@ -74,6 +74,10 @@ class TooFewRowsError(DataError):
     """Too few rows to pair."""
 
 
+class WrongTruthError(DataError):
+    """The data handed to an audit are not those that the release was made of."""
+
+
 # What can be wrong with a release on disk.
 
 

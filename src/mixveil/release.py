@@ -7,11 +7,9 @@ killed process leaves no release that verifies. Reading checks everything before
 from __future__ import annotations
 
 import hashlib
-import os
-import shutil
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,7 +19,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from mixveil import checks, keys, manifest, state
+from mixveil import checks, files, keys, manifest, state
 from mixveil.encoders._grid import stored_dtype
 from mixveil.errors import (
     ArgumentError,
@@ -31,8 +29,6 @@ from mixveil.errors import (
     ManifestError,
     MissingShardError,
     NotFiniteError,
-    OutputError,
-    OutputExistsError,
     ShapeError,
     ShardFormatError,
     ShardSizeError,
@@ -45,7 +41,6 @@ from mixveil.types import Batch, Dataset, Encoder, Guarantee, Progress, Release,
 SHARD_BYTES = 64 << 20
 _BLOCK_ELEMENTS = 1 << 16  # values encoded at a time: their float64 buffers stay in the cache
 _MANIFEST_LIMIT = 8 << 20
-_PARTIAL = ".partial"
 
 
 @dataclass(frozen=True)
@@ -94,33 +89,38 @@ def write_release(
     certified = any(guarantee.name == "gdp" for guarantee in guarantees)
     identity = keys.release_id()
     trace = encoder.plan(len(rows), stream=stream.fork("plan"))
-    with _atomic_folder(out, identity) as folder:
-        shards = tuple(_write_shards(folder, rows, encoder, trace, stream.fork("noise"), progress))
-        written = Manifest(
-            id=identity,
-            party=party,
-            created=datetime.now(UTC).isoformat(timespec="seconds"),
-            rows=len(rows),
-            shape=rows.shape,
-            classes=rows.classes,
-            encoder=encoder,
-            guarantees=guarantees,
-            certified=certified,
-            reproducible=reproducible,
-            not_promised=manifest.not_promised(encoder, guarantees, reproducible),
-            shards=shards,
-        )
-        text = written.to_json()
-        manifest.parse(text)  # what we would refuse to read we do not write
-        state.save_trace(identity, trace)
-        _write(folder / "manifest.json", text.encode())
+    try:
+        with files.atomic_folder(out, identity[:8]) as folder:
+            shards = tuple(_write_shards(folder, rows, encoder, trace, stream.fork("noise"), progress))
+            written = Manifest(
+                id=identity,
+                party=party,
+                created=datetime.now(UTC).isoformat(timespec="seconds"),
+                rows=len(rows),
+                shape=rows.shape,
+                classes=rows.classes,
+                encoder=encoder,
+                guarantees=guarantees,
+                certified=certified,
+                reproducible=reproducible,
+                not_promised=manifest.not_promised(encoder, guarantees, reproducible),
+                shards=shards,
+            )
+            text = written.to_json()
+            manifest.parse(text)  # what we would refuse to read we do not write
+            state.save_trace(identity, trace)
+            files.write_file(folder / "manifest.json", text.encode())
+    except BaseException:
+        if not out.exists():  # once it is there its owner needs the trace
+            state.discard_trace(identity)
+        raise
+    files.sync_folder(out.parent)
     return written
 
 
 def check_output(out: Path, party: str) -> None:
     """What can be refused before any work is done."""
-    if out.exists() or out.is_symlink():
-        raise OutputExistsError(f"{out} exists already; nothing is overwritten: choose another name or remove it")
+    files.check_new(out)
     if not party or not party.isprintable() or len(party) > 1000:
         raise ArgumentError(f"party must be a printable name of at most 1000 characters, got {party!r}")
 
@@ -184,7 +184,7 @@ def _write_shards(
                     progress(high - low)
         data = save({"x": x, "y": y})
         name = f"shard-{number:05d}.safetensors"
-        _write(folder / name, data)
+        files.write_file(folder / name, data)
         yield Shard(name, size, len(data), hashlib.sha256(data).hexdigest())
 
 
@@ -199,51 +199,12 @@ def _one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-@contextmanager
-def _atomic_folder(out: Path, identity: str) -> Iterator[Path]:
-    """A folder that becomes `out` in one step when the block ends well, and vanishes when it does not."""
-    partial = out.parent / f".{out.name}.{identity[:8]}{_PARTIAL}"
-    made: list[Path] = []
-    try:
-        for folder in [*reversed([path for path in out.parents if not path.exists()]), partial]:
-            folder.mkdir()
-            made.append(folder)
-        yield partial
-        _sync_folder(partial)
-        partial.rename(out)
-    except BaseException as error:
-        state.discard_trace(identity)
-        shutil.rmtree(partial, ignore_errors=True)
-        for folder in reversed([path for path in made if path != partial]):
-            with suppress(OSError):
-                folder.rmdir()
-        if isinstance(error, OSError):
-            raise OutputError(f"{out} could not be written: {error}") from error
-        raise
-    _sync_folder(out.parent)
-
-
-def _write(path: Path, data: bytes) -> None:
-    with path.open("xb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 # Reading
 
 
 def _read_manifest(folder: Path) -> Manifest:
     path = folder / "manifest.json"
-    if folder.resolve().name.endswith(_PARTIAL):
+    if folder.resolve().name.endswith(files.PARTIAL):
         raise ManifestError(f"{folder} is what an interrupted encoding left behind: it is not a release; remove it")
     if path.is_symlink() or not path.is_file():
         raise ManifestError(f"{folder}: no manifest.json there: not a release")

@@ -205,7 +205,7 @@ class View:
 
     releases: tuple[Release, ...]
     traces: tuple[Trace, ...] | None = None
-    public: Dataset | None = None
+    public: Rows | None = None
     candidates: Tensor | None = None
 
 
@@ -227,9 +227,11 @@ class Guess:
 
 
 class Attack(Protocol):
-    """One attack. A frozen dataclass called on a View; `needs` names the View's fields that must be set."""
+    """One attack. A frozen dataclass called on a View; `needs` names the View's fields that must be set, `threat` says
+    in a sentence who could do this."""
 
     name: ClassVar[str]
     needs: ClassVar[frozenset[str]]
+    threat: ClassVar[str]
 
     def __call__(self, view: View, *, stream: Stream) -> Guess: ...

@@ -127,6 +127,44 @@ def test_calibrate_prints_every_figure_for_every_calibration(run: Run, small: Pa
     assert "labels are not protected" in text.err
 
 
+def test_audit_and_report(run: Run, tmp_path: Path) -> None:
+    run("encode", "digits:train", "--mu", 1, "--out", "r")
+    words = ["audit", "r", "--truth", "digits:train", "--public", "digits:test"]
+    told = run(*words, "--out", "a", "--json").json
+    assert told["verdict"] and told["warnings"][0].startswith("The labels are not protected")
+    assert {item["status"] for item in told["attacks"]} == {"ran"}
+    assert Path(told["report"]).exists()
+    (tmp_path / "a" / "report.html").unlink()
+    assert run("report", "a", "--json").json["report"] == "a/report.html"
+    shown = run("audit", "r", "--truth", "digits:train", "--out", "b", "--attacks", "lmmse,labels")
+    assert shown.code == 0 and "lmmse" in shown.out and "report.html" in shown.out and "labels are not" in shown.err
+
+
+def test_bad_input_to_an_audit(run: Run, small: Path, tmp_path: Path) -> None:
+    run("encode", small, "--mu", 1, "--out", "r")
+    other = archive(tmp_path / "other.npz")
+    tests: list[tuple[list[object], str]] = [
+        (["--truth", other], "WrongTruthError"),
+        (["--truth", small, "--attacks", "magic"], "ArgumentError"),
+        (["--truth", small, "--public", other], "ArgumentError"),
+        (["--truth", "nothing"], "DataNotFoundError"),
+    ]
+    for words, error in tests:
+        result = run("audit", "r", *words, "--out", "a", "--json")
+        assert result.code == 2 and result.json["error"]["type"] == error
+        assert not (tmp_path / "a").exists()
+    flip(tmp_path / "r" / "shard-00000.safetensors")
+    assert run("audit", "r", "--truth", small, "--out", "a", "--json").json["error"]["type"] == "HashError"
+    assert run("report", "r", "--json").json["error"]["type"] == "DataFormatError"
+
+
+def test_without_the_trace_the_audit_says_what_it_skips(run: Run, small: Path) -> None:
+    made = run("encode", small, "--mu", 1, "--out", "r", "--json").json
+    Path(made["trace"]).unlink()
+    told = run("audit", "r", "--truth", small, "--out", "a", "--json").json
+    assert any(item["attack"] == "lmmse" and item["status"] == "skipped" for item in told["attacks"])
+
+
 def test_data_list(run: Run, tmp_path: Path) -> None:
     sets = {row["name"] + ":" + row["split"]: row for row in run("data", "list", "--json").json["sets"]}
     assert sets["digits:all"]["rows"] == 1797
@@ -139,13 +177,14 @@ def test_demo(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     result = run("demo", "--out", "d")
     assert result.code == 0 and "verified" in result.out and "certified" in result.out
     assert (tmp_path / "d" / "release" / "manifest.json").exists()
+    assert (tmp_path / "d" / "audit" / "report.html").exists() and "report.html" in result.out
     assert run("demo", "--out", "d").code == 2
     told = run("demo", "--out", "e", "--json").json
     assert told["verified"] is True and len(told["calibrations"]) == 4
 
 
 def test_help_and_version(run: Run) -> None:
-    for words in ([], ["data"], ["calibrate"], ["encode"], ["verify"], ["demo"]):
+    for words in ([], ["data"], ["calibrate"], ["encode"], ["verify"], ["audit"], ["report"], ["demo"]):
         result = run(*words, "--help")
         assert result.code == 0 and "Usage" in result.out
     assert run("--version").out.startswith("mixveil ")

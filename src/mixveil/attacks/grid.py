@@ -29,6 +29,7 @@ class Grid:
 
     name: ClassVar[str] = "grid"
     needs: ClassVar[frozenset[str]] = frozenset({"candidates"})
+    threat: ClassVar[str] = "Holds both source images of a row among others, and looks at the low bits of the noise."
     bits: tuple[int, ...] = (24, 25)
 
     def __call__(self, view: View, *, stream: Stream) -> Guess:

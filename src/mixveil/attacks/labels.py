@@ -17,6 +17,7 @@ class Labels:
 
     name: ClassVar[str] = "labels"
     needs: ClassVar[frozenset[str]] = frozenset()
+    threat: ClassVar[str] = "Reads the labels of the release, as everyone who gets it can."
 
     def __call__(self, view: View, *, stream: Stream) -> Guess:
         payload = view.releases[0].payload

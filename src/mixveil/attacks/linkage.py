@@ -30,6 +30,7 @@ class Linkage:
 
     name: ClassVar[str] = "linkage"
     needs: ClassVar[frozenset[str]] = frozenset({"traces", "candidates"})
+    threat: ClassVar[str] = "Holds the original image and knows the weights; asks which row it went into."
 
     def __call__(self, view: View, *, stream: Stream) -> Guess:
         return Guess(links=sum((own for own, _ in _ratios(view)), start=torch.zeros(1, dtype=torch.float64)))
@@ -41,6 +42,7 @@ class Membership:
 
     name: ClassVar[str] = "membership"
     needs: ClassVar[frozenset[str]] = frozenset({"traces", "candidates"})
+    threat: ClassVar[str] = "Holds an image and knows the weights; asks whether it is in the release at all."
 
     def __call__(self, view: View, *, stream: Stream) -> Guess:
         scores = torch.zeros(1, dtype=torch.float64)

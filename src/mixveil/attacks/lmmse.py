@@ -33,6 +33,9 @@ class Lmmse:
 
     name: ClassVar[str] = "lmmse"
     needs: ClassVar[frozenset[str]] = frozenset({"traces"})
+    threat: ClassVar[str] = (
+        "Knows who was paired with whom, the weights, and how such images vary; uses all rows together."
+    )
 
     def __call__(self, view: View, *, stream: Stream) -> Guess:
         traces, prior = _model.traces_of(view), _model.prior_of(view)
@@ -57,6 +60,7 @@ class LmmseRow:
 
     name: ClassVar[str] = "lmmse-row"
     needs: ClassVar[frozenset[str]] = frozenset({"traces"})
+    threat: ClassVar[str] = "Knows the weights and how such images vary; looks at one row at a time."
 
     def __call__(self, view: View, *, stream: Stream) -> Guess:
         traces, prior = _model.traces_of(view), _model.prior_of(view)

@@ -15,7 +15,7 @@ from torch import Tensor
 from mixveil.attacks import _model
 from mixveil.errors import ArgumentError
 from mixveil.keys import Stream
-from mixveil.types import Dataset, Encoder, Guess, View
+from mixveil.types import Encoder, Guess, Rows, View
 
 _PUBLIC_ROWS = 2000
 
@@ -26,6 +26,7 @@ class Lowpass:
 
     name: ClassVar[str] = "lowpass"
     needs: ClassVar[frozenset[str]] = frozenset({"public"})
+    threat: ClassVar[str] = "Holds similar public images, and blurs and scales each row."
 
     def __call__(self, view: View, *, stream: Stream) -> Guess:
         release = view.releases[0]
@@ -36,7 +37,7 @@ class Lowpass:
         guess = mean + scale * (pooled(rows.view(-1, *release.shape), size).flatten(1) - mean)
         return Guess(images=release.encoder.restore(guess).view(-1, *release.shape))
 
-    def _fit(self, view: View, public: Dataset, stream: Stream) -> tuple[int, float, Tensor]:
+    def _fit(self, view: View, public: Rows, stream: Stream) -> tuple[int, float, Tensor]:
         """The square's side, the least-squares scale, and the mean record, from as many encodings of public data as
         there are releases."""
         encoder, shape = view.releases[0].encoder, view.releases[0].shape
@@ -54,7 +55,7 @@ class Lowpass:
         return best[1], best[2], mean
 
 
-def _encoded(encoder: Encoder, public: Dataset, index: Tensor, stream: Stream) -> Tensor:
+def _encoded(encoder: Encoder, public: Rows, index: Tensor, stream: Stream) -> Tensor:
     trace = encoder.plan(len(index), stream=stream.fork("plan"))
     rows = encoder.encode(public, index, trace, stream=stream.fork("noise")).x.double()
     return rows if encoder.step is None else rows * encoder.step

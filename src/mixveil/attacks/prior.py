@@ -18,6 +18,7 @@ class KnowNothing:
 
     name: ClassVar[str] = "prior"
     needs: ClassVar[frozenset[str]] = frozenset()
+    threat: ClassVar[str] = "Knows what such images look like on average, and does not look at the release."
 
     def __call__(self, view: View, *, stream: Stream) -> Guess:
         prior = _model.prior_of(view)

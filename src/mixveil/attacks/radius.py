@@ -24,6 +24,7 @@ class Radius:
 
     name: ClassVar[str] = "radius"
     needs: ClassVar[frozenset[str]] = frozenset({"candidates"})
+    threat: ClassVar[str] = "Holds both source images of a row among others; asks which two they are."
     exact: bool | None = None
 
     def __call__(self, view: View, *, stream: Stream) -> Guess:

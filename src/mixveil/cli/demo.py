@@ -11,6 +11,7 @@ import typer
 
 from mixveil.cli._common import AsJson, out, print_json
 from mixveil.cli._release import summary
+from mixveil.cli.audit import audit
 from mixveil.cli.calibrate import calibrate
 from mixveil.cli.encode import encode
 from mixveil.cli.verify import verify
@@ -26,24 +27,25 @@ def demo(
     mu: Annotated[float, typer.Option("--mu", help="The guarantee of the release.")] = 1.0,
     as_json: AsJson = False,
 ) -> None:
-    """Encode the digits, show what could be learned of them, and verify the release."""
-    from mixveil.errors import OutputExistsError
+    """Encode the digits, show what could be learned of them, verify the release, and attack it."""
+    from mixveil.files import check_new
 
-    if folder.exists():
-        raise OutputExistsError(f"{folder} exists already; nothing is overwritten: choose another name or remove it")
+    check_new(folder)
     os.environ.setdefault("MIXVEIL_STATE", str(folder / "state"))
     release = folder / "release"
     if as_json:
         print_json(_figures(release, mu))
         return
     out.rule("1. What would a release of the digits give away?", align="left")
-    calibrate("digits", mu=mu, tau=0.1)
+    calibrate("digits:train", mu=mu, tau=0.1)
     out.rule(f"2. Encode them, certified at μ = {mu:g}", align="left")
-    encode("digits", release, mu=mu, party="demo")
+    encode("digits:train", release, mu=mu, party="demo")
     out.rule("3. The receiver checks it", align="left")
     verify(release)
     out.rule("4. Look: two digits, and what leaves of them", align="left")
     _look(release)
+    out.rule("5. The owner attacks it, before anything leaves", align="left")
+    audit([release], "digits:train", folder / "audit", public="digits:test")
 
 
 def _figures(release: Path, mu: float) -> dict[str, object]:
@@ -51,7 +53,7 @@ def _figures(release: Path, mu: float) -> dict[str, object]:
     import mixveil
     from mixveil import calibration
 
-    digits, stream = mixveil.open_data("digits"), mixveil.SecureStream()
+    digits, stream = mixveil.open_data("digits:train"), mixveil.SecureStream()
     wanted = calibration.targets(mu, 0.1)
     found = calibration.survey(digits, mixveil.Singular(), wanted, public=None, clip=None, seed=0)
     encoder, guarantees, warnings = calibration.calibrate(mixveil.Singular(), mixveil.Mu(mu), digits, stream=stream)
@@ -68,7 +70,7 @@ def _look(release: Path) -> None:
     from mixveil.release import read_release
 
     rows = torch.tensor([0, 1])
-    images = open_data("digits").take(rows).x
+    images = open_data("digits:train").take(rows).x
     released = read_release(release).payload.take(rows).x
     for row in range(8):
         pictures = [_shade(image[0, row]) for image in (*images, *(_stretch(x) for x in released))]

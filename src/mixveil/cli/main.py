@@ -8,7 +8,7 @@ import sys
 
 import typer
 
-from mixveil.cli import calibrate, data, demo, encode, verify
+from mixveil.cli import audit, calibrate, data, demo, encode, verify
 from mixveil.cli._common import err, escape, print_json
 from mixveil.errors import MixveilError
 
@@ -23,6 +23,8 @@ app.add_typer(data.app, name="data")
 app.command("calibrate")(calibrate.calibrate)
 app.command("encode")(encode.encode)
 app.command("verify")(verify.verify)
+app.command("audit")(audit.audit)
+app.command("report")(audit.report)
 app.command("demo")(demo.demo)
 
 

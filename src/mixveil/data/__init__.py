@@ -84,7 +84,7 @@ def _named(name: str, split: str, data_dir: Path | None) -> Images:
 def _digits(_: Path, split: str) -> Images:
     from .digits import digits_images
 
-    return digits_images()
+    return digits_images(split)
 
 
 def _mnist(root: Path, split: str) -> Images:
@@ -114,7 +114,7 @@ def _tiny_imagenet(root: Path, split: str) -> Images:
 
 
 NAMED: dict[str, NamedSet] = {
-    "digits": NamedSet("scikit-learn's 8×8 digits", None, ("all",), _digits),
+    "digits": NamedSet("scikit-learn's 8×8 digits", None, ("all", "train", "test"), _digits),
     "mnist": NamedSet("MNIST's four IDX files", "mnist", ("train", "test"), _mnist),
     "fashion-mnist": NamedSet("FashionMNIST's four IDX files", "fashion-mnist", ("train", "test"), _mnist),
     "cifar10": NamedSet("CIFAR-10's binary files", "cifar10", ("train", "test"), _cifar10),

@@ -8,12 +8,13 @@ from mixveil.data.images import Images, from_tensors
 from mixveil.errors import MissingDependencyError
 
 
-def digits_images() -> Images:
-    """Pixels 0…16 are scaled to [0, 1]."""
+def digits_images(split: str = "all") -> Images:
+    """Pixels 0…16 are scaled to [0, 1]. `train` is the first 1,200 images, `test` the rest."""
     try:
         from sklearn.datasets import load_digits
     except ImportError:
         raise MissingDependencyError("digits comes with scikit-learn: pip install 'mixveil[digits]'") from None
     pixels, labels = load_digits(return_X_y=True)
-    x = torch.from_numpy(pixels).float().div_(16).view(-1, 1, 8, 8)
-    return from_tensors(x, torch.from_numpy(labels), classes=10, name="digits")
+    chosen = {"all": slice(None), "train": slice(1200), "test": slice(1200, None)}[split]
+    x = torch.from_numpy(pixels[chosen]).float().div_(16).view(-1, 1, 8, 8)
+    return from_tensors(x, torch.from_numpy(labels[chosen]), classes=10, name="digits")

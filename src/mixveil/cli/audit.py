@@ -1,0 +1,146 @@
+"""`mixveil audit` and `mixveil report`: look at what an attacker gets, before anything leaves."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mixveil.cli import _common
+from mixveil.cli._common import AsJson, DataDir, Grey, Size, err, escape, number, out, print_json
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from mixveil.audit import Audit
+    from mixveil.data import Images
+
+Releases = Annotated[
+    list[Path], typer.Argument(metavar="RELEASE…", help="One release, or several of the same data.", show_default=False)
+]
+Truth = Annotated[str, typer.Option("--truth", help="The data that the releases were made of: as DATA of encode.")]
+PublicData = Annotated[
+    str | None, typer.Option("--public", help="Similar data that an attacker may hold; half of them as non-members.")
+]
+Names = Annotated[str | None, typer.Option("--attacks", help="Attacks to run, with commas between. Default: all.")]
+OutDir = Annotated[Path, typer.Option("--out", help="The folder to make, for your eyes only. It must not exist.")]
+
+
+def audit(
+    releases: Releases,
+    truth: Truth,
+    out_dir: OutDir,
+    public: PublicData = None,
+    attacks: Names = None,
+    seed: Annotated[int, typer.Option("--seed", help="Of the attacks' own draws.")] = 0,
+    data_dir: DataDir = None,
+    size: Size = None,
+    grey: Grey = False,
+    as_json: AsJson = False,
+) -> None:
+    """Attack your own release in every way known here, and write a report that only you should see."""
+    from mixveil.audit import audit as run
+    from mixveil.data import open_data
+    from mixveil.files import check_new
+    from mixveil.keys import SeededStream
+    from mixveil.release import read_release
+    from mixveil.report import to_json, write_audit
+    from mixveil.state import load_trace
+    from mixveil.types import View
+
+    check_new(out_dir)
+    opened = tuple(read_release(folder) for folder in releases)
+    data = open_data(truth, data_dir=data_dir, size=size, grey=grey)
+    known, others = _public(public, data, data_dir, size, grey)
+    found_traces = [load_trace(release.id) for release in opened]
+    traces = tuple(trace for trace in found_traces if trace is not None)
+    view = View(opened, traces if len(traces) == len(opened) else None, known)
+    with err.status("attacking") if err.is_terminal else _nothing() as status:
+        found = run(
+            view,
+            data,
+            others=others,
+            names=None if attacks is None else [name.strip() for name in attacks.split(",")],
+            stream=SeededStream(seed),
+            watch=lambda name: status.update(f"attacking: {name}") if status else None,
+        )
+    how = _provenance(seed)
+    write_audit(out_dir, found, view, data, how)
+    if as_json:
+        print_json({**to_json(found, view, how), "report": str(out_dir / "report.html")})
+        return
+    _show(found)
+    out.print(f"Report, private, for your eyes only: {escape(str(out_dir / 'report.html'))}", soft_wrap=True)
+
+
+def report(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of an audit.", show_default=False)],
+    as_json: AsJson = False,
+) -> None:
+    """Make the page of an audit anew from its figures and pictures."""
+    from mixveil.report import render
+
+    page = render(folder)
+    if as_json:
+        print_json({"report": str(page)})
+    else:
+        out.print(escape(str(page)), soft_wrap=True)
+
+
+def _public(
+    public: str | None, data: Images, data_dir: Path | None, size: int | None, grey: bool
+) -> tuple[Any, Tensor | None]:
+    """Public data in two halves: what the attacker knows, and images that are not in the release."""
+    import torch
+
+    from mixveil.data import open_data
+    from mixveil.errors import ArgumentError
+    from mixveil.judge import Part
+
+    if public is None:
+        return None, None
+    opened = open_data(public, data_dir=data_dir, size=size, grey=grey)
+    if opened.shape != data.shape or (opened.low, opened.high) != (data.low, data.high):
+        raise ArgumentError(f"the public data have the shape {opened.shape}, the private ones {data.shape}")
+    half = len(opened) // 2
+    if half < 2:
+        raise ArgumentError(f"{public}: {len(opened)} rows are too few for public data")
+    known = Part(opened, torch.arange(half))
+    return known, opened.take(torch.arange(half, min(2 * half, half + len(data)))).x
+
+
+def _provenance(seed: int) -> dict[str, Any]:
+    from importlib.metadata import version
+
+    import torch
+
+    command = shlex.join(["mixveil", *sys.argv[1:]])
+    return {"command": command, "mixveil": version("mixveil"), "torch": torch.__version__, "seed": seed}
+
+
+def _show(found: Audit) -> None:
+    from rich.table import Table
+
+    table = Table("attack", "figure", "mean", "worst", "knowing nothing", "ceiling")
+    for row in found.rows:
+        if row.metric in ("psnr_db", "cosine"):
+            continue
+        mean = f"[bold red]{number(row.mean)}[/]" if row.beaten else number(row.mean)
+        table.add_row(row.attack, row.metric, mean, number(row.worst), number(row.know_nothing), number(row.ceiling))
+    out.print(table)
+    for item in found.attacks:
+        if item.status != "ran":
+            out.print(f"[dim]{item.attack}: {item.status}: {escape(item.why)}[/]", soft_wrap=True)
+    for text in found.verdict:
+        out.print(f"• {escape(text)}", soft_wrap=True)
+    for text in found.warnings:
+        _common.warn(text)
+
+
+def _nothing() -> Any:
+    from contextlib import nullcontext
+
+    return nullcontext()

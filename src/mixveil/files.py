@@ -1,0 +1,56 @@
+"""Folders that are written whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from mixveil.errors import OutputError, OutputExistsError
+
+PARTIAL = ".partial"
+
+
+def check_new(out: Path) -> None:
+    """Refuse an output that is already there."""
+    if out.exists() or out.is_symlink():
+        raise OutputExistsError(f"{out} exists already; nothing is overwritten: choose another name or remove it")
+
+
+@contextmanager
+def atomic_folder(out: Path, mark: str) -> Iterator[Path]:
+    """A folder that becomes `out` in one step when the block ends well, and vanishes when it does not."""
+    partial = out.parent / f".{out.name}.{mark}{PARTIAL}"
+    made: list[Path] = []
+    try:
+        for folder in [*reversed([path for path in out.parents if not path.exists()]), partial]:
+            folder.mkdir()
+            made.append(folder)
+        yield partial
+        sync_folder(partial)
+        partial.rename(out)
+    except BaseException as error:
+        shutil.rmtree(partial, ignore_errors=True)
+        for folder in reversed([path for path in made if path != partial]):
+            with suppress(OSError):
+                folder.rmdir()
+        if isinstance(error, OSError):
+            raise OutputError(f"{out} could not be written: {error}") from error
+        raise
+
+
+def write_file(path: Path, data: bytes) -> None:
+    with path.open("xb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,367 @@
+"""Runs the attacks of an audit and measures them. It alone sees the truth."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from mixveil import checks
+from mixveil.attacks import attacks as known_attacks
+from mixveil.encoders.identity import Identity
+from mixveil.errors import ArgumentError, WrongTruthError
+from mixveil.keys import Stream
+from mixveil.metrics import detection, image
+from mixveil.theory import bayes, gdp, snr
+from mixveil.theory.moments import Moments, moments
+from mixveil.types import Attack, Batch, Dataset, Guess, Release, Rows, Trace, View
+
+FPR = 0.01
+_PAIR_ROWS, _PAIR_CANDIDATES = 20, 60
+
+
+@dataclass(frozen=True)
+class Row:
+    """One figure of one attack. worst: of the record for which it is most revealing; ceiling: the most that theory
+    permits any attacker of this kind, and whether it was beaten; interval: 95 %, for shares."""
+
+    attack: str
+    metric: str
+    mean: float
+    std: float | None
+    worst: float | None
+    know_nothing: float | None
+    ceiling: float | None
+    interval: tuple[float, float] | None = None
+    beaten: bool = False
+
+
+@dataclass(frozen=True)
+class Ran:
+    """How an attack fared: `ran`, `skipped` for want of something, or `broken`: it fails even without a defence."""
+
+    attack: str
+    threat: str
+    status: str
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Promise:
+    """A guarantee as stated, and what was found of it on the records themselves; broken: it is not kept."""
+
+    release: str
+    name: str
+    nominal: float
+    realised: float | None
+    found: float | None
+    broken: bool = False
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some rows of a larger set, or a release made in memory."""
+
+    rows: Rows
+    index: Tensor
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def take(self, index: Tensor) -> Batch:
+        return self.rows.take(self.index[checks.rows_within(index, len(self))])
+
+
+class Judge:
+    """Runs attacks and measures them. It alone knows the truth."""
+
+    def __init__(self, view: View, truth: Dataset, pixels: Tensor, others: int, stream: Stream) -> None:
+        self.view, self.truth, self.pixels, self.others, self.stream = view, truth, pixels, others, stream
+        self.images: dict[str, Tensor] = {}
+        self.curves: dict[str, detection.Roc] = {}
+        encoder = view.releases[0].encoder
+        prepared = Part(_Prepared(truth, encoder.prepare), torch.arange(len(truth)))
+        self.moments: Moments = moments(prepared, stream=stream.fork("moments"))
+        nothing = known_attacks()["prior"]()(view, stream=stream.fork("prior")).images
+        if nothing is None:
+            raise ArgumentError("the know-nothing attacker said nothing")
+        self.nothing = nothing
+
+    def run(self, name: str, attack: Attack, rows: list[Row]) -> Ran:
+        missing = [field for field in sorted(attack.needs) if getattr(self.view, field) is None]
+        if missing:
+            return Ran(name, attack.threat, "skipped", f"it needs {', '.join(missing)}, and there is none")
+        if why := self._unusable(name):
+            return Ran(name, attack.threat, "skipped", why)
+        if attack.needs == {"candidates"}:  # it names pairs
+            rows += self._pairs(name, attack)
+            return Ran(name, attack.threat, "ran")
+        if why := self._fails_without_defence(name, attack):
+            return Ran(name, attack.threat, "broken", why)
+        guess = attack(self.view, stream=self.stream.fork(name))
+        rows += self._measured(name, guess)
+        return Ran(name, attack.threat, "ran")
+
+    def _unusable(self, name: str) -> str:
+        if name == "membership" and not self.others:
+            return "it needs images that are not in the release (public data)"
+        if name == "lowpass" and len(self.truth.shape) != 3:
+            return "it needs images"
+        return ""
+
+    def _fails_without_defence(self, name: str, attack: Attack) -> str:
+        """Run it on a release without any defence; what it cannot do there it cannot show here."""
+        encoder, n = Identity(), min(len(self.truth), 300)
+        part = Part(self.truth, torch.arange(n))
+        trace = encoder.plan(n, stream=self.stream)
+        batch = encoder.encode(part, torch.arange(n), trace, stream=self.stream)
+        release = replace(self.view.releases[0], payload=_Bare(batch), encoder=encoder, guarantees=(), certified=False)
+        bare = View((release,), (trace,), self.view.public, self.pixels[:n])
+        guess = attack(bare, stream=self.stream.fork("bare"))
+        if guess.images is not None and name != "prior":
+            error = float(image.mse(self.pixels[:n], guess.images).mean())
+            nothing = float(
+                image.mse(self.pixels[:n], self.pixels[:n].double().mean(0).expand_as(self.pixels[:n])).mean()
+            )
+            if not error < 0.5 * nothing:
+                return f"without any defence it leaves an error of {error:.3g}, knowing nothing {nothing:.3g}"
+        if guess.links is not None:
+            found = float(guess.links.argmax(1).eq(torch.arange(n)).double().mean())
+            if found < 0.5:
+                return f"without any defence it finds {found:.0%} of the rows"
+        return ""
+
+    def _measured(self, name: str, guess: Guess) -> list[Row]:
+        found: list[Row] = []
+        if guess.images is not None:
+            self.images[name] = guess.images.clamp(self.truth.low, self.truth.high)
+            found += self._reconstruction(name, guess.images)
+        if guess.links is not None:
+            found.append(self._share(name, "row identified", guess.links[: len(self.truth)].argmax(1), len(self.truth)))
+        if guess.scores is not None:
+            found += self._membership(name, guess.scores)
+        if guess.labels is not None:
+            found.append(self._labels(name, guess.labels))
+        return found
+
+    def _reconstruction(self, name: str, guess: Tensor) -> list[Row]:
+        span = self.truth.high - self.truth.low
+        truth, raw, nothing = ((x.double() - self.truth.low) / span for x in (self.pixels, guess, self.nothing))
+        guess, centre = raw.clamp(0, 1), truth.mean(0)
+        ceiling = self._least_error(name)
+        beaten = ceiling is not None and float(image.mse(truth, raw).mean()) < 0.95 * ceiling / span**2
+        rows = []
+        for metric, measure, best in (
+            ("mse", image.mse, torch.amin),
+            ("snr_db", lambda a, b: image.snr_db(a - centre, b - centre), torch.amax),
+            ("psnr_db", image.psnr_db, torch.amax),
+            ("ssim", image.ssim, torch.amax),
+            ("cosine", lambda a, b: image.cosine(a - centre, b - centre), torch.amax),
+        ):
+            if metric == "ssim" and truth.dim() != 4:
+                continue
+            values, blank = measure(truth, guess), measure(truth, nothing)
+            rows.append(
+                Row(
+                    attack=name,
+                    metric=metric,
+                    mean=_finite(values.mean()),
+                    std=_finite(values.std()),
+                    worst=_finite(best(values, 0)),
+                    know_nothing=_finite(blank.mean()),
+                    ceiling=ceiling / span**2 if metric == "mse" and ceiling is not None else None,
+                    beaten=metric == "mse" and beaten,
+                )
+            )
+        return rows
+
+    def _least_error(self, name: str) -> float | None:
+        """The Bayes risk of the linear attacker on these records, for the attacks that it bounds."""
+        if self.view.traces is None or len(self.view.releases) != 1 or self.moments.covariance is None:
+            return None
+        encoder, trace = self.view.releases[0].encoder, self.view.traces[0]
+        if not encoder.sigma or trace.partner.shape[1] != 1:
+            return None
+        spectrum = self.moments.eigenvalues
+        if name == "lmmse-row":
+            return self.moments.average(bayes.single_row_risk(spectrum, trace.weight, encoder.sigma))
+        if name in ("lmmse", "lowpass"):
+            risk = bayes.whole_release_risk(spectrum, trace.partner[:, 0], trace.weight, encoder.sigma)
+            return self.moments.average(risk)
+        return None
+
+    def _share(self, name: str, metric: str, guessed: Tensor, n: int) -> Row:
+        hits = int(guessed.eq(torch.arange(len(guessed))).sum())
+        return Row(name, metric, hits / n, None, None, 1 / n, None, detection.clopper_pearson(hits, n))
+
+    def _membership(self, name: str, scores: Tensor) -> list[Row]:
+        members, others = scores[: len(self.truth)], scores[len(self.truth) :]
+        self.curves[name] = detection.roc(members, others)
+        tpr = detection.tpr_at_fpr(members, others, FPR)
+        interval = detection.clopper_pearson(round(tpr * len(members)), len(members))
+        mu = gdp.compose([release_mu(release) for release in self.view.releases])
+        ceiling = gdp.member_tpr(mu, FPR) if math.isfinite(mu) else None
+        return [
+            Row(name, "auc", detection.auc(members, others), None, None, 0.5, None),
+            Row(
+                name,
+                f"tpr at {FPR:.0%} fpr",
+                tpr,
+                None,
+                None,
+                FPR,
+                ceiling,
+                interval,
+                self._refuted(members, others, mu),
+            ),
+        ]
+
+    def _refuted(self, members: Tensor, others: Tensor, mu: float) -> bool:
+        """Whether some threshold flags more members than μ permits at its false alarms, both beyond their 99.9 %
+        intervals."""
+        if not math.isfinite(mu):
+            return False
+        for share in (0.01, 0.03, 0.1, 0.3, 0.5):
+            threshold = others.sort(descending=True).values[int(share * len(others))]
+            hits, alarms = int((members > threshold).sum()), int((others > threshold).sum())
+            low = detection.clopper_pearson(hits, len(members), 0.999)[0]
+            high = detection.clopper_pearson(alarms, len(others), 0.999)[1]
+            if high < 1 and low > gdp.member_tpr(mu, high):
+                return True
+        return False
+
+    def _pairs(self, name: str, attack: Attack) -> list[Row]:
+        """All pairs of candidates are too many to try for every row: ask about a few rows, with their sources hidden
+        among a few dozen candidates."""
+        if self.view.traces is None or self.view.traces[0].partner.shape[1] != 1:
+            return []
+        partner, n = self.view.traces[0].partner[:, 0], len(self.truth)
+        rows = torch.arange(min(_PAIR_ROWS, n))
+        sources = torch.cat([rows, partner[rows], torch.arange(n)]).tolist()
+        chosen = list(dict.fromkeys(sources))[: max(_PAIR_CANDIDATES, 2 * len(rows))]
+        place = {source: number for number, source in enumerate(chosen)}
+        release = replace(self.view.releases[0], payload=Part(self.view.releases[0].payload, rows))
+        guess = attack(View((release,), candidates=self.pixels[chosen]), stream=self.stream.fork(name))
+        truth = torch.tensor([[place[row], place[int(partner[row])]] for row in rows.tolist()])
+        hits = 0 if guess.pairs is None else int(guess.pairs.eq(truth).all(1).sum())
+        chance = 1 / (len(chosen) * (len(chosen) - 1))
+        interval = detection.clopper_pearson(hits, len(rows))
+        return [Row(name, "pair found", hits / len(rows), None, None, chance, None, interval)]
+
+    def _labels(self, name: str, guessed: Tensor) -> Row:
+        labels = self.truth.take(torch.arange(len(self.truth))).y.argmax(1)
+        right = float(((guessed == labels[:, None]).any(1)).double().mean())
+        often = float(labels.bincount().max()) / len(labels)
+        return Row(name, "own class among the two shown", right, None, None, often, None)
+
+    def promises(self) -> list[Promise]:
+        """What the releases state, beside what was found; and the noise, which only the owner can measure."""
+        found = []
+        for t, release in enumerate(self.view.releases):
+            alpha, sigma = getattr(release.encoder, "alpha", None), release.encoder.sigma
+            for guarantee in release.guarantees:
+                measured, broken = None, False
+                if guarantee.name == "directional_snr" and alpha and sigma:
+                    measured = snr.directional_snr(self.moments.lambda_max, sigma, alpha)
+                    broken = measured > 2 * guarantee.nominal
+                found.append(
+                    Promise(release.id, guarantee.name, guarantee.nominal, guarantee.realised, measured, broken)
+                )
+            if sigma and self.view.traces is not None:
+                measured, slack = measured_noise(release, self.view.traces[t], self.truth)
+                found.append(Promise(release.id, "noise", sigma, None, measured, abs(measured / sigma - 1) > slack))
+        return found
+
+
+def check_truth(view: View, truth: Dataset) -> list[str]:
+    """Refuse data that the releases were not made of: an audit of other data would say that all is well.
+
+    Labels must be the mixtures that the trace says. Pixels are judged by the likelihood of the rows: if the truth is
+    right, the rows' projection on it is E with variance E; if it is not, 0 with variance E. What could not be told
+    is said."""
+    said = []
+    for t, release in enumerate(view.releases):
+        if release.shape != truth.shape or len(release.payload) != len(truth) or release.classes != truth.classes:
+            raise WrongTruthError(
+                f"release {release.id} has {len(release.payload)} rows of {release.shape} in {len(release.classes)} "
+                f"classes, the truth {len(truth)} of {truth.shape} in {len(truth.classes)}"
+            )
+        if view.traces is None:
+            said.append(
+                f"There is no trace of release {release.id[:8]}: that it was made of these data is not checked."
+            )
+        elif not _check_rows(release, view.traces[t], truth):
+            said.append(
+                f"The noise is so strong that the pixels do not show whether release {release.id[:8]} was made of "
+                f"these data; the labels agree."
+            )
+    return said
+
+
+def _check_rows(release: Release, trace: Trace, truth: Dataset) -> bool:
+    """Whether the rows show that the truth is right; an error if they show that it is not."""
+    mixed, seen, labels = _mixtures(release, trace, truth)
+    if not torch.allclose(labels, release.payload.take(torch.arange(len(truth))).y, atol=1e-6):
+        raise WrongTruthError(f"release {release.id} was not made of these data: its labels are not mixtures of theirs")
+    noise = (trace.weight.double()[:, 1:].sum(1) * (release.encoder.sigma or 0)).square()
+    deviation = mixed - mixed.mean(0)
+    telling = deviation / noise.clamp(min=1e-12)[:, None]
+    expected, found = float((telling * deviation).sum()), float((telling * (seen - mixed.mean(0))).sum())
+    if expected > 50 and found < expected / 2:
+        raise WrongTruthError(f"release {release.id} was not made of these data: its rows are not mixtures of them")
+    return expected > 50
+
+
+def release_mu(release: Release) -> float:
+    """The μ that a release states; infinite where it states none."""
+    return next((g.nominal for g in release.guarantees if g.name == "gdp"), math.inf)
+
+
+def measured_noise(release: Release, trace: Trace, truth: Dataset) -> tuple[float, float]:
+    """The noise σ that the rows really carry, and how far (relatively) chance alone takes it from the stated one."""
+    mixed, seen, _ = _mixtures(release, trace, truth)
+    shares = trace.weight.double()[:, 1:].sum(1, keepdim=True)
+    normals = (seen - mixed) / shares
+    return float(normals.square().mean().sqrt()), 6 / math.sqrt(2 * normals.numel()) + 1e-5
+
+
+def _mixtures(release: Release, trace: Trace, truth: Dataset) -> tuple[Tensor, Tensor, Tensor]:
+    """(n, d) what the rows would be without noise, the rows, and (n, classes) the labels that the trace implies."""
+    index = torch.arange(len(truth))
+    x, y = truth.take(index)
+    sources = torch.cat([index[:, None], trace.partner], dim=1)
+    labels = (y[sources] * trace.weight[:, :, None]).sum(1)
+    mixed = (release.encoder.prepare(x)[sources] * trace.weight.double()[:, :, None]).sum(1)
+    return mixed, release.payload.take(index).x.flatten(1).double(), labels
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    rows: Rows
+    prepare: Callable[[Tensor], Tensor]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def take(self, index: Tensor) -> Batch:
+        batch = self.rows.take(index)
+        return Batch(self.prepare(batch.x), batch.y)
+
+
+@dataclass(frozen=True)
+class _Bare:
+    batch: Batch
+
+    def __len__(self) -> int:
+        return len(self.batch.y)
+
+    def take(self, index: Tensor) -> Batch:
+        return Batch(self.batch.x[index], self.batch.y[index])
+
+
+def _finite(value: Tensor) -> float:
+    """For JSON: a perfect guess has an infinite SNR, shown as 999 dB."""
+    return float(value.nan_to_num(nan=0.0, posinf=999.0, neginf=-999.0))

@@ -1,0 +1,131 @@
+"""From an Audit to files for its owner: `audit.json`, the pictures, and one self-contained HTML page.
+
+They show private pictures. They are written readable by their owner only, and are not for sending.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from importlib.resources import files as resources
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save
+from torch import Tensor
+
+from mixveil import files
+from mixveil.audit import Audit
+from mixveil.errors import DataFormatError, MissingDependencyError
+from mixveil.metrics.image import mse
+from mixveil.report.pictures import png, roc_points
+from mixveil.types import Dataset, View
+
+FORMAT = "mixveil-audit"
+VERSION = 1
+_SHOWN = 8
+_CURVE_POINTS = 200
+
+
+def write_audit(out: Path, found: Audit, view: View, truth: Dataset, how: Mapping[str, Any]) -> None:
+    """Write the audit and its report. how: what it takes to do it again."""
+    pictures = _pictures(found, view, truth)
+    whole = to_json(found, view, how)
+    with files.atomic_folder(out, found.releases[0][:8]) as folder:
+        folder.chmod(0o700)
+        files.write_file(folder / "audit.json", (json.dumps(whole, indent=2, allow_nan=False) + "\n").encode())
+        files.write_file(folder / "pictures.safetensors", save(pictures))
+        files.write_file(folder / "report.html", _page(whole, pictures).encode())
+
+
+def render(folder: Path) -> Path:
+    """Make the page of an audit anew from its files."""
+    try:
+        whole = json.loads((folder / "audit.json").read_text(encoding="utf-8"))
+        pictures = load_file(folder / "pictures.safetensors")
+    except (OSError, ValueError, SafetensorError) as error:
+        raise DataFormatError(f"{folder} is not an audit: {error}") from None
+    if not isinstance(whole, dict) or whole.get("format") != FORMAT or whole.get("version") != VERSION:
+        raise DataFormatError(f"{folder}: not an audit of version {VERSION}")
+    page = folder / "report.html"
+    part = folder / "report.html.partial"
+    part.write_text(_page(whole, pictures), encoding="utf-8")
+    part.rename(page)
+    return page
+
+
+def to_json(found: Audit, view: View, how: Mapping[str, Any]) -> dict[str, Any]:
+    """The audit as data, without pictures."""
+    curves = {}
+    for name, curve in found.curves.items():
+        thinned = torch.linspace(0, len(curve.fpr) - 1, min(_CURVE_POINTS, len(curve.fpr))).round().long()
+        curves[name] = {"fpr": curve.fpr[thinned].tolist(), "tpr": curve.tpr[thinned].tolist()}
+    release = view.releases[0]
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "releases": [
+            {"id": r.id, "party": r.party, "certified": r.certified, "reproducible": r.reproducible}
+            for r in view.releases
+        ],
+        "records": {"rows": len(release.payload), "shape": list(release.shape), "classes": list(release.classes)},
+        "how": dict(how),
+        "rows": [asdict(row) for row in found.rows],
+        "attacks": [asdict(item) for item in found.attacks],
+        "promises": [asdict(promise) for promise in found.promises],
+        "warnings": list(found.warnings),
+        "verdict": list(found.verdict),
+        "curves": curves,
+    }
+
+
+def _pictures(found: Audit, view: View, truth: Dataset) -> dict[str, Tensor]:
+    """The records of which the best attack got most, worst case first: original, released, and every guess."""
+    everything = truth.take(torch.arange(len(truth))).x
+    attacks = {name: images for name, images in found.images.items() if name != "prior"}
+    errors = {name: mse(everything, images) for name, images in attacks.items()}
+    if errors:
+        best = min(errors, key=lambda name: float(errors[name].mean()))
+        nothing = mse(everything, everything.mean(0).expand_as(everything))
+        index = (errors[best] / nothing.clamp(min=1e-12)).argsort()[:_SHOWN]
+    else:
+        index = torch.arange(min(_SHOWN, len(truth)))
+    released = view.releases[0].payload.take(index).x.flatten(1)
+    low, high = released.amin(1, keepdim=True), released.amax(1, keepdim=True)
+    shown = ((released - low) / (high - low).clamp(min=1e-12)).view(-1, *truth.shape)
+    span = truth.high - truth.low
+    pictures = {name: (images[index] - truth.low) / span for name, images in attacks.items()}
+    pictures |= {"original": (everything[index] - truth.low) / span, "released": shown}
+    return {name: images.clamp(0, 1).float().contiguous() for name, images in pictures.items()} | {"index": index}
+
+
+def _page(whole: Mapping[str, Any], pictures: Mapping[str, Tensor]) -> str:
+    try:
+        from jinja2 import Environment, StrictUndefined
+    except ImportError:
+        raise MissingDependencyError("the report needs jinja2: pip install jinja2") from None
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.filters["figure"] = _figure
+    template = environment.from_string((resources("mixveil.report") / "report.html.j2").read_text(encoding="utf-8"))
+    names = [
+        "original",
+        "released",
+        *sorted(name for name in pictures if name not in ("original", "released", "index")),
+    ]
+    shape = whole["records"]["shape"]
+    strips = {}
+    if len(shape) == 3 and shape[0] in (1, 3):
+        strips = {name: [png(image) for image in pictures[name]] for name in names}
+    return template.render(
+        audit=whole,
+        strips=strips,
+        index=pictures["index"].tolist(),
+        curves={name: roc_points(curve) for name, curve in whole["curves"].items()},
+    )
+
+
+def _figure(value: float | None) -> str:
+    return "–" if value is None else f"{value:.4g}"

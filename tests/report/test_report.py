@@ -1,0 +1,159 @@
+from __future__ import annotations
+
+import html
+import json
+import re
+import shutil
+import stat
+import subprocess
+from importlib.resources import files
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import load_file
+
+from mixveil.errors import DataFormatError, OutputExistsError
+from mixveil.keys import SeededStream
+from mixveil.report import render, write_audit
+from mixveil.report.pictures import png, roc_points
+from mixveil.types import Tau, View
+from tests.test_audit import OTHERS, PRIVATE, PUBLIC, made
+
+HOW = {"command": "mixveil audit <b>r</b>", "mixveil": "0", "torch": "0", "seed": 0}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from mixveil.audit import audit
+
+    release, trace = made(Tau(1.0, "energy"))
+    view = View((release,), (trace,), PUBLIC)
+    found = audit(view, PRIVATE, others=OTHERS.take(torch.arange(300)).x, stream=SeededStream(0))
+    out = tmp_path_factory.mktemp("report") / "a"
+    write_audit(out, found, view, PRIVATE, HOW)
+    return out
+
+
+def whole(folder: Path) -> dict[str, Any]:
+    loaded: dict[str, Any] = json.loads((folder / "audit.json").read_text())
+    return loaded
+
+
+def test_the_audit_fits_its_schema(folder: Path) -> None:
+    schema = json.loads((files("mixveil.report") / "audit.schema.json").read_text())
+    jsonschema.validate(whole(folder), schema)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({**whole(folder), "more": 1}, schema)
+
+
+def test_every_word_and_figure_is_on_the_page(folder: Path) -> None:
+    page = html.unescape((folder / "report.html").read_text())
+    audit = whole(folder)
+    for text in [*audit["verdict"], *audit["warnings"], *(item["threat"] for item in audit["attacks"])]:
+        assert text in page
+    for row in audit["rows"]:
+        assert f"{row['mean']:.4g}" in page
+    assert "is not for sending" in page
+
+
+def test_the_page_loads_nothing_and_escapes_what_it_is_given(folder: Path) -> None:
+    page = (folder / "report.html").read_text()
+    assert "default-src 'none'" in page
+    assert not re.search(r"(src|href)=\"(?!data:)", page) and "http://" not in page and "https://" not in page
+    assert "<b>r</b>" not in page and "&lt;b&gt;r&lt;/b&gt;" in page
+
+
+def test_only_the_owner_can_open_it(folder: Path) -> None:
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
+def test_pictures_are_the_originals_most_revealing_first(folder: Path) -> None:
+    pictures = load_file(folder / "pictures.safetensors")
+    index = pictures["index"]
+    assert torch.allclose(pictures["original"], PRIVATE.take(index).x)
+    errors = (pictures["lmmse"] - pictures["original"]).square().flatten(1).mean(1)
+    assert len(index) == 8 and float(errors.mean()) < 0.03
+
+
+def test_a_page_can_be_made_anew(folder: Path) -> None:
+    before = (folder / "report.html").read_text()
+    (folder / "report.html").unlink()
+    assert render(folder).read_text() == before
+
+
+def test_what_is_no_audit_is_refused(tmp_path: Path, folder: Path) -> None:
+    with pytest.raises(DataFormatError):
+        render(tmp_path)
+    shutil.copytree(folder, tmp_path / "a")
+    (tmp_path / "a" / "audit.json").write_text(json.dumps({**whole(folder), "version": 2}))
+    with pytest.raises(DataFormatError, match="version"):
+        render(tmp_path / "a")
+
+
+def test_an_existing_folder_is_refused(folder: Path) -> None:
+    from mixveil.files import check_new
+
+    with pytest.raises(OutputExistsError):
+        check_new(folder)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_png_is_read_back_as_it_was(channels: int) -> None:
+    import base64
+
+    image = SeededStream(0).uniform(channels, 5, 7)
+    data = base64.b64decode(png(image).removeprefix("data:image/png;base64,"))
+    read = torch.tensor(list(Image.open(BytesIO(data)).tobytes())).view(5, 7, channels).permute(2, 0, 1)
+    assert torch.equal(read, (image * 255).round().long())
+
+
+def test_roc_points_are_on_logarithmic_axes() -> None:
+    assert roc_points({"fpr": [0.0, 0.001, 1.0], "tpr": [0.5, 0.001, 1.0]}) == "44.0,256.0 316.0,44.0"
+
+
+COUNT_PICTURES = (
+    "<script>addEventListener('load', () => { const all = [...document.images];"
+    "document.body.dataset.seen = all.filter(i => i.complete && i.naturalWidth > 0 && i.offsetWidth > 0).length"
+    " + '/' + all.length; });</script>"
+)
+
+
+def browse(page: Path, scratch: Path) -> tuple[str, str, list[str]]:
+    """The page's text as rendered, what the browser said, and the addresses that the page itself asked for."""
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        pytest.skip("no chromium on this machine (Debian's package chromium)")
+    log = scratch / f"{page.stem}.net.json"
+    quiet = "--disable-background-networking --disable-component-update --disable-sync --no-first-run"
+    flags = ["--headless", "--no-sandbox", "--disable-gpu", *quiet.split(), f"--user-data-dir={scratch / 'profile'}"]
+    flags += ["--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1", f"--log-net-log={log}"]
+    flags += ["--enable-logging=stderr", "--v=0", "--virtual-time-budget=3000", "--dump-dom", page.as_uri()]
+    done = subprocess.run([chromium, *flags], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(log.read_text())
+    start = found["constants"]["logEventTypes"]["URL_REQUEST_START_JOB"]
+    events = [event.get("params", {}) for event in found["events"] if event["type"] == start]
+    asked = [params for params in events if "url" in params]
+    ours = [params["url"] for params in asked if params.get("initiator") != "not an origin"]  # not the browser's own
+    return done.stdout, done.stderr, [url for url in ours if not url.startswith("data:")]
+
+
+def test_the_page_in_a_real_browser(folder: Path, tmp_path: Path) -> None:
+    """No console error, no request leaves the page, pictures are visible, verdict and warnings are there as text."""
+    page = (folder / "report.html").read_text()
+    open_page = re.sub(r"<meta http-equiv[^>]*>", "", page)  # the page allows no script: a copy counts its pictures
+    (tmp_path / "counting.html").write_text(open_page.replace("</body>", COUNT_PICTURES + "</body>"))
+    (tmp_path / "leaking.html").write_text(open_page.replace("</body>", '<img src="http://127.0.0.1:9/x"></body>'))
+    shown, said, asked = browse(folder / "report.html", tmp_path)
+    text = html.unescape(re.sub(r"<[^>]+>", "", shown))
+    for words in [*whole(folder)["verdict"], *whole(folder)["warnings"]]:
+        assert words in text
+    assert "CONSOLE" not in said and asked == []
+    counted = re.search(r'data-seen="(\d+)/(\d+)"', browse(tmp_path / "counting.html", tmp_path)[0])
+    assert counted and counted.group(1) == counted.group(2) and int(counted.group(1)) >= 32
+    assert browse(tmp_path / "leaking.html", tmp_path)[2] == ["http://127.0.0.1:9/x"]  # the check can fail

@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from mixveil import calibration
+from mixveil.audit import LABELS, Audit, audit
+from mixveil.data import Images, open_data
+from mixveil.encoders.mixup import Mixup
+from mixveil.encoders.singular import Singular
+from mixveil.errors import ArgumentError, WrongTruthError
+from mixveil.judge import Part, measured_noise
+from mixveil.keys import SeededStream
+from mixveil.types import Encoder, Mu, Release, Target, Tau, Trace, View
+from tests.made import encoded
+
+
+def digits(start: int, stop: int) -> Images:
+    data = open_data("digits")
+    read = data.read
+    index = torch.arange(start, stop)
+    return replace(data, read=lambda rows: read(index[rows]), labels=data.labels[start:stop])
+
+
+PRIVATE, PUBLIC, OTHERS = digits(0, 500), digits(500, 1100), digits(1100, 1700)
+
+
+def made(target: Target, seed: int = 0, encoder: Singular | None = None) -> tuple[Release, Trace]:
+    ready, guarantees, _ = calibration.calibrate(encoder or Singular(), target, PRIVATE, stream=SeededStream(seed))
+    release, trace = encoded(ready, PRIVATE, SeededStream(seed))
+    return replace(release, guarantees=guarantees, certified=isinstance(target, Mu), reproducible=False), trace
+
+
+def audited(*pairs: tuple[Release, Trace], names: list[str] | None = None, seed: int = 1) -> Audit:
+    releases, traces = zip(*pairs, strict=True)
+    others = OTHERS.take(torch.arange(len(OTHERS))).x
+    return audit(View(releases, traces, PUBLIC), PRIVATE, others=others, names=names, stream=SeededStream(seed))
+
+
+def figure(found: Audit, attack: str, metric: str) -> float:
+    return next(row.mean for row in found.rows if (row.attack, row.metric) == (attack, metric))
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_on_a_certified_release_no_attack_beats_its_ceiling(seed: int) -> None:
+    found = audited(made(Mu(1.0), seed), seed=seed)
+    assert found.warnings[0] == LABELS
+    assert all("do not show whether" in text for text in found.warnings[1:])
+    assert not any(row.beaten for row in found.rows)
+    assert {item.status for item in found.attacks} == {"ran"}
+    assert any("next to nothing" in text for text in found.verdict)
+
+
+def test_weak_noise_is_called_weak() -> None:
+    found = audited(made(Tau(1.0, "energy")))
+    assert figure(found, "lmmse", "mse") < 0.6 * figure(found, "prior", "mse")
+    assert figure(found, "linkage", "row identified") > 0.1
+    assert any("a great deal" in text for text in found.verdict)
+    assert any("does not hold" in text for text in found.warnings)
+
+
+def test_the_ceiling_of_the_linear_attack_is_near_what_it_gets() -> None:
+    found = audited(made(Tau(0.3, "energy")), names=["lmmse", "lmmse-row"])
+    for row in found.rows:
+        if row.metric == "mse":
+            assert row.ceiling is not None and 0.95 * row.ceiling < row.mean < 1.1 * row.ceiling
+
+
+def test_several_releases_of_the_same_data_give_more() -> None:
+    pairs = [made(Tau(0.3, "energy"), seed) for seed in range(4)]
+    one, four = audited(pairs[0], names=["lmmse"]), audited(*pairs, names=["lmmse"])
+    assert figure(four, "lmmse", "mse") < 0.8 * figure(one, "lmmse", "mse")
+
+
+def test_noise_that_is_not_what_the_release_says_is_found() -> None:
+    """A lie that no reader can see: the settings say σ, the noise is 5 % less."""
+    (release, trace) = made(Mu(1.0))
+    truthful = release.encoder
+    liar = replace(truthful, sigma=float(truthful.sigma or 0) * 0.95)  # type: ignore[type-var]
+    lied, trace = encoded(liar, PRIVATE, SeededStream(0))
+    lied = replace(lied, encoder=truthful, guarantees=release.guarantees, certified=True, reproducible=False)
+    found = audited((lied, trace), names=["prior"])
+    assert any("noise is not what the release says" in text for text in found.warnings)
+    noise, slack = measured_noise(release, trace, PRIVATE)
+    assert abs(noise / float(truthful.sigma or 1) - 1) < slack < 0.03
+
+
+def test_a_release_whose_tau_was_edited_is_found() -> None:
+    release, trace = made(Tau(0.1, "spectral"))
+    edited = replace(release, guarantees=(replace(release.guarantees[0], nominal=1e-3, realised=1e-3),))
+    assert any("does not hold" in text for text in audited((edited, trace), names=["prior"]).warnings)
+
+
+def test_sphere_noise_is_seen_through() -> None:
+    found = audited(made(Tau(0.001, "energy"), encoder=Singular(noise="sphere")), names=["radius"])
+    assert figure(found, "radius", "pair found") > 0.6
+
+
+def test_mixup_is_no_defence() -> None:
+    encoder: Encoder = Mixup()
+    release, trace = encoded(encoder, PRIVATE, SeededStream(0))
+    found = audited((release, trace), names=["lmmse", "labels"])
+    assert figure(found, "lmmse", "mse") < 0.3 * next(r.know_nothing or 0 for r in found.rows if r.metric == "mse")
+    assert figure(found, "labels", "own class among the two shown") == 1.0
+    assert any("no guarantee at all" in text for text in found.warnings)
+
+
+def test_truth_that_is_not_the_releases_data_is_refused() -> None:
+    release, trace = made(Mu(1.0))
+    view = View((release,), (trace,), PUBLIC)
+    with pytest.raises(WrongTruthError, match="500 rows"):
+        audit(view, PUBLIC, stream=SeededStream(0))
+    other = digits(600, 1100)
+    with pytest.raises(WrongTruthError, match="labels"):
+        audit(view, other, stream=SeededStream(0))
+    same_labels = replace(other, labels=PRIVATE.labels)
+    weaker, trace = made(Tau(0.1))
+    with pytest.raises(WrongTruthError, match="rows are not mixtures"):
+        audit(View((weaker,), (trace,), PUBLIC), same_labels, stream=SeededStream(0))
+    # At μ = 1 the pixels of 500 digits cannot tell: that is what the noise is for, and it is said.
+    found = audit(view, same_labels, names=["prior"], stream=SeededStream(0))
+    assert any("do not show whether" in text for text in found.warnings)
+
+
+def test_what_an_attack_lacks_is_said() -> None:
+    release, _ = made(Mu(1.0))
+    found = audit(View((release,)), PRIVATE, stream=SeededStream(0))
+    skipped = {item.attack: item.why for item in found.attacks if item.status == "skipped"}
+    assert "traces" in skipped["lmmse"] and "public" in skipped["lowpass"]
+    assert "traces" in skipped["membership"]
+    assert all(item.threat.endswith(".") for item in found.attacks)
+
+
+def test_an_attack_that_fails_without_a_defence_is_broken_not_a_defence(monkeypatch: pytest.MonkeyPatch) -> None:
+    from mixveil.attacks import lmmse
+
+    monkeypatch.setattr(lmmse, "conjugate_gradients", lambda matrix, target, diagonal: torch.zeros_like(target))
+    found = audited(made(Mu(1.0)), names=["lmmse"])
+    assert found.attacks[0].status == "broken" and any("lmmse is broken" in text for text in found.warnings)
+
+
+def test_unknown_attacks_and_data_too_large_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    from mixveil import audit as module
+
+    with pytest.raises(ArgumentError, match="'magic'"):
+        audited(made(Mu(1.0)), names=["magic"])
+    monkeypatch.setattr(module, "MOST_VALUES", 100)
+    with pytest.raises(ArgumentError, match="in memory"):
+        audited(made(Mu(1.0)), names=["prior"])
+
+
+def test_a_part_of_rows() -> None:
+    part = Part(PRIVATE, torch.tensor([4, 7]))
+    assert len(part) == 2 and torch.equal(part.take(torch.tensor([1])).x, PRIVATE.take(torch.tensor([7])).x)
