@@ -23,7 +23,7 @@ from mixveil.encoders.mixup import Mixup
 from mixveil.encoders.singular import Singular
 from mixveil.keys import SecureStream, SeededStream
 from mixveil.release import read_release, verify_release, write_release
-from mixveil.state import load_trace, trace_path
+from mixveil.state import load_trace, recorded_manifest, trace_path
 from mixveil.types import Mu, Tau
 from tests.made import images, range_facts, with_moments
 
@@ -90,11 +90,23 @@ def test_the_trace_stays_with_its_owner(tmp_path: Path) -> None:
     path = trace_path(written.id)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
-    trace = load_trace(written.id)
+    trace = load_trace(written.id, 20)
     assert trace is not None and trace.partner.shape == (20, 1)
     names = sorted(p.name for p in (tmp_path / "r").iterdir())
     assert names == ["manifest.json", "shard-00000.safetensors"]
-    assert load_trace("0" * 32) is None
+    assert load_trace("0" * 32, 20) is None
+
+
+def test_a_damaged_trace_is_a_typed_error(tmp_path: Path) -> None:
+    written = verify_release(write(tmp_path / "r"))
+    assert recorded_manifest(written.id) == hashlib.sha256((tmp_path / "r" / "manifest.json").read_bytes()).hexdigest()
+    with pytest.raises(errors.StateError, match="21 rows"):
+        load_trace(written.id, 21)
+    path = trace_path(written.id)
+    path.write_bytes(path.read_bytes()[:-3])
+    for read in (lambda: load_trace(written.id, 20), lambda: recorded_manifest(written.id)):
+        with pytest.raises(errors.StateError, match="not a trace"):
+            read()
 
 
 def test_a_certified_manifest_says_nothing_of_the_private_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,7 +175,7 @@ def test_a_failure_leaves_nothing_behind(tmp_path: Path, own_state_folder: Path)
 
 
 def test_a_full_disk_is_a_typed_error_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(path: Path, data: bytes) -> None:
+    def full(path: Path, data: bytes, mode: int = 0) -> None:
         path.write_bytes(data[: len(data) // 2])
         raise OSError(28, "No space left on device")
 
@@ -371,7 +383,7 @@ def test_a_release_is_never_left_without_its_trace(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(files, "sync_folder", fails_last)
     with pytest.raises(KeyboardInterrupt):
         write(tmp_path / "r")
-    assert load_trace(verify_release(tmp_path / "r").id) is not None
+    assert load_trace(verify_release(tmp_path / "r").id, 20) is not None
 
 
 def test_no_release_at_all(tmp_path: Path) -> None:

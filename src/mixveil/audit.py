@@ -19,7 +19,7 @@ from mixveil.metrics import detection
 from mixveil.types import Attack, Dataset, View
 
 LABELS = (
-    "The labels are not protected: whoever gets the release reads both classes of every row and how many records of "
+    "The labels are not protected: whoever gets the release reads the classes of every row and how many records of "
     "each class there are. In a hospital the label is the diagnosis."
 )
 MOST_VALUES = 1 << 25
@@ -47,12 +47,14 @@ def audit(
     *,
     others: Tensor | None = None,
     names: Sequence[str] | None = None,
+    profile: str = "quick",
     stream: Stream,
     watch: Watch = lambda _: None,
 ) -> Audit:
     """Attack the releases of `truth` in every way that the view allows.
 
-    others: (m, …) images that are not in the releases, for membership. names: the attacks to run (all)."""
+    others: (m, …) images that are not in the releases, for membership. names: the attacks to run (all).
+    profile: `quick` or `full`: how many pairs are tried."""
     size = len(truth) * torch.Size(truth.shape).numel()
     if size > MOST_VALUES:
         raise ArgumentError(f"the audit holds all rows in memory: {size:,} values are more than {MOST_VALUES:,}")
@@ -60,7 +62,7 @@ def audit(
     everything = truth.take(torch.arange(len(truth))).x
     candidates = everything if others is None else torch.cat([everything, others])
     view = replace(view, candidates=candidates)
-    judge = Judge(view, truth, everything, 0 if others is None else len(others), stream)
+    judge = Judge(view, truth, everything, 0 if others is None else len(others), stream, profile)
     chosen = _chosen(names)
     rows: list[Row] = []
     ran: list[Ran] = []
@@ -68,7 +70,7 @@ def audit(
         watch(name)
         ran.append(judge.run(name, attack, rows))
     promises = tuple(judge.promises())
-    warnings = (*_warnings(view, rows, ran, promises), *unsure)
+    warnings = (*_warnings(view, rows, ran, promises), *judge.noise_faults(), *unsure)
     return Audit(
         releases=tuple(release.id for release in view.releases),
         certified=all(release.certified for release in view.releases),
@@ -76,7 +78,7 @@ def audit(
         attacks=tuple(ran),
         promises=promises,
         warnings=warnings,
-        verdict=tuple(_verdict(rows, warnings)),
+        verdict=tuple(_verdict(rows, warnings, view)),
         images=judge.images,
         curves=judge.curves,
     )
@@ -113,11 +115,11 @@ def _warnings(view: View, rows: list[Row], ran: list[Ran], promises: tuple[Promi
     if any(release.reproducible for release in view.releases):
         said.append("The noise came from a seeded stream: whoever finds the seed removes it. Do not send this release.")
     if any(not release.guarantees for release in view.releases):
-        said.append("A release states no guarantee at all.")
+        said.append("A release states no guarantee at all: it is for experiments, do not send it.")
     return said
 
 
-def _verdict(rows: list[Row], warnings: tuple[str, ...]) -> list[str]:
+def _verdict(rows: list[Row], warnings: tuple[str, ...], view: View) -> list[str]:
     """In plain words, with reasons: what the best attack of each kind got."""
     said = []
     errors = [row for row in rows if row.metric == "mse" and row.attack != "prior"]
@@ -139,6 +141,15 @@ def _verdict(rows: list[Row], warnings: tuple[str, ...]) -> list[str]:
             top = max(found, key=lambda row: row.mean)
             chance = "" if top.know_nothing is None else f" (guessing: {top.know_nothing:.2%})"
             said.append(words.format(mean=top.mean) + chance + ".")
+    for kind, metrics in (
+        ("Pictures", {"mse"}),
+        ("Recognition", {"row identified", "pair found"}),
+        ("Membership", {f"tpr at {FPR:.0%} fpr"}),
+    ):
+        if not any(row.metric in metrics and row.attack != "prior" for row in rows):
+            said.append(f"{kind}: NOT tested, no attack of this kind could run; see why below.")
+    if view.traces is None:
+        said.append("Noise: NOT measured, for want of the trace: whether it is what the release says is not known.")
     said.append("Labels: shown to everyone who gets the release.")
     if len(warnings) > 1:
         said.append(f"{len(warnings) - 1} warning(s) beside that of the labels: read them before anything leaves.")

@@ -20,13 +20,13 @@ def check_new(out: Path) -> None:
 
 
 @contextmanager
-def atomic_folder(out: Path, mark: str) -> Iterator[Path]:
+def atomic_folder(out: Path, mark: str, mode: int = 0o755) -> Iterator[Path]:
     """A folder that becomes `out` in one step when the block ends well, and vanishes when it does not."""
     partial = out.parent / f".{out.name}.{mark}{PARTIAL}"
     made: list[Path] = []
     try:
         for folder in [*reversed([path for path in out.parents if not path.exists()]), partial]:
-            folder.mkdir()
+            folder.mkdir(mode=mode if folder == partial else 0o755)
             made.append(folder)
         yield partial
         sync_folder(partial)
@@ -41,8 +41,9 @@ def atomic_folder(out: Path, mark: str) -> Iterator[Path]:
         raise
 
 
-def write_file(path: Path, data: bytes) -> None:
-    with path.open("xb") as file:
+def write_file(path: Path, data: bytes, mode: int = 0o644) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    with os.fdopen(descriptor, "wb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from mixveil import checks
+from mixveil import checks, noise_check
 from mixveil.attacks import attacks as known_attacks
 from mixveil.encoders.identity import Identity
 from mixveil.errors import ArgumentError, WrongTruthError
@@ -20,7 +20,8 @@ from mixveil.theory.moments import Moments, moments
 from mixveil.types import Attack, Batch, Dataset, Guess, Release, Rows, Trace, View
 
 FPR = 0.01
-_PAIR_ROWS, _PAIR_CANDIDATES = 20, 60
+PROFILES = {"quick": (20, 60), "full": (100, 200)}
+"""How many rows the attacks on pairs are asked about, and among how many candidates."""
 
 
 @dataclass(frozen=True)
@@ -78,17 +79,30 @@ class Part:
 class Judge:
     """Runs attacks and measures them. It alone knows the truth."""
 
-    def __init__(self, view: View, truth: Dataset, pixels: Tensor, others: int, stream: Stream) -> None:
+    def __init__(
+        self, view: View, truth: Dataset, pixels: Tensor, others: int, stream: Stream, profile: str = "quick"
+    ) -> None:
         self.view, self.truth, self.pixels, self.others, self.stream = view, truth, pixels, others, stream
+        self.pair_rows, self.pair_candidates = PROFILES[profile]
         self.images: dict[str, Tensor] = {}
         self.curves: dict[str, detection.Roc] = {}
         encoder = view.releases[0].encoder
         prepared = Part(_Prepared(truth, encoder.prepare), torch.arange(len(truth)))
         self.moments: Moments = moments(prepared, stream=stream.fork("moments"))
-        nothing = known_attacks()["prior"]()(view, stream=stream.fork("prior")).images
-        if nothing is None:
-            raise ArgumentError("the know-nothing attacker said nothing")
-        self.nothing = nothing
+        self.nothing = self._know_nothing()
+        prepared_norms = torch.linalg.vector_norm(encoder.prepare(pixels), dim=1)
+        free_norms = torch.linalg.vector_norm(pixels.flatten(1).double() - encoder.restore(torch.zeros(1)), dim=1)
+        self.clipped = bool((prepared_norms < free_norms * (1 - 1e-9)).any())
+
+    def _know_nothing(self) -> Tensor:
+        """The better of two guesses that use no row: the mean that an attacker has, and the middle of the range."""
+        mean = known_attacks()["prior"]()(self.view, stream=self.stream.fork("prior")).images
+        middle = torch.full_like(self.pixels, (self.truth.low + self.truth.high) / 2, dtype=torch.float64)
+        if mean is None:
+            return middle
+        mean = mean.clamp(self.truth.low, self.truth.high)
+        errors = [float(image.mse(self.pixels, guess).mean()) for guess in (mean, middle)]
+        return mean if errors[0] <= errors[1] else middle
 
     def run(self, name: str, attack: Attack, rows: list[Row]) -> Ran:
         missing = [field for field in sorted(attack.needs) if getattr(self.view, field) is None]
@@ -97,7 +111,10 @@ class Judge:
         if why := self._unusable(name):
             return Ran(name, attack.threat, "skipped", why)
         if attack.needs == {"candidates"}:  # it names pairs
-            rows += self._pairs(name, attack)
+            asked = self._askable()
+            if not len(asked):
+                return Ran(name, attack.threat, "skipped", "no row is a pair of two classes whose trace is known")
+            rows.append(self._pairs(name, attack, asked))
             return Ran(name, attack.threat, "ran")
         if why := self._fails_without_defence(name, attack):
             return Ran(name, attack.threat, "broken", why)
@@ -106,8 +123,10 @@ class Judge:
         return Ran(name, attack.threat, "ran")
 
     def _unusable(self, name: str) -> str:
-        if name == "membership" and not self.others:
-            return "it needs images that are not in the release (public data)"
+        if name == "membership" and self.others < 100:
+            return "it needs at least 100 images that are not in the release (public data)"
+        if name == "grid" and getattr(self.view.releases[0].encoder, "noise", "") == "sphere":
+            return "noise on a sphere is not what it looks for; radius does"
         if name == "lowpass" and len(self.truth.shape) != 3:
             return "it needs images"
         return ""
@@ -140,11 +159,11 @@ class Judge:
             self.images[name] = guess.images.clamp(self.truth.low, self.truth.high)
             found += self._reconstruction(name, guess.images)
         if guess.links is not None:
-            found.append(self._share(name, "row identified", guess.links[: len(self.truth)].argmax(1), len(self.truth)))
+            found.append(self._share(name, "row identified", identified(guess.links)[: len(self.truth)]))
         if guess.scores is not None:
             found += self._membership(name, guess.scores)
         if guess.labels is not None:
-            found.append(self._labels(name, guess.labels))
+            found += self._labels(name, guess.labels)
         return found
 
     def _reconstruction(self, name: str, guess: Tensor) -> list[Row]:
@@ -179,8 +198,9 @@ class Judge:
         return rows
 
     def _least_error(self, name: str) -> float | None:
-        """The Bayes risk of the linear attacker on these records, for the attacks that it bounds."""
-        if self.view.traces is None or len(self.view.releases) != 1 or self.moments.covariance is None:
+        """The Bayes risk of the best linear attacker on these records, for the attacks that it bounds. Where records
+        were clipped it speaks of clipped records, and bounds nothing that is measured here."""
+        if self.clipped or self.view.traces is None or len(self.view.releases) != 1 or self.moments.covariance is None:
             return None
         encoder, trace = self.view.releases[0].encoder, self.view.traces[0]
         if not encoder.sigma or trace.partner.shape[1] != 1:
@@ -193,8 +213,9 @@ class Judge:
             return self.moments.average(risk)
         return None
 
-    def _share(self, name: str, metric: str, guessed: Tensor, n: int) -> Row:
-        hits = int(guessed.eq(torch.arange(len(guessed))).sum())
+    def _share(self, name: str, metric: str, guessed: Tensor) -> Row:
+        n = len(self.truth)
+        hits = int(guessed.eq(torch.arange(n)).sum())
         return Row(name, metric, hits / n, None, None, 1 / n, None, detection.clopper_pearson(hits, n))
 
     def _membership(self, name: str, scores: Tensor) -> list[Row]:
@@ -233,15 +254,19 @@ class Judge:
                 return True
         return False
 
-    def _pairs(self, name: str, attack: Attack) -> list[Row]:
+    def _askable(self) -> Tensor:
+        """Rows of two records of different classes: their labels show the weights, which the attacks on pairs need."""
+        if self.view.traces is None or self.view.traces[0].partner.shape[1] != 1:
+            return torch.empty(0, dtype=torch.int64)
+        labels = self.truth.take(torch.arange(len(self.truth))).y.argmax(1)
+        return (labels != labels[self.view.traces[0].partner[:, 0]]).nonzero()[: self.pair_rows, 0]
+
+    def _pairs(self, name: str, attack: Attack, rows: Tensor) -> Row:
         """All pairs of candidates are too many to try for every row: ask about a few rows, with their sources hidden
         among a few dozen candidates."""
-        if self.view.traces is None or self.view.traces[0].partner.shape[1] != 1:
-            return []
-        partner, n = self.view.traces[0].partner[:, 0], len(self.truth)
-        rows = torch.arange(min(_PAIR_ROWS, n))
-        sources = torch.cat([rows, partner[rows], torch.arange(n)]).tolist()
-        chosen = list(dict.fromkeys(sources))[: max(_PAIR_CANDIDATES, 2 * len(rows))]
+        partner = self.view.traces[0].partner[:, 0] if self.view.traces else torch.arange(len(self.truth))
+        sources = torch.cat([rows, partner[rows], torch.arange(len(self.truth))]).tolist()
+        chosen = list(dict.fromkeys(sources))[: max(self.pair_candidates, 2 * len(rows))]
         place = {source: number for number, source in enumerate(chosen)}
         release = replace(self.view.releases[0], payload=Part(self.view.releases[0].payload, rows))
         guess = attack(View((release,), candidates=self.pixels[chosen]), stream=self.stream.fork(name))
@@ -249,13 +274,18 @@ class Judge:
         hits = 0 if guess.pairs is None else int(guess.pairs.eq(truth).all(1).sum())
         chance = 1 / (len(chosen) * (len(chosen) - 1))
         interval = detection.clopper_pearson(hits, len(rows))
-        return [Row(name, "pair found", hits / len(rows), None, None, chance, None, interval)]
+        return Row(name, "pair found", hits / len(rows), None, None, chance, None, interval)
 
-    def _labels(self, name: str, guessed: Tensor) -> Row:
+    def _labels(self, name: str, guessed: Tensor) -> list[Row]:
+        """Each record is in two rows, so every class is shown exactly twice as often as it occurs."""
         labels = self.truth.take(torch.arange(len(self.truth))).y.argmax(1)
         right = float(((guessed == labels[:, None]).any(1)).double().mean())
-        often = float(labels.bincount().max()) / len(labels)
-        return Row(name, "own class among the two shown", right, None, None, often, None)
+        counts, classes = labels.bincount(minlength=len(self.truth.classes)), len(self.truth.classes)
+        shown = guessed.flatten().bincount(minlength=classes) / 2
+        return [
+            Row(name, "own class among the two shown", right, None, None, float(counts.max()) / len(labels), None),
+            Row(name, "class counts shown exactly", float(shown.eq(counts).double().mean()), None, None, None, None),
+        ]
 
     def promises(self) -> list[Promise]:
         """What the releases state, beside what was found; and the noise, which only the owner can measure."""
@@ -271,17 +301,44 @@ class Judge:
                     Promise(release.id, guarantee.name, guarantee.nominal, guarantee.realised, measured, broken)
                 )
             if sigma and self.view.traces is not None:
-                measured, slack = measured_noise(release, self.view.traces[t], self.truth)
-                found.append(Promise(release.id, "noise", sigma, None, measured, abs(measured / sigma - 1) > slack))
+                normals = standardised_noise(release, self.view.traces[t], self.truth)
+                measured = float(normals.square().mean().sqrt())
+                slack = 6 / math.sqrt(2 * normals.numel()) + 1e-5
+                found.append(Promise(release.id, "noise", sigma, None, measured * sigma, abs(measured - 1) > slack))
         return found
+
+    def noise_faults(self) -> list[str]:
+        """What is wrong with the noise of the releases, in words."""
+        said: list[str] = []
+        kept: list[Tensor] = []
+        for t, release in enumerate(self.view.releases):
+            if self.view.traces is None or not release.encoder.sigma:
+                continue
+            normals = standardised_noise(release, self.view.traces[t], self.truth)
+            sphere = getattr(release.encoder, "noise", "") == "sphere"
+            said += [f"release {release.id[:8]}: {fault}" for fault in noise_check.faults(normals, sphere=sphere)]
+            for earlier in kept:
+                if abs(float((earlier * normals).mean())) * math.sqrt(normals.numel()) > 8:
+                    said.append(
+                        f"release {release.id[:8]} shares its noise with another: together they show the records"
+                    )
+            kept.append(normals)
+        return said
 
 
 def check_truth(view: View, truth: Dataset) -> list[str]:
     """Refuse data that the releases were not made of: an audit of other data would say that all is well.
 
     Labels must be the mixtures that the trace says. Pixels are judged by the likelihood of the rows: if the truth is
-    right, the rows' projection on it is E with variance E; if it is not, 0 with variance E. What could not be told
-    is said."""
+    right, the rows' projection on it is E with variance E; if it is not, 0 with variance E; if σ is not what the
+    settings say, a multiple of E. What could not be told is said."""
+    if len({release.id for release in view.releases}) != len(view.releases):
+        raise ArgumentError("a release is given twice: its noise would be taken for new noise")
+    settings = [(getattr(r.encoder, "centre", 0.0), getattr(r.encoder, "clip", None)) for r in view.releases]
+    if len(set(settings)) != 1:
+        raise ArgumentError(
+            "releases with different centres or clip norms cannot be attacked together: audit each alone"
+        )
     said = []
     for t, release in enumerate(view.releases):
         if release.shape != truth.shape or len(release.payload) != len(truth) or release.classes != truth.classes:
@@ -310,9 +367,28 @@ def _check_rows(release: Release, trace: Trace, truth: Dataset) -> bool:
     deviation = mixed - mixed.mean(0)
     telling = deviation / noise.clamp(min=1e-12)[:, None]
     expected, found = float((telling * deviation).sum()), float((telling * (seen - mixed.mean(0))).sum())
-    if expected > 50 and found < expected / 2:
-        raise WrongTruthError(f"release {release.id} was not made of these data: its rows are not mixtures of them")
+    if abs(found - expected) > 6 * math.sqrt(expected) + 1e-3 * expected:
+        raise WrongTruthError(
+            f"release {release.id} was not made of these data with these settings: its rows hold "
+            f"{found / expected:.2f} times the mixtures that they should"
+        )
     return expected > 50
+
+
+def identified(links: Tensor) -> Tensor:
+    """(c,) the row of each candidate, −1 for none. More candidates than rows are assigned so that each row gets one:
+    the likeliest assignment of all, where scipy is there to find it."""
+    c, n = links.shape
+    if c <= n:
+        return links.argmax(1)
+    try:
+        from scipy.optimize import linear_sum_assignment
+    except ImportError:
+        return links.argmax(1)
+    rows = torch.full((c,), -1)
+    chosen, assigned = linear_sum_assignment(links.numpy(), maximize=True)
+    rows[torch.from_numpy(chosen)] = torch.from_numpy(assigned)
+    return rows
 
 
 def release_mu(release: Release) -> float:
@@ -320,12 +396,10 @@ def release_mu(release: Release) -> float:
     return next((g.nominal for g in release.guarantees if g.name == "gdp"), math.inf)
 
 
-def measured_noise(release: Release, trace: Trace, truth: Dataset) -> tuple[float, float]:
-    """The noise σ that the rows really carry, and how far (relatively) chance alone takes it from the stated one."""
+def standardised_noise(release: Release, trace: Trace, truth: Dataset) -> Tensor:
+    """(n, d) what is left of the rows without their mixtures, over w₂σ: standard normals, if all is as stated."""
     mixed, seen, _ = _mixtures(release, trace, truth)
-    shares = trace.weight.double()[:, 1:].sum(1, keepdim=True)
-    normals = (seen - mixed) / shares
-    return float(normals.square().mean().sqrt()), 6 / math.sqrt(2 * normals.numel()) + 1e-5
+    return (seen - mixed) / (trace.weight.double()[:, 1:].sum(1, keepdim=True) * float(release.encoder.sigma or 1))
 
 
 def _mixtures(release: Release, trace: Trace, truth: Dataset) -> tuple[Tensor, Tensor, Tensor]:

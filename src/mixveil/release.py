@@ -108,7 +108,7 @@ def write_release(
             )
             text = written.to_json()
             manifest.parse(text)  # what we would refuse to read we do not write
-            state.save_trace(identity, trace)
+            state.save_trace(identity, trace, hashlib.sha256(text.encode()).hexdigest())
             files.write_file(folder / "manifest.json", text.encode())
     except BaseException:
         if not out.exists():  # once it is there its owner needs the trace

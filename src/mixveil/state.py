@@ -25,12 +25,14 @@ def trace_path(release_id: str) -> Path:
     return state_folder() / "traces" / f"{release_id}.safetensors"
 
 
-def save_trace(release_id: str, trace: Trace) -> Path:
-    """Keep a release's pairing and weights, mode 0600, under the release's id."""
+def save_trace(release_id: str, trace: Trace, manifest_sha256: str) -> Path:
+    """Keep a release's pairing and weights, and the hash of its manifest, mode 0600, under the release's id."""
     from safetensors.torch import save
 
     path = trace_path(release_id)
-    data = save({"partner": trace.partner.contiguous(), "weight": trace.weight.contiguous()})
+    data = save(
+        {"partner": trace.partner.contiguous(), "weight": trace.weight.contiguous()}, {"manifest": manifest_sha256}
+    )
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -53,12 +55,36 @@ def discard_trace(release_id: str) -> None:
         trace_path(release_id).unlink()
 
 
-def load_trace(release_id: str) -> Trace | None:
-    """The trace of a release that was encoded here; None if it was not."""
+def load_trace(release_id: str, rows: int) -> Trace | None:
+    """The trace of a release of so many rows that was encoded here; None if it was not."""
+    from safetensors import SafetensorError
     from safetensors.torch import load_file
 
     path = trace_path(release_id)
     if not path.exists():
         return None
-    tensors = load_file(path)
-    return Trace(partner=tensors["partner"], weight=tensors["weight"])
+    try:
+        tensors = load_file(path)
+        trace = Trace(partner=tensors["partner"], weight=tensors["weight"])
+    except (OSError, KeyError, SafetensorError) as error:
+        raise StateError(f"{path} is not a trace: {error}") from None
+    sizes = len(trace.partner) == len(trace.weight) == rows and trace.partner.dim() == trace.weight.dim() == 2
+    if not sizes or trace.weight.shape[1] != trace.partner.shape[1] + 1:
+        raise StateError(f"{path} is not the trace of a release of {rows} rows")
+    if trace.partner.numel() and not 0 <= int(trace.partner.min()) <= int(trace.partner.max()) < rows:
+        raise StateError(f"{path} names rows that the release does not have")
+    return trace
+
+
+def recorded_manifest(release_id: str) -> str | None:
+    """The SHA-256 of the manifest that was written here for a release; None if none was."""
+    from safetensors import SafetensorError, safe_open
+
+    path = trace_path(release_id)
+    if not path.exists():
+        return None
+    try:
+        with safe_open(path, framework="pt") as file:
+            return str((file.metadata() or {}).get("manifest"))
+    except (OSError, SafetensorError) as error:
+        raise StateError(f"{path} is not a trace: {error}") from None

@@ -7,6 +7,7 @@ import torch
 from scipy import stats
 from torch import Tensor
 
+from mixveil.attacks import _model
 from mixveil.attacks._model import prior_of
 from mixveil.attacks.labels import Labels
 from mixveil.attacks.linkage import Linkage, Membership
@@ -14,6 +15,7 @@ from mixveil.attacks.lmmse import Lmmse, LmmseRow
 from mixveil.attacks.lowpass import Lowpass, pooled
 from mixveil.data import Images, from_tensors
 from mixveil.encoders.singular import Singular
+from mixveil.errors import ArgumentError
 from mixveil.keys import SecureStream, SeededStream
 from mixveil.metrics.detection import tpr_at_fpr
 from mixveil.metrics.image import mse
@@ -111,15 +113,31 @@ def test_moments_from_the_release_itself_are_nearly_as_good() -> None:
 
 
 def test_more_dimensions_than_public_rows() -> None:
-    """The basis spans the public rows, and gives their covariance all the same."""
+    """What few rows show is believed, and what they cannot show is not taken for impossible."""
     public = spread(30, 1)  # 64 dimensions
     release, _ = encoded(Singular().calibrate(Mu(1.0), range_facts(public))[0], public, SeededStream(0))
     prior = prior_of(View((release,), public=public))
     x = public.take(torch.arange(30)).x.flatten(1).double()
+    covariance = torch.cov(x.T, correction=0)
     found = prior.basis @ torch.diag(prior.variance) @ prior.basis.T
+    assert torch.allclose(prior.basis.T @ prior.basis, torch.eye(64, dtype=torch.float64), atol=1e-9)
+    least = 0.01 * float(covariance.trace()) / 64
+    assert float(prior.variance.min()) == pytest.approx(least)
+    assert float((found - covariance).abs().max()) <= least * 1.001
+
+
+def test_in_very_many_dimensions_the_basis_spans_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_model, "DENSE_LIMIT", 10)
+    x = spread(30, 1).take(torch.arange(30)).x.flatten(1).double()
+    prior = _model._fitted(x, 0.0, 1.0)
     assert prior.basis.shape == (64, 29)
-    assert torch.allclose(prior.basis.T @ prior.basis, torch.eye(29, dtype=torch.float64), atol=1e-9)
-    assert torch.allclose(found, torch.cov(x.T, correction=0), atol=1e-9)
+    found = prior.basis @ torch.diag(prior.variance) @ prior.basis.T
+    assert float((found - torch.cov(x.T, correction=0)).abs().max()) < 0.01
+
+
+def test_records_that_do_not_vary_are_refused() -> None:
+    with pytest.raises(ArgumentError, match="do not vary"):
+        _model._fitted(torch.ones(5, 3, dtype=torch.float64), 0.0, 1.0)
 
 
 def test_linkage_ratios_are_those_of_the_densities() -> None:
@@ -189,10 +207,11 @@ def test_lowpass_finds_the_smooth_part() -> None:
     assert float(mse(truth, images).mean()) < 0.9 * float(mse(truth, truth.mean(0).expand_as(truth)).mean())
 
 
-def test_pooling_replaces_squares_by_their_means() -> None:
+def test_pooling_keeps_the_means_of_squares() -> None:
     image = torch.arange(16.0).view(1, 1, 4, 4)
-    assert pooled(image, 2)[0, 0, 0].tolist() == [2.5, 2.5, 4.5, 4.5]
+    assert pooled(image, 2)[0, 0, 0].tolist() == [2.5, 3.0, 4.0, 4.5]  # means of 2.5 and 4.5, a line between
     assert torch.equal(pooled(image, 1), image)
+    assert float(pooled(image, 4).std()) == 0.0
 
 
 def test_labels_show_both_classes_of_every_pair() -> None:

@@ -158,6 +158,15 @@ def test_bad_input_to_an_audit(run: Run, small: Path, tmp_path: Path) -> None:
     assert run("report", "r", "--json").json["error"]["type"] == "DataFormatError"
 
 
+def test_a_manifest_that_was_changed_is_not_audited(run: Run, small: Path, tmp_path: Path) -> None:
+    run("encode", small, "--mu", 1, "--out", "r")
+    manifest = tmp_path / "r" / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"party": "party"', '"party": "other"'))
+    assert run("verify", "r").code == 0  # a reader cannot tell
+    result = run("audit", "r", "--truth", small, "--out", "a", "--json")
+    assert result.code == 2 and result.json["error"]["type"] == "FalseClaimError"
+
+
 def test_without_the_trace_the_audit_says_what_it_skips(run: Run, small: Path) -> None:
     made = run("encode", small, "--mu", 1, "--out", "r", "--json").json
     Path(made["trace"]).unlink()

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from mixveil.errors import ArgumentError
-from mixveil.theory.moments import blocks
+from mixveil.theory.moments import DENSE_LIMIT, blocks
 from mixveil.types import Release, Rows, Trace, View
 
 _FLOOR = 1e-9  # of the largest variance: what is never seen to vary may still vary a little
@@ -107,18 +107,22 @@ def _own_prior(view: View) -> Prior:
 def _fitted(x: Tensor, noise: float, share: float) -> Prior:
     """The prior of rows x, less their noise, over the share that mixing leaves of a variance.
 
-    In more dimensions than rows the basis spans the rows only: nothing is known of the others."""
+    Directions that few rows leave unseen get a hundredth of the average variance, not none; only in very many
+    dimensions does the basis span no more than the rows."""
     mean = x.mean(0)
     centred = x - mean
-    if len(x) >= x.shape[1]:
+    few = len(x) <= x.shape[1]
+    if not few or x.shape[1] <= DENSE_LIMIT:
         variance, basis = torch.linalg.eigh(centred.T @ centred / len(x))
     else:
         squared, left = torch.linalg.eigh(centred @ centred.T / len(x))
         kept = squared > squared[-1] * 1e-12
         variance = squared[kept]
         basis = centred.T @ left[:, kept] / (variance * len(x)).sqrt()
-    variance = ((variance - noise) / share).clamp(min=float(variance[-1]) * _FLOOR)
-    return Prior(mean, basis, variance)
+    if not len(variance) or not float(variance[-1]) > 0:
+        raise ArgumentError("the records that the attacker knows do not vary: there is nothing to guess from them")
+    least = 1e-2 * float(variance.mean()) if few else 0.0
+    return Prior(mean, basis, ((variance - noise) / share).clamp(min=max(least, float(variance[-1]) * _FLOOR)))
 
 
 def _raw_blocks(rows: Rows) -> list[Tensor]:

@@ -11,7 +11,6 @@ share their low frequencies.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -38,7 +37,9 @@ class Linkage:
 
 @dataclass(frozen=True)
 class Membership:
-    """Is a candidate in the releases at all? The mean likelihood ratio over rows, as own record and as partner."""
+    """Is a candidate in the releases at all? How far the row that fits it best stands out among all rows, as its own
+    and as its partner's. A candidate is compared with itself in other rows, never with other candidates: what it
+    looks like must not count."""
 
     name: ClassVar[str] = "membership"
     needs: ClassVar[frozenset[str]] = frozenset({"traces", "candidates"})
@@ -48,7 +49,8 @@ class Membership:
         scores = torch.zeros(1, dtype=torch.float64)
         for ratios in _ratios(view):
             for ratio in ratios:
-                scores = scores + torch.logsumexp(ratio, 1) - math.log(ratio.shape[1])
+                spread = ratio.std(1).clamp(min=1e-12)
+                scores = scores + (ratio.amax(1) - ratio.mean(1)) / spread
         return Guess(scores=scores)
 
 

@@ -23,7 +23,7 @@ from mixveil.keys import Stream
 from mixveil.types import Guess, View
 
 _NOISELESS = 1e-7  # of the largest variance, where there is no noise at all
-_STEPS = 2000
+_STEPS = 1000
 _PRECISION = 1e-9
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from mixveil.attacks import _model
 from mixveil.errors import ArgumentError
 from mixveil.keys import Stream
-from mixveil.types import Encoder, Guess, Rows, View
+from mixveil.types import Encoder, Guess, Rows, Trace, View
 
 _PUBLIC_ROWS = 2000
 
@@ -42,7 +42,8 @@ class Lowpass:
         there are releases."""
         encoder, shape = view.releases[0].encoder, view.releases[0].shape
         index = torch.arange(min(_PUBLIC_ROWS, len(public)))
-        rows = torch.stack([_encoded(encoder, public, index, stream) for _ in view.releases]).mean(0)
+        known: tuple[Trace | None, ...] = view.traces or (None,) * len(view.releases)
+        rows = torch.stack([_encoded(encoder, public, index, trace, stream) for trace in known]).mean(0)
         truth = encoder.prepare(public.take(index).x)
         mean = truth.mean(0)
         best = (math.inf, 1, 0.0)
@@ -55,13 +56,16 @@ class Lowpass:
         return best[1], best[2], mean
 
 
-def _encoded(encoder: Encoder, public: Rows, index: Tensor, stream: Stream) -> Tensor:
+def _encoded(encoder: Encoder, public: Rows, index: Tensor, known: Trace | None, stream: Stream) -> Tensor:
+    """Public rows as the release would have them, with its own weights where they are known."""
     trace = encoder.plan(len(index), stream=stream.fork("plan"))
+    if known is not None:
+        trace = Trace(trace.partner, known.weight[index % len(known.weight)])
     rows = encoder.encode(public, index, trace, stream=stream.fork("noise")).x.double()
     return rows if encoder.step is None else rows * encoder.step
 
 
 def pooled(images: Tensor, size: int) -> Tensor:
-    """Each square of that side replaced by its mean."""
+    """The means of squares of that side, with straight lines between them."""
     small = torch.nn.functional.avg_pool2d(images, size)
-    return small.repeat_interleave(size, 2).repeat_interleave(size, 3)
+    return torch.nn.functional.interpolate(small, size=images.shape[2:], mode="bilinear") if size > 1 else small

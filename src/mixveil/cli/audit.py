@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from mixveil.audit import Audit
     from mixveil.data import Images
+    from mixveil.types import Release
 
 Releases = Annotated[
     list[Path], typer.Argument(metavar="RELEASE…", help="One release, or several of the same data.", show_default=False)
@@ -35,6 +36,7 @@ def audit(
     out_dir: OutDir,
     public: PublicData = None,
     attacks: Names = None,
+    profile: Annotated[Literal["quick", "full"], typer.Option("--profile", help="full tries more pairs.")] = "quick",
     seed: Annotated[int, typer.Option("--seed", help="Of the attacks' own draws.")] = 0,
     data_dir: DataDir = None,
     size: Size = None,
@@ -55,7 +57,8 @@ def audit(
     opened = tuple(read_release(folder) for folder in releases)
     data = open_data(truth, data_dir=data_dir, size=size, grey=grey)
     known, others = _public(public, data, data_dir, size, grey)
-    found_traces = [load_trace(release.id) for release in opened]
+    _check_manifests(releases, opened)
+    found_traces = [load_trace(release.id, len(release.payload)) for release in opened]
     traces = tuple(trace for trace in found_traces if trace is not None)
     view = View(opened, traces if len(traces) == len(opened) else None, known)
     with err.status("attacking") if err.is_terminal else _nothing() as status:
@@ -64,6 +67,7 @@ def audit(
             data,
             others=others,
             names=None if attacks is None else [name.strip() for name in attacks.split(",")],
+            profile=profile,
             stream=SeededStream(seed),
             watch=lambda name: status.update(f"attacking: {name}") if status else None,
         )
@@ -88,6 +92,19 @@ def report(
         print_json({"report": str(page)})
     else:
         out.print(escape(str(page)), soft_wrap=True)
+
+
+def _check_manifests(folders: list[Path], opened: tuple[Release, ...]) -> None:
+    """A manifest that is not the one that was written here is refused: its figures are somebody else's."""
+    from hashlib import sha256
+
+    from mixveil.errors import FalseClaimError
+    from mixveil.state import recorded_manifest
+
+    for folder, release in zip(folders, opened, strict=True):
+        written = recorded_manifest(release.id)
+        if written is not None and written != sha256((folder / "manifest.json").read_bytes()).hexdigest():
+            raise FalseClaimError(f"{folder}: its manifest was changed since it was written here; do not send it")
 
 
 def _public(

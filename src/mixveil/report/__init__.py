@@ -34,11 +34,10 @@ def write_audit(out: Path, found: Audit, view: View, truth: Dataset, how: Mappin
     """Write the audit and its report. how: what it takes to do it again."""
     pictures = _pictures(found, view, truth)
     whole = to_json(found, view, how)
-    with files.atomic_folder(out, found.releases[0][:8]) as folder:
-        folder.chmod(0o700)
-        files.write_file(folder / "audit.json", (json.dumps(whole, indent=2, allow_nan=False) + "\n").encode())
-        files.write_file(folder / "pictures.safetensors", save(pictures))
-        files.write_file(folder / "report.html", _page(whole, pictures).encode())
+    with files.atomic_folder(out, found.releases[0][:8], 0o700) as folder:
+        files.write_file(folder / "audit.json", (json.dumps(whole, indent=2, allow_nan=False) + "\n").encode(), 0o600)
+        files.write_file(folder / "pictures.safetensors", save(pictures), 0o600)
+        files.write_file(folder / "report.html", _page(whole, pictures).encode(), 0o600)
 
 
 def render(folder: Path) -> Path:
@@ -50,11 +49,21 @@ def render(folder: Path) -> Path:
         raise DataFormatError(f"{folder} is not an audit: {error}") from None
     if not isinstance(whole, dict) or whole.get("format") != FORMAT or whole.get("version") != VERSION:
         raise DataFormatError(f"{folder}: not an audit of version {VERSION}")
-    page = folder / "report.html"
-    part = folder / "report.html.partial"
-    part.write_text(_page(whole, pictures), encoding="utf-8")
+    try:
+        text = _page(whole, pictures)
+    except (KeyError, TypeError, AttributeError, jinja_error()) as error:
+        raise DataFormatError(f"{folder}: its audit.json is not whole: {error}") from None
+    part, page = folder / "report.html.partial", folder / "report.html"
+    part.unlink(missing_ok=True)
+    files.write_file(part, text.encode(), 0o600)
     part.rename(page)
     return page
+
+
+def jinja_error() -> type[Exception]:
+    from jinja2 import TemplateError
+
+    return TemplateError
 
 
 def to_json(found: Audit, view: View, how: Mapping[str, Any]) -> dict[str, Any]:

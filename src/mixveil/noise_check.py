@@ -1,0 +1,57 @@
+"""Is the noise of a release what it should be? Only its owner can ask: it takes the records and the pairing.
+
+What is left of a row when its mixture is taken away, over w₂σ, must be independent standard normals (or lie on one
+sphere). Each test is passed by honest noise but for one chance in a hundred million or so.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+_BEYOND = 6.0  # deviations of a normal, for tests on many rows or values at once
+_MOST = 2000  # rows or values compared with each other
+
+
+def faults(normals: Tensor, *, sphere: bool) -> list[str]:
+    """What is wrong with (n, d) standardised noise, in words; nothing if it is as it should be."""
+    n, d = normals.shape
+    said = []
+    rows, columns = normals.square().sum(1), normals.square().sum(0)
+    if sphere:
+        if float((rows / d - 1).abs().max()) > 1e-3:
+            said.append("some rows' noise is not of the stated length")
+    elif worst := _odd_energies(rows, d):
+        said.append(f"{worst} row(s) carry noise of another strength than stated")
+    if worst := _odd_energies(columns, n):
+        said.append(f"{worst} value(s) of the rows carry noise of another strength than stated")
+    if float((normals.mean(0) * math.sqrt(n)).abs().max()) > _BEYOND + 2:
+        said.append("the noise does not average to nothing over the rows")
+    if _related(normals):
+        said.append("rows share their noise")
+    if _related(normals.T):
+        said.append("values of a row share their noise")
+    fourth = float(normals.pow(4).mean())
+    if not sphere and abs(fourth - 3) > _BEYOND * math.sqrt(96 / normals.numel()) + 1e-3:
+        said.append(f"the noise is not Gaussian: its fourth moment is {fourth:.3g}, not 3")
+    return said
+
+
+def _odd_energies(energies: Tensor, degrees: int) -> int:
+    """How many sums of squares are too far from a χ² law of so many degrees (Wilson and Hilferty's cube root)."""
+    spread = 2 / (9 * degrees)
+    scores = ((energies / degrees).clamp(min=1e-12).pow(1 / 3) - (1 - spread)) / math.sqrt(spread)
+    return int((scores.abs() > _BEYOND + 1).sum()) if degrees >= 8 else 0
+
+
+def _related(rows: Tensor) -> bool:
+    """Whether two rows are correlated beyond chance (Fisher's transform, over up to 2,000 rows)."""
+    length = rows.shape[1]
+    if length < 16 or len(rows) < 2:
+        return False
+    some = rows[:_MOST] - rows[:_MOST].mean(1, keepdim=True)
+    some = torch.nn.functional.normalize(some)
+    correlation = (some @ some.T).fill_diagonal_(0).clamp(-1 + 1e-12, 1 - 1e-12)
+    return float(correlation.abs().max().atanh()) * math.sqrt(length - 3) > _BEYOND + 2
