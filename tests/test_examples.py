@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import subprocess
@@ -24,5 +25,6 @@ def test_the_commands_of_the_readme_run_as_written(tmp_path: Path) -> None:
     assert len(commands) >= 3
     for command in commands:
         words = [sys.executable, "-m", "mixveil.cli.main", *shlex.split(command)]
-        done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
+        environment = {**os.environ, "MIXVEIL_STATE": str(tmp_path / "state")}
+        done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, env=environment)
         assert done.returncode == 0, f"{command}: {done.stderr}"
