@@ -39,8 +39,9 @@ ALLOWED["metrics"] = {"errors", "checks", "metrics"}
 ALLOWED["attacks"] = {"errors", "types", "checks", "keys", "theory", "registry", "attacks"}
 ALLOWED["__init__"] = set(ROOMS) | {"attacks", "calibration"}
 ALLOWED["noise_check"] = set()
-ALLOWED["judge"] = set(ROOMS) | {"metrics", "attacks", "noise_check"}
-ALLOWED["audit"] = {"errors", "keys", "types", "metrics", "attacks", "judge"}
+ALLOWED["truth"] = {"errors", "types"}
+ALLOWED["judge"] = set(ROOMS) | {"metrics", "attacks", "noise_check", "truth"}
+ALLOWED["audit"] = {"truth", "errors", "keys", "types", "metrics", "attacks", "judge"}
 ALLOWED["report"] = {"errors", "files", "types", "metrics", "judge", "audit", "report"}
 ALLOWED["cli"] = set(ROOMS) | {"calibration", "attacks", "judge", "audit", "report", "cli"}
 

@@ -126,7 +126,8 @@ def test_whatever_is_put_in_whatever_place_is_a_typed_error_or_harmless(text: st
     )
     place[step] = data.draw(junk)
     with contextlib.suppress(errors.ReleaseError):
-        manifest.parse(json.dumps(whole))
+        parsed = manifest.parse(json.dumps(whole))
+        assert manifest.parse(parsed.to_json()) == parsed
 
 
 def test_a_huge_manifest_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

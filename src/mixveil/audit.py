@@ -13,9 +13,10 @@ from torch import Tensor
 
 from mixveil.attacks import attacks as known_attacks
 from mixveil.errors import ArgumentError
-from mixveil.judge import FPR, Judge, Promise, Ran, Row, check_truth
+from mixveil.judge import FPR, Judge, Promise, Ran, Row
 from mixveil.keys import Stream
 from mixveil.metrics import detection
+from mixveil.truth import check_truth
 from mixveil.types import Attack, Dataset, View
 
 LABELS = (
