@@ -129,19 +129,26 @@ def _verdict(rows: list[Row], warnings: tuple[str, ...], view: View) -> list[str
         gained = 1 - best.mean / best.know_nothing if best.know_nothing else 0.0
         amount = "next to nothing" if gained < 0.02 else "something" if gained < 0.2 else "a great deal"
         said.append(
-            f"Pictures: the best attack ({best.attack}) takes away {max(gained, 0):.1%} of the error of knowing "
-            f"nothing: {amount} of the images can be reconstructed on average."
+            f"Pictures: the best of these attacks ({best.attack}) takes away {max(gained, 0):.1%} of the error of "
+            f"knowing nothing: on average it gets {amount} of the images."
         )
     for metric, words in (
-        ("row identified", "Recognition: whoever holds an original finds its row for {mean:.1%} of the records"),
-        ("pair found", "Recognition: whoever holds both sources of a row names them for {mean:.1%} of the rows"),
-        (f"tpr at {FPR:.0%} fpr", "Membership: {mean:.1%} of the members are found at 1 % false alarms"),
+        (
+            "row identified",
+            "Recognition: with the original at hand this attack finds its row for {mean:.1%} of the records",
+        ),
+        (
+            "pair found",
+            "Recognition: with both sources among others these attacks name them for {mean:.1%} of the rows",
+        ),
+        (f"tpr at {FPR:.0%} fpr", "Membership: this attack finds {mean:.1%} of the members at 1 % false alarms"),
     ):
         found = [row for row in rows if row.metric == metric]
         if found:
             top = max(found, key=lambda row: row.mean)
             chance = "" if top.know_nothing is None else f" (guessing: {top.know_nothing:.2%})"
-            said.append(words.format(mean=top.mean) + chance + ".")
+            bound = "" if top.ceiling is None else f"; as μ is stated no attack finds more than {top.ceiling:.1%}"
+            said.append(words.format(mean=top.mean) + chance + bound + ".")
     for kind, metrics in (
         ("Pictures", {"mse"}),
         ("Recognition", {"row identified", "pair found"}),

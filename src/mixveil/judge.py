@@ -27,7 +27,8 @@ PROFILES = {"quick": (20, 60), "full": (100, 200)}
 @dataclass(frozen=True)
 class Row:
     """One figure of one attack. worst: of the record for which it is most revealing; ceiling: the most that theory
-    permits any attacker of this kind, and whether it was beaten; interval: 95 %, for shares."""
+    permits any attacker of this kind, and whether it was beaten; interval: 95 %, for shares, as if candidates
+    were independent: they share the rows, so it is too narrow."""
 
     attack: str
     metric: str

@@ -1,0 +1,28 @@
+from __future__ import annotations
+
+import pytest
+
+from mixveil.keys import SeededStream
+from mixveil.noise_check import faults
+
+SHAPES = [(20, 8), (100, 9), (50, 64), (500, 64), (3000, 16), (10, 3072)]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_honest_noise_passes(shape: tuple[int, int]) -> None:
+    for seed in range(20):
+        assert faults(SeededStream(seed).normal(*shape), sphere=False) == []
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_row_without_noise_is_found(shape: tuple[int, int]) -> None:
+    noise = SeededStream(0).normal(*shape)
+    noise[3] = 1e-4  # what rounding leaves
+    assert any("row(s) carry" in text for text in faults(noise, sphere=False))
+
+
+def test_noise_on_a_sphere_passes_as_such_only() -> None:
+    noise = SeededStream(0).sphere(200, 64, 8.0)
+    assert faults(noise, sphere=True) == []
+    noise[5] *= 1.01
+    assert any("length" in text for text in faults(noise, sphere=True))
