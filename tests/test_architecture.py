@@ -38,12 +38,10 @@ ALLOWED["calibration"] = {"errors", "types", "checks", "keys", "theory", "encode
 ALLOWED["metrics"] = {"errors", "checks", "metrics"}
 ALLOWED["attacks"] = {"errors", "types", "checks", "keys", "theory", "registry", "attacks"}
 ALLOWED["__init__"] = set(ROOMS) | {"attacks", "calibration"}
-ALLOWED["noise_check"] = set()
-ALLOWED["truth"] = {"errors", "types"}
-ALLOWED["judge"] = set(ROOMS) | {"metrics", "attacks", "noise_check", "truth"}
-ALLOWED["audit"] = {"truth", "errors", "keys", "types", "metrics", "attacks", "judge"}
-ALLOWED["report"] = {"errors", "files", "types", "metrics", "judge", "audit", "report"}
-ALLOWED["cli"] = set(ROOMS) | {"calibration", "attacks", "judge", "audit", "report", "cli"}
+ALLOWED["parts"] = {"checks", "types"}
+ALLOWED["audit"] = {"errors", "types", "keys", "theory", "encoders", "metrics", "attacks", "parts", "audit"}
+ALLOWED["report"] = {"errors", "files", "theory", "metrics", "audit", "report"}
+ALLOWED["cli"] = set(ROOMS) | {"calibration", "attacks", "parts", "audit", "report", "cli"}
 
 
 def room(path: Path) -> str:

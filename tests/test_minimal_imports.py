@@ -35,7 +35,7 @@ out = Path(sys.argv[2]) / "release"
 mixveil.write_release(out, data, encoder, guarantees, party="p", stream=mixveil.SeededStream(1))
 release = mixveil.read_release(out)
 for attack in mixveil.attacks().values():
-    view = View((release,), (load_trace(release.id, 12),), data, data.take(torch.arange(12)).x)
+    view = View((release,), (load_trace(release.id, 12),), data, data.take(torch.arange(12)).x, data.labels)
     attack()(view, stream=mixveil.SeededStream(2))
 calibration.survey(data, mixveil.Singular(), calibration.targets(1.0, 0.1), public=None, clip=None, seed=0)
 for needs in (mixveil.SecureStream, lambda: mixveil.open_data("digits")):

@@ -13,6 +13,7 @@ import argparse
 import json
 import platform
 import sys
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -20,23 +21,25 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mixveil.attacks.linkage import Linkage
+from mixveil.attacks.linkage import Linkage, Membership
 from mixveil.attacks.lmmse import Lmmse, LmmseRow
-from mixveil.attacks.lowpass import Lowpass
-from mixveil.attacks.radius import Radius
+from mixveil.attacks.lowpass import Lowpass, LowpassRow
+from mixveil.attacks.radius import Radius, RadiusLabels
 from mixveil.data import Images, open_data
 from mixveil.encoders.singular import Singular
 from mixveil.keys import SeededStream, Stream
+from mixveil.metrics.detection import tpr_at_fpr
 from mixveil.metrics.image import snr_db
 from mixveil.release import Records
 from mixveil.theory.snr import amplification
-from mixveil.types import Attack, Release, Trace, View
+from mixveil.types import Batch, Release, Trace, View
 
 ALPHA = 0.7
 TAUS = (1.0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5)
 MEAN = torch.tensor([0.485, 0.456, 0.406]).view(3, 1, 1)
 STD = torch.tensor([0.229, 0.224, 0.225]).view(3, 1, 1)
 WIDE = 1e4
+Row = dict[str, Any]
 
 
 def enlarge() -> Tensor:
@@ -82,19 +85,33 @@ def released(
     return Release("0" * 32, "paper", payload, data.shape, data.classes, encoder, (), False, True), trace
 
 
-def decibels(attack: Attack, view: View, truth: Tensor, stream: Stream) -> float:
-    images = attack(view, stream=stream).images
-    if images is None:
-        raise SystemExit(f"{attack.name} gave no images")
-    return float(snr_db(truth, images).mean())
+def unprojected(coordinates: Tensor) -> Tensor:
+    """Pixels at 32 × 32, from coordinates."""
+    r = torch.linalg.qr(enlarge()).R
+    inverse = torch.linalg.inv(r)
+    pixels: Tensor = inverse @ coordinates.double() @ inverse.T
+    return pixels
 
 
-def linear(seed: int, rows: int, public: dict[str, Images]) -> list[dict[str, Any]]:
-    """LMMSE and linkage in the projected space."""
-    x, labels = normalised("cifar10:test", seed * rows, (seed + 1) * rows)
+def possible(pixels: Tensor) -> Tensor:
+    """Clamped to the range that a pixel can have: what every attacker knows."""
+    return torch.minimum(torch.maximum(pixels, -MEAN / STD), (1 - MEAN) / STD)
+
+
+def given(guess: Tensor | None) -> Tensor:
+    if guess is None:
+        raise SystemExit("an attack did not say what it was asked for")
+    return guess
+
+
+def linear(seed: int, rows: int, public: dict[str, Images]) -> list[Row]:
+    """LMMSE, linkage and membership in the projected space; as many images again that are not in the release."""
+    x, labels = normalised("cifar10:test", 2 * seed * rows % 9000, 2 * seed * rows % 9000 + rows)
+    other, _ = normalised("cifar10", 20_000 + seed * rows, 20_000 + (seed + 1) * rows)
     data = as_images(projected(x), labels)
     variance = float(enlarged(x[:500]).var())
     truth = data.take(torch.arange(rows)).x
+    candidates = torch.cat([truth, projected(other).float()])
     found = []
     for tau in TAUS:
         for fixed in (True, False):
@@ -103,51 +120,76 @@ def linear(seed: int, rows: int, public: dict[str, Images]) -> list[dict[str, An
             for source, known in public.items():
                 if source != "cifar10" and not fixed:
                     continue
-                view = View((release,), (trace,), known, truth)
-                row: dict[str, Any] = {
-                    "seed": seed,
-                    "tau": tau,
-                    "weights": "0.7" if fixed else "drawn",
-                    "public": source,
-                }
-                row["lmmse_db"] = decibels(Lmmse(), view, truth, stream)
-                row["lmmse_row_db"] = decibels(LmmseRow(), view, truth, stream)
-                links = Linkage()(view, stream=stream).links if source == "cifar10" else None
-                if links is not None:
-                    row["row_identified"] = float(links.argmax(1).eq(torch.arange(rows)).double().mean())
-                found.append(row)
-                sys.stderr.write(json.dumps(row) + "\n")
+                view = View((release,), (trace,), known, candidates)
+                row: Row = {"seed": seed, "tau": tau, "weights": "0.7" if fixed else "drawn", "public": source}
+                for attack in (Lmmse(), LmmseRow()):
+                    guess = projected(possible(unprojected(given(attack(view, stream=stream).images))))
+                    row[f"{attack.name} dB"] = float(snr_db(truth, guess).mean())
+                if source == "cifar10":
+                    links = given(Linkage()(view, stream=stream).links)
+                    scores = given(Membership()(view, stream=stream).scores)
+                    row["row identified"] = float(links[:rows].argmax(1).eq(torch.arange(rows)).double().mean())
+                    row["members found at 1 % false alarms"] = tpr_at_fpr(scores[:rows], scores[rows:], 0.01)
+                found.append(said(row))
     return found
 
 
-def at_full_size(seed: int) -> list[dict[str, Any]]:
-    """Low-pass, and the radius check against sphere noise, at 224 × 224 itself."""
-    found: list[dict[str, Any]] = []
-    x, labels = normalised("cifar10:test", 5000 + 200 * seed, 5200 + 200 * seed)
+def lowpass(seed: int) -> list[Row]:
+    """At 224 × 224 itself, with as many public images as fit."""
+    found = []
+    x, labels = normalised("cifar10:test", 200 * seed, 200 * seed + 200)
     shown, marks = normalised("cifar10", 0, 300)
     data, public = as_images(enlarged(x), labels), as_images(enlarged(shown), marks)
     truth = data.take(torch.arange(200)).x
-    variance = float(truth.var())
     for tau in (1.0, 1e-1, 1e-2):
         stream = SeededStream(seed).fork(f"lowpass {tau}")
-        release, trace = released(data, tau, variance, stream)
-        row = {
-            "seed": seed,
-            "tau": tau,
-            "lowpass_db": decibels(Lowpass(), View((release,), (trace,), public), truth, stream),
-        }
-        found.append(row)
-        sys.stderr.write(json.dumps(row) + "\n")
-    for tau, noise in ((1e-2, "sphere"), (1e-4, "sphere"), (1e-6, "sphere"), (1e-4, "gaussian")):
-        stream = SeededStream(seed).fork(f"radius {tau} {noise}")
-        release, trace = released(data, tau, variance, stream, noise=noise)
-        pairs = Radius()(View((release,), candidates=truth), stream=stream).pairs
-        asked = labels != labels[trace.partner[:, 0]]
-        right = torch.stack([torch.arange(200), trace.partner[:, 0]], dim=1)
-        share = float(pairs.eq(right).all(1)[asked].double().mean()) if pairs is not None else 0.0
-        found.append({"seed": seed, "tau": tau, "noise": noise, "pairs_found": share})
-        sys.stderr.write(json.dumps(found[-1]) + "\n")
+        release, trace = released(data, tau, float(truth.var()), stream)
+        view = View((release,), (trace,), public)
+        row: Row = {"seed": seed, "tau": tau, "weights": "0.7"}
+        for attack in (Lowpass(), LowpassRow()):
+            guess = possible(given(attack(view, stream=stream).images))
+            row[f"{attack.name} dB"] = float(snr_db(truth, guess).mean())
+        found.append(said(row))
     return found
+
+
+def radius(seed: int) -> list[Row]:
+    """Which two of 200 candidates, of 40,000 ordered pairs, are a row's sources? At 224 × 224."""
+    found = []
+    x, labels = normalised("cifar10:test", 5000 + 200 * seed, 5200 + 200 * seed)
+    data = as_images(enlarged(x), labels)
+    truth = data.take(torch.arange(200)).x
+    for tau in (1e-2, 1e-4, 1e-6):
+        for noise in ("sphere", "sphere in float32", "gaussian"):
+            stream = SeededStream(seed).fork(f"radius {tau} {noise}")
+            release, trace = released(data, tau, float(truth.var()), stream, noise=noise.split()[0])
+            if noise == "sphere in float32":
+                release = with_float32_sphere(release, truth, trace, stream)
+            view = View((release,), candidates=truth, candidate_labels=labels)
+            asked = labels != labels[trace.partner[:, 0]]  # where labels show the weights
+            right = torch.stack([torch.arange(200), trace.partner[:, 0]], dim=1)
+            row: Row = {"seed": seed, "tau": tau, "noise": noise}
+            for attack in (Radius(), RadiusLabels()):
+                pairs = given(attack(view, stream=stream).pairs)
+                row[f"{attack.name}: pairs found"] = float(pairs.eq(right).all(1)[asked].double().mean())
+            found.append(said(row))
+    return found
+
+
+def with_float32_sphere(release: Release, truth: Tensor, trace: Trace, stream: Stream) -> Release:
+    """The same release with noise that is drawn, normalised and mixed in float32, as quick scripts do."""
+    x = truth.flatten(1).float()
+    noise = stream.fork("float32").normal(*x.shape).float()
+    noise *= float(release.encoder.sigma or 0) * x.shape[1] ** 0.5 / noise.norm(dim=1, keepdim=True)
+    own, other = trace.weight.float().T[:, :, None]
+    rows = own * x + other * (x[trace.partner[:, 0]] + noise)
+    labels = release.payload.take(torch.arange(len(x))).y
+    return replace(release, payload=Records((Batch(rows.view(truth.shape), labels),), None))
+
+
+def said(row: Row) -> Row:
+    sys.stderr.write(json.dumps(row) + "\n")
+    return row
 
 
 def main() -> None:
@@ -160,10 +202,9 @@ def main() -> None:
         for name in ("cifar10", "cifar100")
         for x, labels in [normalised(name, 10_000, 20_000)]
     }
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
     for seed in range(chosen.seeds):
-        rows += linear(seed, chosen.rows, public)
-        rows += at_full_size(seed)
+        rows += lowpass(seed) + radius(seed) + linear(seed, chosen.rows, public)
     about: dict[str, Any] = {"time": datetime.now(UTC).isoformat(timespec="seconds"), "torch": torch.__version__}
     about |= {"python": platform.python_version(), "rows": chosen.rows, "public_rows": 10_000, "alpha": ALPHA}
     out = Path(__file__).parent / "attacks.json"

@@ -201,12 +201,14 @@ class View:
     """All that an attacker sees: which fields are set IS the threat model.
 
     releases: of the same records; traces: pairing and weights of each of them; public: data like the private ones;
-    candidates: (c, …) images of which the attacker asks whether, and where, they are in the releases."""
+    candidates: (c, …) images of which the attacker asks whether, and where, they are in the releases;
+    candidate_labels: (c,) their classes."""
 
     releases: tuple[Release, ...]
     traces: tuple[Trace, ...] | None = None
     public: Rows | None = None
     candidates: Tensor | None = None
+    candidate_labels: Tensor | None = None
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import gc
+import itertools
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -12,7 +15,7 @@ from mixveil.attacks._model import prior_of
 from mixveil.attacks.labels import Labels
 from mixveil.attacks.linkage import Linkage, Membership
 from mixveil.attacks.lmmse import Lmmse, LmmseRow
-from mixveil.attacks.lowpass import Lowpass, pooled
+from mixveil.attacks.lowpass import Lowpass, LowpassRow, enlarged
 from mixveil.data import Images, from_tensors
 from mixveil.encoders.singular import Singular
 from mixveil.errors import ArgumentError
@@ -51,7 +54,7 @@ def dense_posterior(view: View) -> Tensor:
             noise = torch.diag(1 / (trace.weight[:, 1].double() * float(release.encoder.sigma or 0)) ** 2)
             rows = release.payload.take(torch.arange(n)).x.flatten(1).double()
             precision += matrix.T @ noise @ matrix
-            target += matrix.T @ noise @ ((rows - prior.mean) @ prior.basis[:, k])
+            target += matrix.T @ noise @ ((rows + 0.5 - prior.mean) @ prior.basis[:, k])
         guesses[:, k] = torch.linalg.solve(precision, target)
     return prior.images(view, guesses)
 
@@ -80,8 +83,8 @@ def test_single_row_lmmse_is_the_dense_posterior_of_one_row() -> None:
         own, other = trace.weight[i].double().tolist()
         eye = torch.eye(6, dtype=torch.float64)
         observed = (own**2 + other**2) * covariance + (other * float(release.encoder.sigma or 0)) ** 2 * eye
-        z = prior.mean + own * covariance @ torch.linalg.solve(observed, rows[i] - prior.mean)
-        assert torch.allclose(images[i].flatten(), z + 0.5, atol=1e-6)
+        x = prior.mean + own * covariance @ torch.linalg.solve(observed, rows[i] + 0.5 - prior.mean)
+        assert torch.allclose(images[i].flatten(), x, atol=1e-6)
 
 
 def test_the_risk_that_theory_states_is_what_the_attack_leaves() -> None:
@@ -128,8 +131,9 @@ def test_more_dimensions_than_public_rows() -> None:
 
 def test_in_very_many_dimensions_the_basis_spans_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_model, "DENSE_LIMIT", 10)
-    x = spread(30, 1).take(torch.arange(30)).x.flatten(1).double()
-    prior = _model._fitted(x, 0.0, 1.0)
+    public = spread(30, 1)
+    x = public.take(torch.arange(30)).x.flatten(1).double()
+    prior = _model._fitted(public, 0.0, 1.0)
     assert prior.basis.shape == (64, 29)
     found = prior.basis @ torch.diag(prior.variance) @ prior.basis.T
     assert float((found - torch.cov(x.T, correction=0)).abs().max()) < 0.01
@@ -137,26 +141,36 @@ def test_in_very_many_dimensions_the_basis_spans_the_rows(monkeypatch: pytest.Mo
 
 def test_records_that_do_not_vary_are_refused() -> None:
     with pytest.raises(ArgumentError, match="do not vary"):
-        _model._fitted(torch.ones(5, 3, dtype=torch.float64), 0.0, 1.0)
+        _model._fitted(from_tensors(torch.ones(5, 1, 1, 3), torch.arange(5)), 0.0, 1.0)
 
 
 def test_linkage_ratios_are_those_of_the_densities() -> None:
+    """Of a record's own row and the one that it is the partner in, together."""
     data = gaussian(12, 1)
     release, trace = encoded(weak(data), data, SeededStream(3))
     candidates = gaussian(5, 9).take(torch.arange(5)).x
     seen = View((release,), (trace,), gaussian(500, 2), candidates)
     links = Linkage()(seen, stream=SeededStream(0)).links
     prior = prior_of(seen)
-    rows = prior.coordinates(release.payload.take(torch.arange(12)).x.flatten(1).double())
-    asked = prior.coordinates(candidates.flatten(1).double() - 0.5)
+    rows = (release.payload.take(torch.arange(12)).x.flatten(1).double() + 0.5 - prior.mean) @ prior.basis
+    asked = (candidates.flatten(1).double() - prior.mean) @ prior.basis
     assert links is not None
+    behind = trace.partner[:, 0].argsort()
     for c in range(5):
         for r in range(12):
-            own, other = trace.weight[r].double().tolist()
-            noise = (other * float(release.encoder.sigma or 0)) ** 2
-            one = stats.norm.logpdf(rows[r], own * asked[c], (other**2 * prior.variance + noise).sqrt()).sum()
-            none = stats.norm.logpdf(rows[r], 0, ((own**2 + other**2) * prior.variance + noise).sqrt()).sum()
-            assert float(links[c, r]) == pytest.approx(one - none, rel=1e-6, abs=1e-6)
+            p, ratio = int(behind[r]), 0.0
+            (own, other), (first, second) = trace.weight[r].double().tolist(), trace.weight[p].double().tolist()
+            noises = [(w * float(release.encoder.sigma or 0)) ** 2 for w in (other, second)]
+            for k, variance in enumerate(prior.variance.tolist()):
+                x = [float(rows[r, k]), float(rows[p, k])]
+                a = float(asked[c, k])
+                one = stats.norm.logpdf(x[0], own * a, math.sqrt(other**2 * variance + noises[0]))
+                one += stats.norm.logpdf(x[1], second * a, math.sqrt(first**2 * variance + noises[1]))
+                between = own * second * variance
+                around = [(own**2 + other**2) * variance + noises[0], (first**2 + second**2) * variance + noises[1]]
+                none = stats.multivariate_normal.logpdf(x, [0, 0], [[around[0], between], [between, around[1]]])
+                ratio += one - none
+            assert float(links[c, r]) == pytest.approx(ratio, rel=1e-6, abs=1e-6)
 
 
 def spread(n: int, seed: int) -> Images:
@@ -200,18 +214,66 @@ def test_lowpass_finds_the_smooth_part() -> None:
 
     data, public = make(50), make(500)
     facts = with_moments(range_facts(data), energy=1.0, lambda_max=1.0)
-    release, _ = encoded(Singular().calibrate(Tau(1.0, "energy"), facts)[0], data, stream)
-    images = Lowpass()(View((release,), public=public), stream=stream).images
-    assert images is not None
+    release, trace = encoded(Singular().calibrate(Tau(1.0, "energy"), facts)[0], data, stream)
     truth = data.take(torch.arange(50)).x
-    assert float(mse(truth, images).mean()) < 0.9 * float(mse(truth, truth.mean(0).expand_as(truth)).mean())
+    errors = [float(mse(truth, truth.mean(0).expand_as(truth)).mean())]
+    for attack, view in (
+        (LowpassRow(), View((release,), public=public)),
+        (Lowpass(), View((release,), (trace,), public)),
+    ):
+        images = attack(view, stream=stream).images
+        assert images is not None
+        errors.append(float(mse(truth, images).mean()))
+    assert errors[1] < 0.9 * errors[0] and errors[2] < 0.9 * errors[1]  # knowing nothing; the row; all rows
 
 
-def test_pooling_keeps_the_means_of_squares() -> None:
-    image = torch.arange(16.0).view(1, 1, 4, 4)
-    assert pooled(image, 2)[0, 0, 0].tolist() == [2.5, 3.0, 4.0, 4.5]  # means of 2.5 and 4.5, a line between
-    assert torch.equal(pooled(image, 1), image)
-    assert float(pooled(image, 4).std()) == 0.0
+def test_enlarging_draws_straight_lines() -> None:
+    small = torch.tensor([[2.5, 4.5], [10.5, 12.5]]).view(1, 1, 2, 2)
+    assert enlarged(small, (4, 4))[0, 0, 0].tolist() == [2.5, 3.0, 4.0, 4.5]
+    assert enlarged(small, (2, 2)) is small
+
+
+def test_the_same_object_is_asked_once_and_forgotten_with_it() -> None:
+    class Thing:
+        pass
+
+    count = itertools.count(1)
+    answer = _model.remembered(lambda _: next(count))
+    one, two = Thing(), Thing()
+    assert [answer(one), answer(one), answer(two), answer(one)] == [1, 1, 2, 1]
+    del one
+    gc.collect()
+    assert answer(Thing()) == 3
+
+
+def test_clipping_is_reckoned_with() -> None:
+    """Half of the records are clipped, to their half: the attacker knows how much on average, and undoes it."""
+    data, public = gaussian(400, 1), gaussian(2000, 2)
+    x = data.take(torch.arange(400)).x.flatten(1).double() - 0.5
+    facts = with_moments(range_facts(data), energy=0.004, lambda_max=0.0025)
+    clip = float(x.norm(dim=1).median()) / 2
+    encoder = replace(Singular().calibrate(Tau(0.9, "energy"), facts)[0], clip=clip, sigma=1e-4)
+    release, trace = encoded(encoder, data, SeededStream(3))
+    images = Lmmse()(View((release,), (trace,), public), stream=SeededStream(0)).images
+    assert images is not None
+    truth = data.take(torch.arange(400)).x
+    clipped = (encoder.restore(encoder.prepare(truth))).view_as(truth)  # all that a careless attacker could hope for
+    assert float(mse(truth, images).mean()) < 0.7 * float(mse(truth, clipped).mean())
+
+
+def test_releases_of_the_same_records_with_other_centres_and_clips_are_solved_together() -> None:
+    data, public = gaussian(300, 1), gaussian(2000, 2)
+    truth = data.take(torch.arange(300)).x
+    one = weak(data)
+    other = replace(one, centre=0.2, clip=10.0, sigma=1.2 * float(one.sigma or 0))
+    made = [encoded(one, data, SeededStream(1)), encoded(other, data, SeededStream(2))]
+    errors = []
+    for count in (1, 2):
+        seen = View(tuple(r for r, _ in made[:count]), tuple(t for _, t in made[:count]), public)
+        images = Lmmse()(seen, stream=SeededStream(0)).images
+        assert images is not None
+        errors.append(float(mse(truth, images).mean()))
+    assert errors[1] < 0.8 * errors[0]
 
 
 def test_labels_show_both_classes_of_every_pair() -> None:

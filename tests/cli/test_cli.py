@@ -132,7 +132,7 @@ def test_audit_and_report(run: Run, tmp_path: Path) -> None:
     words = ["audit", "r", "--truth", "digits:train", "--public", "digits:test"]
     told = run(*words, "--out", "a", "--json").json
     assert told["verdict"] and told["warnings"][0].startswith("The labels are not protected")
-    assert {item["status"] for item in told["attacks"]} == {"ran"}
+    assert [item["attack"] for item in told["attacks"] if item["status"] != "ran"] == ["grid"]
     assert Path(told["report"]).exists()
     (tmp_path / "a" / "report.html").unlink()
     assert run("report", "a", "--json").json["report"] == "a/report.html"
@@ -172,6 +172,16 @@ def test_without_the_trace_the_audit_says_what_it_skips(run: Run, small: Path) -
     Path(made["trace"]).unlink()
     told = run("audit", "r", "--truth", small, "--out", "a", "--json").json
     assert any(item["attack"] == "lmmse" and item["status"] == "skipped" for item in told["attacks"])
+
+
+def test_of_two_releases_the_one_whose_trace_is_lost_is_left_out_and_that_is_said(run: Run, small: Path) -> None:
+    run("encode", small, "--mu", 1, "--out", "kept")
+    lost = run("encode", small, "--mu", 1, "--out", "lost", "--json").json
+    Path(lost["trace"]).unlink()
+    result = run("audit", "kept", "lost", "--truth", small, "--out", "a", "--json")
+    assert len(result.json["releases"]) == 1
+    assert any(item["attack"] == "lmmse" and item["status"] == "ran" for item in result.json["attacks"])
+    assert any("is left out: its trace is not here" in text for text in result.json["warnings"])
 
 
 def test_data_list(run: Run, tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ def smooth(n: int, seed: int) -> Images:
 def view(encoder: Encoder, n: int = 8) -> View:
     data = smooth(n, 1)
     release, trace = encoded(encoder, data, SeededStream(1))
-    return View((release,), (trace,), smooth(40, 2), data.take(torch.arange(n)).x)
+    return View((release,), (trace,), smooth(40, 2), data.take(torch.arange(n)).x, data.labels)
 
 
 def test_the_same_view_gives_the_same_guess(attack: Attack) -> None:
@@ -85,7 +85,7 @@ def test_every_reconstruction_takes_several_releases_and_gains_from_them(attack:
     truth = data.take(torch.arange(60)).x
     errors = []
     for count in (1, 6):
-        seen = View(releases[:count], traces[:count], smooth(400, 2), truth)
+        seen = View(releases[:count], traces[:count], smooth(400, 2), truth, data.labels)
         images = attack(seen, stream=SeededStream(0)).images
         if images is None or attack.name == "prior":
             return

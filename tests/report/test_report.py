@@ -19,10 +19,10 @@ from safetensors.torch import load_file
 
 from mixveil.errors import DataFormatError, OutputExistsError
 from mixveil.keys import SeededStream
-from mixveil.report import render, write_audit
-from mixveil.report.pictures import png, roc_points
-from mixveil.types import Tau, View
-from tests.test_audit import OTHERS, PRIVATE, PUBLIC, made
+from mixveil.report import render, to_json, write_audit
+from mixveil.report.pictures import png, roc
+from mixveil.types import Mu, Tau, View
+from tests.audit.test_audit import OTHERS, PRIVATE, PUBLIC, audited, made
 
 HOW = {"command": "mixveil audit <b>r</b>", "mixveil": "0", "torch": "0", "seed": 0}
 
@@ -35,7 +35,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     view = View((release,), (trace,), PUBLIC)
     found = audit(view, PRIVATE, others=OTHERS.take(torch.arange(300)).x, stream=SeededStream(0))
     out = tmp_path_factory.mktemp("report") / "a"
-    write_audit(out, found, view, PRIVATE, HOW)
+    write_audit(out, found, HOW)
     return out
 
 
@@ -112,8 +112,25 @@ def test_png_is_read_back_as_it_was(channels: int) -> None:
     assert torch.equal(read, (image * 255).round().long())
 
 
-def test_roc_points_are_on_logarithmic_axes() -> None:
-    assert roc_points({"fpr": [0.0, 0.001, 1.0], "tpr": [0.5, 0.001, 1.0]}) == "44.0,256.0 316.0,44.0"
+def test_a_roc_is_on_logarithmic_axes() -> None:
+    axes = roc({"points": [[0.0, 0.5], [0.001, 0.001], [0.1, 0.0], [1.0, 1.0]], "bound": [[0.001, 0.1], [1, 1]]})
+    assert axes.found == "44.0,256.0 225.3,256.0 316.0,44.0"
+    assert axes.bound == "44.0,114.7 316.0,44.0"
+    assert axes.across == [(316.0, "1"), (225.3, "0.1"), (134.7, "0.01"), (44.0, "0.001")]
+    assert roc({"points": [[0.0, 0.0], [1.0, 1.0]]}).across[-1] == (44.0, "0.01")
+
+
+def test_the_page_shows_both_curves_and_the_bound_where_one_is_stated(folder: Path) -> None:
+    curves = whole(folder)["curves"]
+    assert set(curves) == {"linkage", "membership"} and "bound" not in curves["membership"]
+    for curve in curves.values():
+        points = curve["points"]
+        assert points == sorted(points) and points[-1] == [1.0, 1.0]
+    assert min(fpr for fpr, _ in curves["linkage"]["points"] if fpr > 0) < 1e-4  # of 249,500 wrong rows
+    assert "rows found against false alarms" in (folder / "report.html").read_text()
+    certified = to_json(audited(made(Mu(1.0)), names=["membership"]), HOW)["curves"]["membership"]["bound"]
+    assert dict(map(tuple, certified))[1.0] == 1.0
+    assert [round(tpr, 3) for fpr, tpr in certified if fpr == pytest.approx(0.01)] == [0.092]
 
 
 COUNT_PICTURES = (

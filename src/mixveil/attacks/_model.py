@@ -6,44 +6,99 @@ In the eigenbasis of the records' covariance directions decouple, so every attac
 
 from __future__ import annotations
 
+import weakref
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import wraps
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from mixveil.errors import ArgumentError
 from mixveil.theory.moments import DENSE_LIMIT, blocks
-from mixveil.types import Release, Rows, Trace, View
+from mixveil.types import Batch, Release, Rows, Trace, View
 
 _FLOOR = 1e-9  # of the largest variance: what is never seen to vary may still vary a little
+_MOST_ROWS = 20_000  # of public data: more hardly change a covariance
+_MOST_VALUES = 1 << 27
+_CLIPPED_ROWS = 2000
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True)
 class Prior:
-    """Records as they enter the mixture: mean (d,), orthonormal basis (d, k), variance (k,) in its directions."""
+    """Records in the data's own values: mean (d,), orthonormal basis (d, k), variance (k,) in its directions."""
 
     mean: Tensor
     basis: Tensor
     variance: Tensor
 
-    def coordinates(self, x: Tensor) -> Tensor:
-        return (x - self.mean) @ self.basis
-
     def images(self, view: View, coordinates: Tensor) -> Tensor:
-        """(n, …) in [0, 1]-like values of the data, from coordinates."""
-        release = view.releases[0]
-        restored = release.encoder.restore(self.mean + coordinates @ self.basis.T)
-        return restored.view(-1, *release.shape)
+        """(n, …) in the data's own values, from coordinates."""
+        return (self.mean + coordinates @ self.basis.T).view(-1, *view.releases[0].shape)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """How records enter the mixture of one release: z = offset + gain · (x − mean) in each direction. Clipping bends
+    that line: what it leaves beside the line counts as noise, `spread` (k,)."""
+
+    offset: Tensor
+    gain: Tensor
+    spread: Tensor
+
+    def variance(self, prior: Prior) -> Tensor:
+        """(k,) of records as they enter the mixture."""
+        return self.gain.square() * prior.variance + self.spread
+
+
+def remembered(make: Callable[[Key], Value]) -> Callable[[Key], Value]:
+    """The same answer for the same object, as long as that lives: many attacks ask for one eigenbasis."""
+    kept: dict[int, Value] = {}
+
+    @wraps(make)
+    def answer(thing: Key) -> Value:
+        if id(thing) not in kept:
+            kept[id(thing)] = make(thing)
+            weakref.finalize(thing, kept.pop, id(thing), None)
+        return kept[id(thing)]
+
+    return answer
 
 
 def prior_of(view: View) -> Prior:
     """From public data if there are any, else from the release itself."""
-    return _public_prior(view) if view.public is not None else _own_prior(view)
+    return _public_prior(view.public) if view.public is not None else _own_prior(view)
+
+
+def entry_of(view: View, t: int, prior: Prior) -> Entry:
+    """How records enter release t. Without public data it is not known what clipping did, and nothing is assumed."""
+    prepare, mean = view.releases[t].encoder.prepare, prior.mean
+    flat = torch.ones_like(prior.variance)
+    if view.public is None:
+        return Entry(prepare(mean[None])[0], flat, 0 * flat)
+    some = view.public.take(_spaced(len(view.public), min(_CLIPPED_ROWS, _MOST_VALUES // len(mean))))
+    x, z = some.x.flatten(1).double(), prepare(some.x)
+    offset = (z - (x - mean)).mean(0)
+    if torch.allclose(z, x - mean + offset, atol=1e-9):
+        return Entry(offset, flat, 0 * flat)
+    offset = z.mean(0)
+    x, z = (x - mean) @ prior.basis, (z - offset) @ prior.basis
+    gain = (x * z).sum(0) / x.square().sum(0).clamp(min=1e-300)
+    return Entry(offset, gain, (z - gain * x).square().mean(0))
 
 
 def released(release: Release) -> Tensor:
     """(n, d) float64: all rows."""
     return torch.cat(list(blocks(release.payload)))
+
+
+def coordinates(release: Release, entry: Entry, prior: Prior) -> Tensor:
+    """(n, k): all rows, less what the mean record gives to each (a row's weights sum to one)."""
+    return torch.cat([(block - entry.offset) @ prior.basis for block in blocks(release.payload)])
 
 
 def noise_variance(release: Release, weight: Tensor) -> Tensor:
@@ -60,15 +115,25 @@ def traces_of(view: View) -> tuple[Trace, ...]:
 
 @dataclass(frozen=True)
 class Mixing:
-    """W as a sum of weighed gathers: row r is Σ_j weight[r, j] · record[source[r, j]]."""
+    """W as a sum of weighed gathers: row r is Σ_j weight[r, j] · record[source[r, j]]. There may be more records than
+    rows: those that only others' rows hold."""
 
     source: Tensor
     weight: Tensor
+    records: int
 
     @classmethod
-    def of(cls, trace: Trace) -> Mixing:
-        own = torch.arange(len(trace.weight))[:, None]
-        return cls(torch.cat([own, trace.partner], dim=1), trace.weight.double())
+    def of(cls, traces: tuple[Trace, ...]) -> list[Mixing]:
+        """Of several releases of the same records."""
+        records = max(max(len(t.weight), int(t.partner.max()) + 1 if t.partner.numel() else 0) for t in traces)
+        own = [torch.arange(len(trace.weight))[:, None] for trace in traces]
+        sources = [torch.cat([first, trace.partner], dim=1) for first, trace in zip(own, traces, strict=True)]
+        return [cls(s, trace.weight.double(), records) for s, trace in zip(sources, traces, strict=True)]
+
+    @property
+    def paired(self) -> bool:
+        """Whether each row has two sources, and each record is the partner in at most one row."""
+        return self.source.shape[1] == 2 and int(self.source[:, 1].bincount().max()) == 1
 
     def rows(self, records: Tensor) -> Tensor:
         """W records."""
@@ -76,60 +141,80 @@ class Mixing:
 
     def back(self, rows: Tensor) -> Tensor:
         """Wᵀ rows."""
-        records = torch.zeros_like(rows)
+        records = rows.new_zeros(self.records, rows.shape[1])
         for source, weight in self._columns():
             records.index_add_(0, source, weight[:, None] * rows)
         return records
+
+    def squared(self) -> Mixing:
+        return Mixing(self.source, self.weight.square(), self.records)
 
     def _columns(self) -> list[tuple[Tensor, Tensor]]:
         return list(zip(self.source.T, self.weight.T, strict=True))
 
 
-def _public_prior(view: View) -> Prior:
-    if view.public is None:
-        raise ArgumentError("this attack needs public data")
-    encoder = view.releases[0].encoder
-    return _fitted(torch.cat([encoder.prepare(block) for block in _raw_blocks(view.public)]), 0.0, 1.0)
+@remembered
+def _public_prior(public: Rows) -> Prior:
+    one = public.take(torch.tensor([0])).x.numel()
+    few = min(_MOST_ROWS, max(2, _MOST_VALUES // one)) if one > DENSE_LIMIT else _MOST_ROWS
+    return _fitted(_Some(public, _spaced(len(public), few)), 0.0, 1.0)
 
 
+@remembered
 def _own_prior(view: View) -> Prior:
     """Cov(x̃) = E[w₁² + w₂²] Σ + E[w₂²] σ² I: the noise is known, so the records' covariance follows.
 
-    A label of two classes shows both weights, and either may be the row's own: E[w₂²] is half of E[w₁² + w₂²]."""
+    A label of two classes shows both weights, and either may be the row's own: E[w₂²] is half of E[w₁² + w₂²]. The mean
+    of few noisy rows is worth less than no guess: it is shrunk to the centre by what noise it carries (James and
+    Stein)."""
     release = view.releases[0]
-    shares = torch.cat([y.double() for y in _labels(release)])
+    shares = release.payload.take(torch.arange(len(release.payload))).y.double()
     mixed = shares[(shares > 0).sum(1) > 1]
     squares = float((mixed if len(mixed) else shares).square().sum(1).mean())
-    sigma = release.encoder.sigma or 0.0
-    return _fitted(released(release), squares / 2 * sigma**2, squares)
+    noise = squares / 2 * (release.encoder.sigma or 0.0) ** 2
+    found = _fitted(release.payload, noise, squares)
+    carried = noise * len(found.mean) / len(release.payload)
+    mean = found.mean * max(0.0, 1 - carried / max(float(found.mean.square().sum()), 1e-300))
+    return Prior(release.encoder.restore(mean), found.basis, found.variance)
 
 
-def _fitted(x: Tensor, noise: float, share: float) -> Prior:
-    """The prior of rows x, less their noise, over the share that mixing leaves of a variance.
+def _fitted(rows: Rows, noise: float, share: float) -> Prior:
+    """The prior of rows, less their noise, over the share that mixing leaves of a variance.
 
     Directions that few rows leave unseen get a hundredth of the average variance, not none; only in very many
     dimensions does the basis span no more than the rows."""
-    mean = x.mean(0)
-    centred = x - mean
-    few = len(x) <= x.shape[1]
-    if not few or x.shape[1] <= DENSE_LIMIT:
-        variance, basis = torch.linalg.eigh(centred.T @ centred / len(x))
+    n = len(rows)
+    mean = sum((block.sum(0) for block in blocks(rows)), start=torch.zeros(1, dtype=torch.float64)) / n
+    few = n <= len(mean)
+    if not few or len(mean) <= DENSE_LIMIT:
+        covariance = torch.zeros(len(mean), len(mean), dtype=torch.float64)
+        for block in blocks(rows):
+            covariance.addmm_((block - mean).T, block - mean)
+        variance, basis = torch.linalg.eigh(covariance / n)
     else:
-        squared, left = torch.linalg.eigh(centred @ centred.T / len(x))
+        centred = torch.cat([block - mean for block in blocks(rows)])
+        squared, left = torch.linalg.eigh(centred @ centred.T / n)
         kept = squared > squared[-1] * 1e-12
         variance = squared[kept]
-        basis = centred.T @ left[:, kept] / (variance * len(x)).sqrt()
+        basis = centred.T @ left[:, kept] / (variance * n).sqrt()
     if not len(variance) or not float(variance[-1]) > 0:
         raise ArgumentError("the records that the attacker knows do not vary: there is nothing to guess from them")
     least = 1e-2 * float(variance.mean()) if few else 0.0
     return Prior(mean, basis, ((variance - noise) / share).clamp(min=max(least, float(variance[-1]) * _FLOOR)))
 
 
-def _raw_blocks(rows: Rows) -> list[Tensor]:
-    size = 4096
-    return [rows.take(torch.arange(start, min(start + size, len(rows)))).x for start in range(0, len(rows), size)]
+@dataclass(frozen=True)
+class _Some:
+    rows: Rows
+    index: Tensor
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def take(self, index: Tensor) -> Batch:
+        return self.rows.take(self.index[index])
 
 
-def _labels(release: Release) -> list[Tensor]:
-    size, n = 4096, len(release.payload)
-    return [release.payload.take(torch.arange(start, min(start + size, n))).y for start in range(0, n, size)]
+def _spaced(n: int, most: int) -> Tensor:
+    """Up to so many of n rows, evenly spread over them: sets are often sorted by class."""
+    return torch.linspace(0, n - 1, min(n, max(2, most))).round().long()

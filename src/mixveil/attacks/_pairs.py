@@ -11,13 +11,21 @@ from torch import Tensor
 from mixveil.errors import ArgumentError
 from mixveil.types import View
 
+_SLACK = 1e-5  # labels are float32
+
 
 class Question(NamedTuple):
-    """One row (d,) float64, and the (own, partner) weights that its label allows."""
+    """One row (d,) float64, its label, and the (own, partner) weights that its label allows."""
 
     row: int
     x: Tensor
+    y: Tensor
     weights: list[tuple[float, float]]
+
+    def fits(self, labels: Tensor, own: float, other: float) -> Tensor:
+        """(c, c) whether candidates of these classes, so weighed, give the row's label."""
+        first, second = (self.y[labels] - own).abs() < _SLACK, (self.y[labels] - other).abs() < _SLACK
+        return first[:, None] & second[None, :] & (labels[:, None] != labels[None, :])
 
 
 def candidates(view: View) -> Tensor:
@@ -35,4 +43,4 @@ def questions(view: View) -> Iterator[Question]:
         x, y = release.payload.take(torch.tensor([row]))
         shares = y[0][y[0] > 0].double().tolist()
         weights = [(shares[0], shares[1]), (shares[1], shares[0])] if len(shares) == 2 else []
-        yield Question(row, x.flatten().double(), weights)
+        yield Question(row, x.flatten().double(), y[0].double(), weights)

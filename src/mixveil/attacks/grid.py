@@ -39,7 +39,7 @@ class Grid:
         pairs, doubts = torch.full((n, 2), -1), torch.full((n,), math.inf, dtype=torch.float64)
         a, b = (part.reshape(-1) for part in torch.meshgrid(torch.arange(c), torch.arange(c), indexing="ij"))
         a, b = a[a != b], b[a != b]
-        for row, x, weights in _pairs.questions(view):
+        for row, x, _, weights in _pairs.questions(view):
             for own, other in weights:
                 for first, second in zip(torch.split(a, _BLOCK), torch.split(b, _BLOCK), strict=True):
                     normals = (x - own * known[first] - other * known[second]) / (other * sigma)

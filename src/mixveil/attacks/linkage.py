@@ -1,16 +1,18 @@
 """Linkage and membership: is this image in the release, and in which row?
 
-For a candidate c and a row with weights w₁, w₂, in the eigenbasis of the records' covariance (variances λ):
+A record c is in two rows: its own, r, with weights w₁, w₂, and that of the record it is the partner of, p. In the
+eigenbasis of the records' covariance (variances λ, noise variances ν):
 
-    own record c:   x̃ ~ N(w₁c, w₂²λ + w₂²σ²)      partner c:  x̃ ~ N(w₂c, w₁²λ + w₂²σ²)
-    neither:        x̃ ~ N(0, (w₁² + w₂²)λ + w₂²σ²)
+    it is record r:   x̃_r ~ N(w₁c, w₂²λ + ν_r)  and  x̃_p ~ N(w₂c, w₁²λ + ν_p), independent
+    it is not:        both around 0, with (w₁² + w₂²)λ + ν, and w₁w₂λ between them: they share a record
 
-The log-likelihood ratios of all candidates and rows are two matrix products. Plain inner products fail: natural images
-share their low frequencies.
+The log-likelihood ratios of all candidates and rows are a few matrix products. Plain inner products fail: natural
+images share their low frequencies.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -20,62 +22,77 @@ from torch import Tensor
 from mixveil.attacks import _model
 from mixveil.errors import ArgumentError
 from mixveil.keys import Stream
-from mixveil.types import Guess, View
+from mixveil.types import Guess, Release, Trace, View
+
+_STRONG = math.log(20)  # evidence that no look-alike gives by chance more than once in 20
 
 
 @dataclass(frozen=True)
 class Linkage:
-    """Which row is a candidate's own? The weights are known, the pairing is not used; ratios add over releases."""
+    """Which row is a candidate's own? The weights and the pairing are known; ratios add over releases."""
 
     name: ClassVar[str] = "linkage"
     needs: ClassVar[frozenset[str]] = frozenset({"traces", "candidates"})
-    threat: ClassVar[str] = "Holds the original image and knows the weights; asks which row it went into."
+    threat: ClassVar[str] = "Holds the original image, knows weights and pairing; asks which row it went into."
 
     def __call__(self, view: View, *, stream: Stream) -> Guess:
-        return Guess(links=sum((own for own, _ in _ratios(view)), start=torch.zeros(1, dtype=torch.float64)))
+        return Guess(links=_ratios(view))
 
 
 @dataclass(frozen=True)
 class Membership:
-    """Is a candidate in the releases at all? How far the row that fits it best stands out among all rows, as its own
-    and as its partner's. A candidate is compared with itself in other rows, never with other candidates: what it
-    looks like must not count."""
+    """Is a candidate in the releases at all? How far the row that fits it best stands out among all rows, and how much
+    likelier the rows are with it if that is strong evidence. A candidate is compared with itself in other rows, never
+    with other candidates: what it looks like must not count."""
 
     name: ClassVar[str] = "membership"
     needs: ClassVar[frozenset[str]] = frozenset({"traces", "candidates"})
-    threat: ClassVar[str] = "Holds an image and knows the weights; asks whether it is in the release at all."
+    threat: ClassVar[str] = "Holds an image, knows weights and pairing; asks whether it is in the release at all."
 
     def __call__(self, view: View, *, stream: Stream) -> Guess:
-        scores = torch.zeros(1, dtype=torch.float64)
-        for ratios in _ratios(view):
-            for ratio in ratios:
-                spread = ratio.std(1).clamp(min=1e-12)
-                scores = scores + (ratio.amax(1) - ratio.mean(1)) / spread
-        return Guess(scores=scores)
+        ratios = _ratios(view)
+        stands_out = (ratios.amax(1) - ratios.mean(1)) / ratios.std(1).clamp(min=1e-12)
+        evidence = ratios.logsumexp(1) - math.log(ratios.shape[1])
+        return Guess(scores=stands_out + (evidence - _STRONG).clamp(min=0))
 
 
-def _ratios(view: View) -> list[tuple[Tensor, Tensor]]:
-    """For each release the (c, n) log-likelihood ratios of candidates as own records, and as partners."""
+def _ratios(view: View) -> Tensor:
+    """(c, n) log-likelihood ratios of each candidate being each record, from all releases."""
     if view.candidates is None:
         raise ArgumentError("this attack needs candidates")
     prior = _model.prior_of(view)
-    asked = prior.coordinates(view.releases[0].encoder.prepare(view.candidates))
-    found = []
-    for release, trace in zip(view.releases, _model.traces_of(view), strict=True):
-        weight = trace.weight.double()
-        own, other = weight[:, :1], weight[:, 1:].square().sum(1, keepdim=True).sqrt()
-        floor = float(prior.variance.max()) * 1e-7
-        noise = _model.noise_variance(release, weight)[:, None].clamp(min=floor)
-        rows = prior.coordinates(_model.released(release))
-        neither = (own.square() + other.square()) * prior.variance + noise
-        base = 0.5 * (neither.log() + rows.square() / neither).sum(1)
-        found.append(
-            (
-                base + _fit(asked, rows, own, other.square() * prior.variance + noise),
-                base + _fit(asked, rows, other, own.square() * prior.variance + noise),
-            )
-        )
-    return found
+    total = torch.zeros(1, dtype=torch.float64)
+    for t, (release, trace) in enumerate(zip(view.releases, _model.traces_of(view), strict=True)):
+        entry = _model.entry_of(view, t, prior)
+        asked = (release.encoder.prepare(view.candidates) - entry.offset) @ prior.basis
+        rows = _model.coordinates(release, entry, prior)
+        total = total + _release_ratios(release, trace, asked, rows, entry.variance(prior))
+    return total
+
+
+def _release_ratios(release: Release, trace: Trace, asked: Tensor, rows: Tensor, variance: Tensor) -> Tensor:
+    weight = trace.weight.double()
+    own, other = weight[:, :1], weight[:, 1:].square().sum(1, keepdim=True).sqrt()
+    noise = _model.noise_variance(release, weight)[:, None].clamp(min=float(variance.max()) * 1e-7)
+    neither = (own.square() + other.square()) * variance + noise
+    alone = 0.5 * (neither.log() + rows.square() / neither).sum(1)
+    ratios = alone + _fit(asked, rows, own, other.square() * variance + noise)
+    if trace.partner.shape[1] != 1:
+        return ratios  # several partners: only its own row is asked
+    partner = trace.partner[:, 0]
+    keeper = (partner < len(rows)) & (partner != torch.arange(len(rows)))  # rows p whose partner r has a row here
+    p, r = keeper.nonzero()[:, 0], partner[keeper]
+    shared = own[r] * other[p] * variance
+    ratios[:, r] += _fit(asked, rows[p], other[p], own[p].square() * variance + noise[p])
+    ratios[:, r] += _together(rows[r], rows[p], neither[r], neither[p], shared) - alone[r]
+    return ratios
+
+
+def _together(x: Tensor, y: Tensor, spread_x: Tensor, spread_y: Tensor, shared: Tensor) -> Tensor:
+    """(m,) minus the log-density, without the constant, of pairs of rows that have a covariance."""
+    determinant = spread_x * spread_y - shared.square()
+    form = (x.square() * spread_y + y.square() * spread_x - 2 * x * y * shared) / determinant
+    return 0.5 * (determinant.log() + form).sum(1)
 
 
 def _fit(asked: Tensor, rows: Tensor, share: Tensor, spread: Tensor) -> Tensor:

@@ -4,8 +4,9 @@ With prior variance λ in a direction and noise variance ν in a row, a record's
 
     (Σ_t WₜᵀNₜ⁻¹Wₜ + I/λ) z = Σ_t WₜᵀNₜ⁻¹ x̃ₜ
 
-over all releases t of the same records. The matrix is never formed: conjugate gradients, O(n) a step and a
-direction. For Gaussian records no attacker, linear or not, has a smaller squared error.
+over all releases t of the same records. The matrix is never formed: one pairing is solved along its rings, O(n) a
+direction; several releases, or more than two images a row, by conjugate gradients, O(n) a step and a direction.
+For Gaussian records no attacker, linear or not, has a smaller squared error.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from mixveil.attacks import _model
+from mixveil.attacks import _chain, _model
 from mixveil.attacks._model import Mixing
 from mixveil.keys import Stream
 from mixveil.types import Guess, View
@@ -39,19 +40,11 @@ class Lmmse:
 
     def __call__(self, view: View, *, stream: Stream) -> Guess:
         traces, prior = _model.traces_of(view), _model.prior_of(view)
-        mixings = [Mixing.of(trace) for trace in traces]
-        precisions = [1 / _noise(view, t, prior)[:, None] for t in range(len(traces))]
-        seen = [prior.coordinates(_model.released(release)) for release in view.releases]
-        target = _total([m.back(p * x) for m, p, x in zip(mixings, precisions, seen, strict=True)])
-        own = 1 / prior.variance
-        diagonal = own + _total(
-            [Mixing(m.source, m.weight.square()).back(p) for m, p in zip(mixings, precisions, strict=True)]
-        )
-
-        def normal_matrix(z: Tensor) -> Tensor:
-            return own * z + _total([m.back(p * m.rows(z)) for m, p in zip(mixings, precisions, strict=True)])
-
-        return Guess(images=prior.images(view, conjugate_gradients(normal_matrix, target, diagonal)))
+        entries = [_model.entry_of(view, t, prior) for t in range(len(traces))]
+        seen = [_model.coordinates(r, entry, prior) for r, entry in zip(view.releases, entries, strict=True)]
+        noises = [_noise(view, t, prior, entry) for t, entry in enumerate(entries)]
+        found = unmixed(Mixing.of(traces), seen, noises, [entry.gain for entry in entries], prior.variance)
+        return Guess(images=prior.images(view, found[: len(seen[0])]))
 
 
 @dataclass(frozen=True)
@@ -66,12 +59,39 @@ class LmmseRow:
         traces, prior = _model.traces_of(view), _model.prior_of(view)
         precision, evidence = 1 / prior.variance, torch.zeros(1, dtype=torch.float64)
         for t, (release, trace) in enumerate(zip(view.releases, traces, strict=True)):
-            weight = trace.weight.double()
-            own, others = weight[:, :1], weight[:, 1:].square().sum(1, keepdim=True)
-            covered = others * prior.variance + _noise(view, t, prior)[:, None]
-            evidence = evidence + own / covered * prior.coordinates(_model.released(release))
-            precision = precision + own.square() / covered
+            entry, weight = _model.entry_of(view, t, prior), trace.weight.double()
+            others = weight[:, 1:].square().sum(1, keepdim=True)
+            share = weight[:, :1] * entry.gain
+            covered = others * entry.gain.square() * prior.variance + _noise(view, t, prior, entry)
+            evidence = evidence + share / covered * _model.coordinates(release, entry, prior)
+            precision = precision + share.square() / covered
         return Guess(images=prior.images(view, evidence / precision))
+
+
+def unmixed(
+    mixings: list[Mixing], seen: list[Tensor], noises: list[Tensor], gains: list[Tensor], variance: Tensor
+) -> Tensor:
+    """(records, k): the posterior mean of independent records of that variance (k,), from rows (n, k) that are W
+    times gain times records plus noise (n, k or 1)."""
+    own, parts = 1 / variance, list(zip(mixings, seen, noises, gains, strict=True))
+    target = _total([g * m.back(x / noise) for m, x, noise, g in parts])
+    diagonal = own + _total([g.square() * m.squared().back(1 / noise) for m, _, noise, g in parts])
+    if len(mixings) == 1 and mixings[0].paired:
+        return _along_pairs(mixings[0], noises[0], gains[0], diagonal, target)
+
+    def normal_matrix(z: Tensor) -> Tensor:
+        return own * z + _total([g.square() * m.back(m.rows(z) / noise) for m, _, noise, g in parts])
+
+    return conjugate_gradients(normal_matrix, target, diagonal)
+
+
+def _along_pairs(mixing: Mixing, noise: Tensor, gain: Tensor, diagonal: Tensor, target: Tensor) -> Tensor:
+    """The same, directly: one release in which each record has one partner and is one's."""
+    diagonal = diagonal.expand_as(target).clone()
+    coupling = (gain.square() * mixing.weight.prod(1, keepdim=True) / noise).expand(len(noise), target.shape[1])
+    alone = mixing.source[:, 0] == mixing.source[:, 1]
+    diagonal[: len(alone)][alone] += 2 * coupling[alone]
+    return _chain.solve(mixing.source[:, 1], diagonal, coupling, target)
 
 
 def conjugate_gradients(matrix: Callable[[Tensor], Tensor], target: Tensor, diagonal: Tensor) -> Tensor:
@@ -93,9 +113,14 @@ def conjugate_gradients(matrix: Callable[[Tensor], Tensor], target: Tensor, diag
     return z
 
 
-def _noise(view: View, t: int, prior: _model.Prior) -> Tensor:
-    noise = _model.noise_variance(view.releases[t], _model.traces_of(view)[t].weight)
-    return noise.clamp(min=float(prior.variance.max()) * _NOISELESS)
+def _noise(view: View, t: int, prior: _model.Prior, entry: _model.Entry) -> Tensor:
+    """(n, k or 1) the variance of all in a row that is not its records: noise, and what clipping bent."""
+    weight = _model.traces_of(view)[t].weight
+    noise = _model.noise_variance(view.releases[t], weight)
+    noise = noise.clamp(min=float(prior.variance.max()) * _NOISELESS)[:, None]
+    if not bool(entry.spread.any()):
+        return noise
+    return noise + weight.double().square().sum(1, keepdim=True) * entry.spread
 
 
 def _total(parts: list[Tensor]) -> Tensor:

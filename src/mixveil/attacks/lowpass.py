@@ -1,6 +1,7 @@
-"""Low-pass and scale: images are smooth and noise is not, so blur the row and scale what is left.
+"""Low-pass: images are smooth and noise is not, so blur the rows; then scale them, or undo the mixing.
 
 How much to blur, and the scale, are fitted on public data that the attacker encodes himself with the release's encoder.
+It knows nothing of images but that they are smooth, so it works in any number of dimensions and from few public ones.
 """
 
 from __future__ import annotations
@@ -13,59 +14,97 @@ import torch
 from torch import Tensor
 
 from mixveil.attacks import _model
+from mixveil.attacks._model import Mixing
+from mixveil.attacks.lmmse import unmixed
 from mixveil.errors import ArgumentError
 from mixveil.keys import Stream
 from mixveil.types import Encoder, Guess, Rows, Trace, View
 
 _PUBLIC_ROWS = 2000
+_PUBLIC_VALUES = 1 << 25
 
 
 @dataclass(frozen=True)
-class Lowpass:
-    """The average of the releases, pooled over squares that divide the image."""
+class LowpassRow:
+    """Each row by itself, pooled over squares that divide the image, times one number. Releases are averaged."""
 
-    name: ClassVar[str] = "lowpass"
+    name: ClassVar[str] = "lowpass-row"
     needs: ClassVar[frozenset[str]] = frozenset({"public"})
     threat: ClassVar[str] = "Holds similar public images, and blurs and scales each row."
 
     def __call__(self, view: View, *, stream: Stream) -> Guess:
-        release = view.releases[0]
-        if view.public is None or len(release.shape) != 3:
-            raise ArgumentError("lowpass needs public images")
-        size, scale, mean = self._fit(view, view.public, stream)
-        rows = torch.stack([_model.released(item) for item in view.releases]).mean(0)
-        guess = mean + scale * (pooled(rows.view(-1, *release.shape), size).flatten(1) - mean)
-        return Guess(images=release.encoder.restore(guess).view(-1, *release.shape))
-
-    def _fit(self, view: View, public: Rows, stream: Stream) -> tuple[int, float, Tensor]:
-        """The square's side, the least-squares scale, and the mean record, from as many encodings of public data as
-        there are releases."""
-        encoder, shape = view.releases[0].encoder, view.releases[0].shape
-        index = torch.arange(min(_PUBLIC_ROWS, len(public)))
-        known: tuple[Trace | None, ...] = view.traces or (None,) * len(view.releases)
-        rows = torch.stack([_encoded(encoder, public, index, trace, stream) for trace in known]).mean(0)
-        truth = encoder.prepare(public.take(index).x)
-        mean = truth.mean(0)
-        best = (math.inf, 1, 0.0)
-        for size in range(1, min(shape[1:]) + 1):
-            if shape[1] % size or shape[2] % size:
-                continue
-            blurred = pooled(rows, size).flatten(1) - mean
-            scale = float((blurred * (truth - mean)).sum() / blurred.square().sum())
-            best = min(best, (float((truth - mean - scale * blurred).square().mean()), size, scale))
-        return best[1], best[2], mean
+        return Guess(images=_attacked(view, None, stream))
 
 
-def _encoded(encoder: Encoder, public: Rows, index: Tensor, known: Trace | None, stream: Stream) -> Tensor:
+@dataclass(frozen=True)
+class Lowpass:
+    """All rows of all releases, pooled; then the mixing is undone, value by value, with the pairing known."""
+
+    name: ClassVar[str] = "lowpass"
+    needs: ClassVar[frozenset[str]] = frozenset({"public", "traces"})
+    threat: ClassVar[str] = (
+        "Holds similar public images, knows who was paired with whom and the weights; blurs all rows and unmixes them."
+    )
+
+    def __call__(self, view: View, *, stream: Stream) -> Guess:
+        return Guess(images=_attacked(view, _model.traces_of(view), stream))
+
+
+def _attacked(view: View, traces: tuple[Trace, ...] | None, stream: Stream) -> Tensor:
+    """Choose the side of the squares, and the scale, that are best on public data; then do the same to the rows."""
+    shape = view.releases[0].shape
+    if view.public is None or len(shape) != 3:
+        raise ArgumentError("this attack needs public images")
+    index = torch.arange(min(_PUBLIC_ROWS, max(2, _PUBLIC_VALUES // math.prod(shape)), len(view.public)))
+    images = view.public.take(index).x
+    mean = images.double().mean(0)
+    truth = images - mean
+    offsets = [release.encoder.prepare(images).mean(0).view(shape) for release in view.releases]
+    made, known = [], []
+    for t, release in enumerate(view.releases):
+        weight = None if view.traces is None else view.traces[t].weight
+        rows, trace = _encoded(release.encoder, view.public, index, weight, stream.fork(f"release {t}"))
+        made.append(rows - offsets[t])
+        known.append(trace)
+    best = (math.inf, 1, 0.0)
+    for size in (size for size in range(1, min(shape[1:]) + 1) if shape[1] % size == 0 == shape[2] % size):
+        variance = float(torch.nn.functional.avg_pool2d(truth, size).square().mean())
+        guess = _smooth(view, made, None if traces is None else tuple(known), size, variance)
+        scale = float((guess * truth).sum() / guess.square().sum().clamp(min=1e-300))
+        best = min(best, (float((truth - scale * guess).square().mean()), size, scale))
+    _, size, scale = best
+    variance = float(torch.nn.functional.avg_pool2d(truth, size).square().mean())
+    seen = [_model.released(r).view(-1, *shape) - offset for r, offset in zip(view.releases, offsets, strict=True)]
+    return mean + scale * _smooth(view, seen, traces, size, variance)
+
+
+def _smooth(view: View, rows: list[Tensor], traces: tuple[Trace, ...] | None, size: int, variance: float) -> Tensor:
+    """(n, …) the means of squares: of the rows, or of the records that the rows were mixed of."""
+    n, (channels, height, width) = len(rows[0]), rows[0].shape[1:]
+    small = [torch.nn.functional.avg_pool2d(x, size).flatten(1) for x in rows]
+    if traces is None:
+        found = torch.stack(small).mean(0)
+    else:
+        noises = [_model.noise_variance(r, t.weight) / size**2 for r, t in zip(view.releases, traces, strict=True)]
+        noises = [noise.clamp(min=1e-7 * variance)[:, None] for noise in noises]
+        one = torch.ones(1, dtype=torch.float64)
+        found = unmixed(Mixing.of(traces), small, noises, [one] * len(small), variance * one)[:n]
+    return enlarged(found.view(n, channels, height // size, width // size), (height, width))
+
+
+def _encoded(
+    encoder: Encoder, public: Rows, index: Tensor, weight: Tensor | None, stream: Stream
+) -> tuple[Tensor, Trace]:
     """Public rows as the release would have them, with its own weights where they are known."""
     trace = encoder.plan(len(index), stream=stream.fork("plan"))
-    if known is not None:
-        trace = Trace(trace.partner, known.weight[index % len(known.weight)])
+    if weight is not None:
+        trace = Trace(trace.partner, weight[index % len(weight)])
     rows = encoder.encode(public, index, trace, stream=stream.fork("noise")).x.double()
-    return rows if encoder.step is None else rows * encoder.step
+    return rows if encoder.step is None else rows * encoder.step, trace
 
 
-def pooled(images: Tensor, size: int) -> Tensor:
-    """The means of squares of that side, with straight lines between them."""
-    small = torch.nn.functional.avg_pool2d(images, size)
-    return torch.nn.functional.interpolate(small, size=images.shape[2:], mode="bilinear") if size > 1 else small
+def enlarged(small: Tensor, size: tuple[int, int]) -> Tensor:
+    """Images of that size, with straight lines between the values."""
+    if small.shape[2:] == size:
+        return small
+    return torch.nn.functional.interpolate(small, size=size, mode="bilinear")

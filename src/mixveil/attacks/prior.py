@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
-
 from mixveil.attacks import _model
 from mixveil.keys import Stream
 from mixveil.types import Guess, View
@@ -23,4 +21,4 @@ class KnowNothing:
     def __call__(self, view: View, *, stream: Stream) -> Guess:
         prior = _model.prior_of(view)
         n = len(view.releases[0].payload)
-        return Guess(images=prior.images(view, torch.zeros(n, len(prior.variance), dtype=torch.float64)))
+        return Guess(images=prior.mean.view(view.releases[0].shape).expand(n, *view.releases[0].shape))

@@ -1,7 +1,7 @@
 """Radius check: noise on a sphere has one exact length, and only the true pair of sources leaves that length.
 
 ‖x̃ − w₁a − w₂b‖ = w₂r up to rounding, whatever r is: no amount of sphere noise hides a pair from someone who
-holds it among his candidates. Against other noise the smallest residual is the best guess.
+holds it among his candidates. Against Gaussian noise the likeliest residual is the best guess.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from mixveil.attacks import _pairs
+from mixveil.errors import ArgumentError
 from mixveil.keys import Stream
 from mixveil.types import Guess, View
 
@@ -28,23 +29,55 @@ class Radius:
     exact: bool | None = None
 
     def __call__(self, view: View, *, stream: Stream) -> Guess:
-        known = _pairs.candidates(view)
-        encoder = view.releases[0].encoder
-        exact = getattr(encoder, "noise", "") == "sphere" if self.exact is None else self.exact
-        radius = (encoder.sigma or 0.0) * math.sqrt(known.shape[1])
-        gram = known @ known.T
-        n = len(view.releases[0].payload)
-        pairs, doubts = torch.full((n, 2), -1), torch.full((n,), math.inf, dtype=torch.float64)
-        for row, x, weights in _pairs.questions(view):
-            for own, other in weights:
-                length = _residual_norms(x, known, gram, own, other)
-                doubt = (length / (other * radius) - 1).abs() if exact and radius > 0 else length
-                doubt.fill_diagonal_(math.inf)  # nobody is paired with himself
-                best = int(doubt.argmin())
-                if doubt.view(-1)[best] < doubts[row]:
-                    doubts[row] = doubt.view(-1)[best]
-                    pairs[row] = torch.tensor(divmod(best, len(known)))
-        return Guess(pairs=pairs, doubts=doubts)
+        return _best_pairs(view, self.exact, None)
+
+
+@dataclass(frozen=True)
+class RadiusLabels:
+    """The same, with only the pairs whose classes the row's label names."""
+
+    name: ClassVar[str] = "radius-labels"
+    needs: ClassVar[frozenset[str]] = frozenset({"candidates", "candidate_labels"})
+    threat: ClassVar[str] = "Holds both source images of a row among others and knows their classes; asks which two."
+    exact: bool | None = None
+
+    def __call__(self, view: View, *, stream: Stream) -> Guess:
+        if view.candidate_labels is None:
+            raise ArgumentError("this attack needs candidate_labels")
+        return _best_pairs(view, self.exact, view.candidate_labels)
+
+
+def _best_pairs(view: View, exact: bool | None, labels: Tensor | None) -> Guess:
+    """For each row, whichever ordered pair of candidates fits best."""
+    known = _pairs.candidates(view)
+    encoder = view.releases[0].encoder
+    sphere = getattr(encoder, "noise", "") == "sphere" if exact is None else exact
+    radius = (encoder.sigma or 0.0) * math.sqrt(known.shape[1])
+    gram = known @ known.T
+    n = len(view.releases[0].payload)
+    pairs, doubts = torch.full((n, 2), -1), torch.full((n,), math.inf, dtype=torch.float64)
+    for question in _pairs.questions(view):
+        for own, other in question.weights:
+            length = _residual_norms(question.x, known, gram, own, other)
+            doubt = _doubt(length, other * radius, known.shape[1], sphere)
+            doubt.fill_diagonal_(math.inf)  # nobody is paired with himself
+            if labels is not None:
+                doubt[~question.fits(labels, own, other)] = math.inf
+            best = int(doubt.argmin())
+            if doubt.view(-1)[best] < doubts[question.row]:
+                doubts[question.row] = doubt.view(-1)[best]
+                pairs[question.row] = torch.tensor(divmod(best, len(known)))
+    return Guess(pairs=pairs, doubts=doubts)
+
+
+def _doubt(length: Tensor, radius: float, dimension: int, sphere: bool) -> Tensor:
+    """How badly residuals of that length fit noise of that radius: off the sphere; or less likely, for Gaussian noise;
+    or, where there is none, just long."""
+    if not radius > 0:
+        return length
+    if sphere:
+        return (length / radius - 1).abs()
+    return dimension * ((length / radius).square() / 2 + math.log(radius))
 
 
 def _residual_norms(x: Tensor, known: Tensor, gram: Tensor, own: float, other: float) -> Tensor:

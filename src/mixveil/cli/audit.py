@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
     from mixveil.audit import Audit
     from mixveil.data import Images
-    from mixveil.types import Release
+    from mixveil.types import Release, Trace, View
 
 Releases = Annotated[
     list[Path], typer.Argument(metavar="RELEASE…", help="One release, or several of the same data.", show_default=False)
@@ -28,6 +29,8 @@ PublicData = Annotated[
 ]
 Names = Annotated[str | None, typer.Option("--attacks", help="Attacks to run, with commas between. Default: all.")]
 OutDir = Annotated[Path, typer.Option("--out", help="The folder to make, for your eyes only. It must not exist.")]
+
+_MOST_OTHERS = 5000
 
 
 def audit(
@@ -51,7 +54,6 @@ def audit(
     from mixveil.release import read_release
     from mixveil.report import to_json, write_audit
     from mixveil.state import load_trace
-    from mixveil.types import View
 
     check_new(out_dir)
     opened = tuple(read_release(folder) for folder in releases)
@@ -59,8 +61,7 @@ def audit(
     known, others = _public(public, data, data_dir, size, grey)
     _check_manifests(releases, opened)
     found_traces = [load_trace(release.id, len(release.payload)) for release in opened]
-    traces = tuple(trace for trace in found_traces if trace is not None)
-    view = View(opened, traces if len(traces) == len(opened) else None, known)
+    view, left_out = _view(opened, found_traces, known)
     with err.status("attacking") if err.is_terminal else _nothing() as status:
         found = run(
             view,
@@ -71,10 +72,11 @@ def audit(
             stream=SeededStream(seed),
             watch=lambda name: status.update(f"attacking: {name}") if status else None,
         )
+    found = replace(found, warnings=(*found.warnings, *left_out))
     how = _provenance(seed)
-    write_audit(out_dir, found, view, data, how)
+    write_audit(out_dir, found, how)
     if as_json:
-        print_json({**to_json(found, view, how), "report": str(out_dir / "report.html")})
+        print_json({**to_json(found, how), "report": str(out_dir / "report.html")})
         return
     _show(found)
     out.print(f"Report, private, for your eyes only: {escape(str(out_dir / 'report.html'))}", soft_wrap=True)
@@ -115,7 +117,7 @@ def _public(
 
     from mixveil.data import open_data
     from mixveil.errors import ArgumentError
-    from mixveil.judge import Part
+    from mixveil.parts import Part
 
     if public is None:
         return None, None
@@ -126,7 +128,23 @@ def _public(
     if half < 2:
         raise ArgumentError(f"{public}: {len(opened)} rows are too few for public data")
     known = Part(opened, torch.arange(half))
-    return known, opened.take(torch.arange(half, min(2 * half, half + len(data)))).x
+    return known, opened.take(torch.arange(half, min(2 * half, half + len(data), half + _MOST_OTHERS))).x
+
+
+def _view(opened: tuple[Release, ...], traces: list[Trace | None], public: Any) -> tuple[View, list[str]]:
+    """All releases; but if the traces of some are lost, only those whose traces are here, and what to say of it."""
+    from mixveil.types import View
+
+    kept = [(release, trace) for release, trace in zip(opened, traces, strict=True) if trace is not None]
+    if not kept:
+        return View(opened, None, public), []
+    said = [
+        f"Release {release.id[:8]} is left out: its trace is not here. Together with the others it shows more than "
+        f"this audit says."
+        for release, trace in zip(opened, traces, strict=True)
+        if trace is None
+    ]
+    return View(tuple(release for release, _ in kept), tuple(trace for _, trace in kept), public), said
 
 
 def _provenance(seed: int) -> dict[str, Any]:

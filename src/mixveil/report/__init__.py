@@ -20,21 +20,23 @@ from torch import Tensor
 from mixveil import files
 from mixveil.audit import Audit
 from mixveil.errors import DataFormatError, MissingDependencyError
+from mixveil.metrics.detection import Roc
 from mixveil.metrics.image import mse
-from mixveil.report.pictures import png, roc_points
-from mixveil.types import Dataset, View
+from mixveil.report.pictures import png, roc
+from mixveil.theory.gdp import member_tpr
 
 FORMAT = "mixveil-audit"
 VERSION = 1
 _SHOWN = 8
 _CURVE_POINTS = 200
+_DECADES = 5  # of false alarms, in a curve
 
 
-def write_audit(out: Path, found: Audit, view: View, truth: Dataset, how: Mapping[str, Any]) -> None:
+def write_audit(out: Path, found: Audit, how: Mapping[str, Any]) -> None:
     """Write the audit and its report. how: what it takes to do it again."""
-    pictures = _pictures(found, view, truth)
-    whole = to_json(found, view, how)
-    with files.atomic_folder(out, found.releases[0][:8], 0o700) as folder:
+    pictures = _pictures(found)
+    whole = to_json(found, how)
+    with files.atomic_folder(out, found.view.releases[0].id[:8], 0o700) as folder:
         files.write_file(folder / "audit.json", (json.dumps(whole, indent=2, allow_nan=False) + "\n").encode(), 0o600)
         files.write_file(folder / "pictures.safetensors", save(pictures), 0o600)
         files.write_file(folder / "report.html", _page(whole, pictures).encode(), 0o600)
@@ -66,21 +68,26 @@ def jinja_error() -> type[Exception]:
     return TemplateError
 
 
-def to_json(found: Audit, view: View, how: Mapping[str, Any]) -> dict[str, Any]:
+def to_json(found: Audit, how: Mapping[str, Any]) -> dict[str, Any]:
     """The audit as data, without pictures."""
-    curves = {}
-    for name, curve in found.curves.items():
-        thinned = torch.linspace(0, len(curve.fpr) - 1, min(_CURVE_POINTS, len(curve.fpr))).round().long()
-        curves[name] = {"fpr": curve.fpr[thinned].tolist(), "tpr": curve.tpr[thinned].tolist()}
-    release = view.releases[0]
+    releases = found.view.releases
+    curves = {name: _thinned(curve) for name, curve in found.curves.items()}
+    if "membership" in curves and found.bound is not None:
+        rates = torch.logspace(-_DECADES, 0, 4 * _DECADES + 1, dtype=torch.float64)[:-1].tolist()
+        bound = [[fpr, member_tpr(found.bound, fpr)] for fpr in rates]
+        curves["membership"]["bound"] = [*bound, [1.0, 1.0]]
     return {
         "format": FORMAT,
         "version": VERSION,
         "releases": [
-            {"id": r.id, "party": r.party, "certified": r.certified, "reproducible": r.reproducible}
-            for r in view.releases
+            {"id": r.id, "party": r.party, "certified": r.certified, "reproducible": r.reproducible} for r in releases
         ],
-        "records": {"rows": len(release.payload), "shape": list(release.shape), "classes": list(release.classes)},
+        "records": {
+            "rows": found.of,
+            "attacked": len(found.numbers),
+            "shape": list(releases[0].shape),
+            "classes": list(releases[0].classes),
+        },
         "how": dict(how),
         "rows": [asdict(row) for row in found.rows],
         "attacks": [asdict(item) for item in found.attacks],
@@ -91,9 +98,16 @@ def to_json(found: Audit, view: View, how: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _pictures(found: Audit, view: View, truth: Dataset) -> dict[str, Tensor]:
+def _thinned(curve: Roc) -> dict[str, list[list[float]]]:
+    """A ROC as points, evenly spread on a logarithmic axis of false alarms."""
+    wanted = torch.logspace(-_DECADES, 0, _CURVE_POINTS, dtype=torch.float64)
+    index = torch.searchsorted(curve.fpr.contiguous(), wanted, right=True).sub_(1).clamp_(min=0)
+    return {"points": [[float(curve.fpr[i]), float(curve.tpr[i])] for i in sorted(set(index.tolist()))]}
+
+
+def _pictures(found: Audit) -> dict[str, Tensor]:
     """The records of which the best attack got most, worst case first: original, released, and every guess."""
-    everything = truth.take(torch.arange(len(truth))).x
+    everything, span = found.pixels, found.high - found.low
     attacks = {name: images for name, images in found.images.items() if name != "prior"}
     errors = {name: mse(everything, images) for name, images in attacks.items()}
     if errors:
@@ -101,14 +115,14 @@ def _pictures(found: Audit, view: View, truth: Dataset) -> dict[str, Tensor]:
         nothing = mse(everything, everything.mean(0).expand_as(everything))
         index = (errors[best] / nothing.clamp(min=1e-12)).argsort()[:_SHOWN]
     else:
-        index = torch.arange(min(_SHOWN, len(truth)))
-    released = view.releases[0].payload.take(index).x.flatten(1)
+        index = torch.arange(min(_SHOWN, len(everything)))
+    released = found.view.releases[0].payload.take(index).x.flatten(1)
     low, high = released.amin(1, keepdim=True), released.amax(1, keepdim=True)
-    shown = ((released - low) / (high - low).clamp(min=1e-12)).view(-1, *truth.shape)
-    span = truth.high - truth.low
-    pictures = {name: (images[index] - truth.low) / span for name, images in attacks.items()}
-    pictures |= {"original": (everything[index] - truth.low) / span, "released": shown}
-    return {name: images.clamp(0, 1).float().contiguous() for name, images in pictures.items()} | {"index": index}
+    shown = ((released - low) / (high - low).clamp(min=1e-12)).view(-1, *everything.shape[1:])
+    pictures = {name: (images[index] - found.low) / span for name, images in attacks.items()}
+    pictures |= {"original": (everything[index] - found.low) / span, "released": shown}
+    clamped = {name: images.clamp(0, 1).float().contiguous() for name, images in pictures.items()}
+    return clamped | {"index": found.numbers[index]}
 
 
 def _page(whole: Mapping[str, Any], pictures: Mapping[str, Tensor]) -> str:
@@ -132,7 +146,7 @@ def _page(whole: Mapping[str, Any], pictures: Mapping[str, Tensor]) -> str:
         audit=whole,
         strips=strips,
         index=pictures["index"].tolist(),
-        curves={name: roc_points(curve) for name, curve in whole["curves"].items()},
+        curves={name: roc(curve) for name, curve in whole["curves"].items()},
     )
 
 

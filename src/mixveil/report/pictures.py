@@ -6,12 +6,13 @@ import base64
 import math
 import struct
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from torch import Tensor
 
 _WIDTH, _HEIGHT, _EDGE = 360, 300, 44
-_DECADES = 3
+_UP = 3  # decades of members found
 
 
 def png(image: Tensor) -> str:
@@ -24,16 +25,41 @@ def png(image: Tensor) -> str:
     return "data:image/png;base64," + base64.b64encode(data).decode()
 
 
-def roc_points(curve: Mapping[str, Sequence[float]]) -> str:
-    """Points of a polyline of a ROC on logarithmic axes, both from 10⁻³ to 1, in a 360 × 300 picture."""
-    points = [(_place(f), _place(t)) for f, t in zip(curve["fpr"], curve["tpr"], strict=True) if f > 0 and t > 0]
-    return " ".join(
-        f"{_EDGE + x * (_WIDTH - 2 * _EDGE):.1f},{_HEIGHT - _EDGE - y * (_HEIGHT - 2 * _EDGE):.1f}" for x, y in points
+class Axes(NamedTuple):
+    """A ROC on logarithmic axes as polylines of a 360 × 300 picture, and where the axes' labels go."""
+
+    found: str
+    bound: str
+    guess: str
+    across: list[tuple[float, str]]
+    up: list[tuple[float, str]]
+
+
+def roc(curve: Mapping[str, Sequence[Sequence[float]]]) -> Axes:
+    """False alarms from the smallest that the curve has, members found from a thousandth."""
+    seen = [fpr for fpr, _ in curve["points"] if fpr > 0]
+    decades = max(2, min(5, math.ceil(-math.log10(min(seen)) - 1e-9))) if seen else 2
+    ends = [(10.0**-place, 10.0**-place) for place in range(decades + 1)]
+
+    def line(points: Iterable[Sequence[float]]) -> str:
+        return " ".join(f"{_x(fpr, decades):.1f},{_y(tpr):.1f}" for fpr, tpr in points if fpr > 0)
+
+    return Axes(
+        found=line(curve["points"]),
+        bound=line(curve.get("bound", [])),
+        guess=line(ends),
+        across=[(round(_x(10.0**-p, decades), 1), f"{10.0**-p:g}") for p in range(decades + 1)],
+        up=[(round(_y(10.0**-p), 1), f"{10.0**-p:g}") for p in range(_UP + 1)],
     )
 
 
-def _place(share: float) -> float:
-    return max(0.0, 1 + math.log10(share) / _DECADES)
+def _x(share: float, decades: int) -> float:
+    return _EDGE + max(0.0, 1 + math.log10(share) / decades) * (_WIDTH - 2 * _EDGE)
+
+
+def _y(share: float) -> float:
+    place = max(0.0, 1 + math.log10(share) / _UP) if share > 0 else 0.0
+    return _HEIGHT - _EDGE - place * (_HEIGHT - 2 * _EDGE)
 
 
 def _chunk(kind: bytes, data: bytes) -> bytes:

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from mixveil.audit.noise_check import faults
 from mixveil.keys import SeededStream
-from mixveil.noise_check import faults
 
 SHAPES = [(20, 8), (100, 9), (50, 64), (500, 64), (3000, 16), (10, 3072)]
 

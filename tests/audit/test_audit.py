@@ -6,16 +6,21 @@ import pytest
 import torch
 
 from mixveil import calibration
+from mixveil.attacks import attacks
+from mixveil.attacks.grid import Grid
 from mixveil.audit import LABELS, Audit, audit
-from mixveil.data import Images, open_data
+from mixveil.audit.defenceless import fails_on_bare_pairs
+from mixveil.audit.judge import identified
+from mixveil.audit.sample import sample
+from mixveil.data import Images, from_tensors, open_data
 from mixveil.encoders.mixup import Mixup
 from mixveil.encoders.singular import Singular
 from mixveil.errors import ArgumentError, WrongTruthError
-from mixveil.judge import Part, identified
 from mixveil.keys import SeededStream
+from mixveil.parts import Part
 from mixveil.release import Records
-from mixveil.types import Batch, Encoder, Mu, Release, Target, Tau, Trace, View
-from tests.made import encoded
+from mixveil.types import Batch, Encoder, Guess, Mu, Release, Target, Tau, Trace, View
+from tests.made import encoded, images, range_facts, with_moments
 
 
 def digits(start: int, stop: int) -> Images:
@@ -52,7 +57,9 @@ def test_on_a_certified_release_no_attack_beats_its_ceiling(seed: int) -> None:
     assert found.warnings[0] == LABELS
     assert all("do not show whether" in text for text in found.warnings[1:])
     assert not any(row.beaten for row in found.rows)
-    assert {item.status for item in found.attacks} == {"ran"}
+    assert {item.attack: item.status for item in found.attacks if item.status != "ran"} == {"grid": "skipped"}
+    mu = next(promise for promise in found.promises if promise.name == "gdp")
+    assert mu.found is not None and 0.5 < mu.found <= mu.nominal
     assert any("next to nothing" in text for text in found.verdict)
 
 
@@ -62,6 +69,13 @@ def test_weak_noise_is_called_weak() -> None:
     assert figure(found, "linkage", "row identified") > 0.1
     assert any("a great deal" in text for text in found.verdict)
     assert any("does not hold" in text for text in found.warnings)
+    assert any(text.startswith("Pictures come out: lmmse") for text in found.warnings)
+    assert any(text.startswith("Records are recognised: linkage") for text in found.warnings)
+
+
+def test_far_more_noise_than_was_asked_for_is_said() -> None:
+    found = audited(made(Tau(0.1, "theorem")), names=["prior"])
+    assert any("more noise than the nominal figure needs" in text for text in found.warnings)
 
 
 def test_the_ceiling_of_the_linear_attack_is_near_what_it_gets() -> None:
@@ -126,13 +140,20 @@ def test_releases_under_the_same_noise_are_found() -> None:
     assert any("shares its noise" in text for text in audited(*pairs, names=["prior"]).warnings)
 
 
-def test_the_same_release_twice_and_unlike_releases_are_refused() -> None:
+def test_the_same_release_twice_is_refused() -> None:
     pair = made(Mu(1.0))
     with pytest.raises(ArgumentError, match="twice"):
         audited(pair, pair)
-    other = replace(pair[0], id="1" * 32, encoder=replace(pair[0].encoder, clip=1.0))  # type: ignore[type-var]
-    with pytest.raises(ArgumentError, match="clip norms"):
-        audited(pair, (other, pair[1]))
+
+
+def test_a_certified_release_beside_a_weak_one_is_no_weaker_and_no_stronger() -> None:
+    """Their centres and clip norms differ; together they show what the weak one shows."""
+    weak = made(Tau(0.3, "energy"), 1)
+    ready, guarantees, _ = calibration.calibrate(Singular(), Mu(1.0), PRIVATE, clip=2.0, stream=SeededStream(2))
+    release, trace = encoded(ready, PRIVATE, SeededStream(2))
+    certified = replace(release, id="2" * 32, guarantees=guarantees, certified=True), trace
+    alone, both = audited(weak, names=["lmmse"]), audited(certified, weak, names=["lmmse"])
+    assert figure(both, "lmmse", "mse") == pytest.approx(figure(alone, "lmmse", "mse"), rel=0.02)
 
 
 def test_a_manifest_that_claims_twice_the_noise_is_found() -> None:
@@ -240,14 +261,98 @@ def test_an_attack_that_fails_without_a_defence_is_broken_not_a_defence(monkeypa
     assert found.attacks[0].status == "broken" and any("lmmse is broken" in text for text in found.warnings)
 
 
-def test_unknown_attacks_and_data_too_large_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+class Blind:
+    """Says something of everything, and knows nothing."""
+
+    threat = "Nobody."
+
+    def __init__(self, name: str, needs: frozenset[str]) -> None:
+        self.name, self.needs = name, needs
+
+    def __call__(self, view: View, *, stream: SeededStream) -> Guess:
+        n = len(view.releases[0].payload)
+        assert view.candidates is not None
+        return Guess(
+            pairs=torch.zeros(n, 2, dtype=torch.int64),
+            links=torch.zeros(len(view.candidates), n),
+            scores=stream.uniform(len(view.candidates)),
+        )
+
+
+@pytest.mark.parametrize("name", ["linkage", "membership", "radius", "radius-labels", "grid"])
+def test_an_attack_without_eyes_is_called_broken(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from mixveil.audit import judge
+
+    monkeypatch.setattr(judge, "_GRID_VALUES", 1)
+    needs = attacks()[name].needs
+    monkeypatch.setattr("mixveil.audit.known_attacks", lambda: {name: lambda: Blind(name, needs)})
+    found = audited(made(Mu(1.0)))
+    assert found.attacks[0].status == "broken" and any(f"{name} is broken" in text for text in found.warnings)
+
+
+def test_the_grid_check_passes_its_own_test_where_rows_are_long_enough() -> None:
+    data = images(24, (3, 32, 32), classes=6)
+    facts = with_moments(range_facts(data), energy=256.0, lambda_max=1.0)
+    release, _ = encoded(Singular().calibrate(Mu(0.5), facts)[0], data, SeededStream(0))
+    assert not fails_on_bare_pairs(Grid(), View((release,)), data, SeededStream(0))
+
+
+def test_unknown_attacks_are_refused_and_of_large_data_a_part_is_attacked(monkeypatch: pytest.MonkeyPatch) -> None:
     from mixveil import audit as module
 
     with pytest.raises(ArgumentError, match="'magic'"):
         audited(made(Mu(1.0)), names=["magic"])
-    monkeypatch.setattr(module, "MOST_VALUES", 100)
-    with pytest.raises(ArgumentError, match="in memory"):
-        audited(made(Mu(1.0)), names=["prior"])
+    monkeypatch.setitem(module.PROFILES, "quick", module.Profile(200, 1 << 23, (20, 60)))
+    release, trace = made(Tau(0.3, "energy"))
+    part = audited((release, trace))
+    assert len(part.numbers) == 200 and part.of == 500 and part.verdict[0].startswith("A part: 200 of 500")
+    assert {item.status for item in part.attacks} == {"ran", "skipped"}
+    monkeypatch.undo()
+    whole = audited((release, trace), names=["lmmse", "linkage"])
+    assert figure(part, "lmmse", "mse") == pytest.approx(figure(whole, "lmmse", "mse"), rel=0.08)
+
+
+@pytest.mark.parametrize("releases", [1, 2])
+@pytest.mark.parametrize("known", [True, False])
+def test_a_sample_is_rows_with_all_that_they_are_made_of(releases: int, known: bool) -> None:
+    pairs = [made(Tau(0.3, "energy"), seed) for seed in range(releases)]
+    view = View(tuple(r for r, _ in pairs), tuple(t for _, t in pairs) if known else None)
+    seen, records, numbers = sample(view, PRIVATE, 60, SeededStream(1))
+    assert len(set(numbers.tolist())) == 60 == len(seen.releases[0].payload)
+    own = torch.arange(60)
+    assert torch.equal(records.take(own).x, PRIVATE.take(numbers).x)
+    for t, (release, trace) in enumerate(pairs):
+        assert torch.equal(seen.releases[t].payload.take(own).x, release.payload.take(numbers).x)
+        if seen.traces is not None:
+            assert torch.equal(seen.traces[t].weight, trace.weight[numbers])
+            partners = PRIVATE.take(trace.partner[numbers, 0]).x
+            assert torch.equal(records.take(seen.traces[t].partner[:, 0]).x, partners)
+    if known and releases == 1:
+        assert len(records) <= 61  # one stretch of the pairing, or whole cycles of it
+    assert sample(view, PRIVATE, 500, SeededStream(1)).view is view
+
+
+def test_public_images_that_are_private_ones_are_said_and_are_no_strangers() -> None:
+    release, trace = made(Mu(1.0))
+    mine = PRIVATE.take(torch.arange(30)).x
+    others = torch.cat([OTHERS.take(torch.arange(300)).x, mine])
+    found = audit(
+        View((release,), (trace,), digits(480, 700)),
+        PRIVATE,
+        others=others,
+        names=["membership"],
+        stream=SeededStream(0),
+    )
+    assert any(text.startswith("20 of the public images are among the private") for text in found.warnings)
+    assert any(text.startswith("30 images that should be in no release") for text in found.warnings)
+
+
+def test_an_attack_may_learn_more_from_the_release_than_from_foreign_public_data() -> None:
+    release, trace = made(Tau(1.0, "energy"))
+    foreign = from_tensors(SeededStream(3).uniform(600, 1, 8, 8).float(), torch.arange(600) % 10, classes=10)
+    found = audit(View((release,), (trace,), foreign), PRIVATE, names=["lmmse"], stream=SeededStream(0))
+    assert "learned from the release" in found.attacks[0].why
+    assert not audited((release, trace), names=["lmmse"]).attacks[0].why
 
 
 def test_a_part_of_rows() -> None:

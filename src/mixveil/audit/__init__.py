@@ -1,0 +1,273 @@
+"""The audit: every attack that the view allows, measured against the truth and set beside what theory permits.
+
+The attacks see a View; only the judge sees the truth. The result shows private data and stays with the owner.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from mixveil.attacks import attacks as known_attacks
+from mixveil.audit.figures import Ran, Row
+from mixveil.audit.judge import FPR, Judge
+from mixveil.audit.promises import Promise, noise_faults, promises
+from mixveil.audit.sample import sample
+from mixveil.audit.truth import check_rows, check_truth
+from mixveil.errors import ArgumentError
+from mixveil.keys import Stream
+from mixveil.metrics import detection
+from mixveil.theory.moments import blocks, moments
+from mixveil.types import Attack, Batch, Dataset, Encoder, Rows, View
+
+LABELS = (
+    "The labels are not protected: whoever gets the release reads the classes of every row and how many records of "
+    "each class there are. In a hospital the label is the diagnosis."
+)
+Watch = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Profile:
+    """How much an audit attacks. rows, values: at most so many rows, and values in all of them; pairs: how many rows
+    the attacks on pairs are asked about, and among how many candidates."""
+
+    rows: int
+    values: int
+    pairs: tuple[int, int]
+
+
+PROFILES = {"quick": Profile(2000, 1 << 23, (20, 60)), "full": Profile(5000, 1 << 25, (100, 200))}
+
+
+@dataclass(frozen=True)
+class Audit:
+    """view: what was attacked, of n rows; numbers: (n,) of those rows in the releases; pixels: (n, …) their own
+    records; of: how many rows the releases have; bound: μ of all releases together, if all state one."""
+
+    view: View = field(repr=False)
+    pixels: Tensor = field(repr=False)
+    low: float
+    high: float
+    numbers: Tensor = field(repr=False)
+    of: int
+    bound: float | None
+    rows: tuple[Row, ...]
+    attacks: tuple[Ran, ...]
+    promises: tuple[Promise, ...]
+    warnings: tuple[str, ...]
+    verdict: tuple[str, ...]
+    images: Mapping[str, Tensor] = field(default_factory=dict, repr=False)
+    curves: Mapping[str, detection.Roc] = field(default_factory=dict, repr=False)
+
+
+def audit(
+    view: View,
+    truth: Dataset,
+    *,
+    others: Tensor | None = None,
+    names: Sequence[str] | None = None,
+    profile: str = "quick",
+    stream: Stream,
+    watch: Watch = lambda _: None,
+) -> Audit:
+    """Attack the releases of `truth` in every way that the view allows.
+
+    others: (m, …) images that are not in the releases, for membership. names: the attacks to run (all).
+    profile: `quick` or `full`: how many rows and pairs are tried."""
+    if profile not in PROFILES:
+        raise ArgumentError(f"profile must be one of {', '.join(PROFILES)}, got {profile!r}")
+    chosen, limits = _chosen(names), PROFILES[profile]
+    check_truth(view, truth)
+    watch("records")
+    most = max(2, min(limits.rows, limits.values // math.prod(truth.shape)))
+    seen, records, numbers = sample(view, truth, most, stream.fork("sample"))
+    unsure = check_rows(seen, records)
+    others, overlap = _strangers(truth, view.public, others)
+    n = len(numbers)
+    own = records.take(torch.arange(n))
+    seen = replace(seen, candidates=torch.cat([own.x, others[:n]]), candidate_labels=own.y.argmax(1))
+    found = moments(_Prepared(truth, view.releases[0].encoder), stream=stream.fork("moments"))
+    judge = Judge(seen, records, found, len(others[:n]), stream, limits.pairs)
+    rows: list[Row] = []
+    ran: list[Ran] = []
+    for name, attack in chosen.items():
+        watch(name)
+        ran.append(judge.run(name, attack, rows))
+    watch("noise")
+    kept = tuple(promises(seen, records, found.lambda_max))
+    warnings = (*_warnings(view, rows, ran, kept), *noise_faults(seen, records), *unsure, *overlap)
+    return Audit(
+        view=seen,
+        pixels=own.x,
+        low=truth.low,
+        high=truth.high,
+        numbers=numbers,
+        of=len(truth),
+        bound=judge.mu if math.isfinite(judge.mu) else None,
+        rows=tuple(rows),
+        attacks=tuple(ran),
+        promises=kept,
+        warnings=warnings,
+        verdict=tuple(_verdict(rows, warnings, seen, n, len(truth))),
+        images=judge.images,
+        curves=judge.curves,
+    )
+
+
+def _strangers(truth: Dataset, public: Rows | None, others: Tensor | None) -> tuple[Tensor, list[str]]:
+    """Those of the others that are really in no release; and what to say if public data hold private records."""
+    own = {_fingerprint(row) for block in blocks(truth) for row in block}
+    said = []
+    if public is not None:
+        shared = sum(_fingerprint(row) in own for block in blocks(public) for row in block)
+        if shared:
+            said.append(f"{shared} of the public images are among the private ones: the attacker was given them.")
+    if others is None:
+        return torch.empty(0, *truth.shape), said
+    strange = torch.tensor([_fingerprint(row.flatten().double()) not in own for row in others], dtype=torch.bool)
+    if not bool(strange.all()):
+        said.append(
+            f"{int((~strange).sum())} images that should be in no release are among the private ones: left out of the "
+            f"membership test."
+        )
+    return others[strange], said
+
+
+def _fingerprint(row: Tensor) -> bytes:
+    return hashlib.blake2b(row.numpy().tobytes(), digest_size=16).digest()
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    """Records as they enter the mixture."""
+
+    rows: Rows
+    encoder: Encoder
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def take(self, index: Tensor) -> Batch:
+        batch = self.rows.take(index)
+        return Batch(self.encoder.prepare(batch.x), batch.y)
+
+
+def _chosen(names: Sequence[str] | None) -> dict[str, Attack]:
+    known = known_attacks()
+    for name in names or ():
+        if name not in known:
+            raise ArgumentError(f"attack must be one of {', '.join(known)}, got {name!r}")
+    return {name: kind() for name, kind in known.items() if names is None or name in names}
+
+
+def _warnings(view: View, rows: list[Row], ran: list[Ran], promises: tuple[Promise, ...]) -> list[str]:
+    said = [LABELS]
+    said += [
+        f"{row.attack} beats its ceiling: {row.metric} {row.mean:.4g}, where {row.ceiling:.4g} should be the best. The "
+        f"claim of this release is false, or this audit is."
+        for row in rows
+        if row.beaten
+    ]
+    for promise in promises:
+        if promise.broken and promise.name == "noise":
+            said.append(
+                f"The noise is not what the release says: σ = {promise.found:.4g} was found, {promise.nominal:.4g} is "
+                f"stated. Every figure that rests on it is false. Do not send this release."
+            )
+        elif promise.broken:
+            said.append(
+                f"{promise.name}: {promise.nominal:.4g} was asked for, on these records it is {promise.found:.4g}: the "
+                f"nominal figure does not hold."
+            )
+        elif promise.loose:
+            said.append(
+                f"{promise.name}: {promise.nominal:.4g} was asked for, on these records it is {promise.found:.4g}: "
+                f"there is more noise than the nominal figure needs."
+            )
+    said += _successes(rows)
+    said += [f"{item.attack} is broken: {item.why}" for item in ran if item.status == "broken"]
+    if any(release.reproducible for release in view.releases):
+        said.append("The noise came from a seeded stream: whoever finds the seed removes it. Do not send this release.")
+    if any(not release.guarantees for release in view.releases):
+        said.append("A release states no guarantee at all: it is for experiments, do not send it.")
+    return said
+
+
+def _successes(rows: list[Row]) -> list[str]:
+    """What came out, where it is much."""
+    said = []
+    best, gained = _best_pictures(rows)
+    if best and gained >= 0.2:
+        said.append(
+            f"Pictures come out: {best.attack} takes away {gained:.0%} of the error of knowing nothing. Look at them "
+            f"before you decide."
+        )
+    for metric, words in (
+        ("row identified", "Records are recognised: {attack} finds the row of {mean:.0%} of them"),
+        ("pair found", "Pairs are recognised: {attack} names both sources of {mean:.0%} of the rows"),
+        (f"tpr at {FPR:.0%} fpr", "Members are recognised: {attack} finds {mean:.0%} of them at 1 % false alarms"),
+    ):
+        top = max((row for row in rows if row.metric == metric), key=lambda row: row.mean, default=None)
+        if top and top.mean >= 0.1 and top.interval and top.interval[0] > 2 * (top.know_nothing or 0):
+            said.append(words.format(attack=top.attack, mean=top.mean) + ".")
+    return said
+
+
+def _best_pictures(rows: list[Row]) -> tuple[Row | None, float]:
+    """The attack that leaves the least error, and the share that it takes away of knowing nothing's."""
+    errors = [row for row in rows if row.metric == "mse" and row.attack != "prior"]
+    best = min(errors, key=lambda row: row.mean, default=None)
+    return best, 1 - best.mean / best.know_nothing if best and best.know_nothing else 0.0
+
+
+def _verdict(rows: list[Row], warnings: tuple[str, ...], view: View, n: int, of: int) -> list[str]:
+    """In plain words, with reasons: what the best attack of each kind got."""
+    said = []
+    if n < of:
+        said.append(
+            f"A part: {n:,} of {of:,} rows were attacked, joined along their pairs. Who has all rows gets at least as "
+            f"much of each."
+        )
+    best, gained = _best_pictures(rows)
+    if best:
+        amount = "next to nothing" if gained < 0.02 else "something" if gained < 0.2 else "a great deal"
+        said.append(
+            f"Pictures: the best of these attacks ({best.attack}) takes away {max(gained, 0):.1%} of the error of "
+            f"knowing nothing: on average it gets {amount} of the images."
+        )
+    for metric, words in (
+        (
+            "row identified",
+            "Recognition: with the original at hand this attack finds its row for {mean:.1%} of the records",
+        ),
+        (
+            "pair found",
+            "Recognition: with both sources among others these attacks name them for {mean:.1%} of the rows",
+        ),
+        (f"tpr at {FPR:.0%} fpr", "Membership: this attack finds {mean:.1%} of the members at 1 % false alarms"),
+    ):
+        found = [row for row in rows if row.metric == metric]
+        if found:
+            top = max(found, key=lambda row: row.mean)
+            chance = "" if top.know_nothing is None else f" (guessing: {top.know_nothing:.2%})"
+            bound = "" if top.ceiling is None else f"; as μ is stated no attack finds more than {top.ceiling:.1%}"
+            said.append(words.format(mean=top.mean) + chance + bound + ".")
+    for kind, metrics in (
+        ("Pictures", {"mse"}),
+        ("Recognition", {"row identified", "pair found"}),
+        ("Membership", {f"tpr at {FPR:.0%} fpr"}),
+    ):
+        if not any(row.metric in metrics and row.attack != "prior" for row in rows):
+            said.append(f"{kind}: NOT tested, no attack of this kind could run; see why below.")
+    if view.traces is None:
+        said.append("Noise: NOT measured, for want of the trace: whether it is what the release says is not known.")
+    said.append("Labels: shown to everyone who gets the release.")
+    if len(warnings) > 1:
+        said.append(f"{len(warnings) - 1} warning(s) beside that of the labels: read them before anything leaves.")
+    return said

@@ -1,0 +1,97 @@
+"""Releases without a defence: an attack that fails on them is broken, and its failure elsewhere shows nothing."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from mixveil.encoders.identity import Identity
+from mixveil.encoders.mixup import Mixup
+from mixveil.keys import Stream
+from mixveil.metrics import detection, image
+from mixveil.parts import Part
+from mixveil.types import Attack, Batch, Dataset, Encoder, Release, Trace, View
+
+_ROWS = 300
+_PAIR_ROWS = 16
+
+
+def fails_on_bare_records(attack: Attack, view: View, records: Dataset, others: Tensor, stream: Stream) -> str:
+    """Why the attack is broken; nothing if it gets records that were released as they are."""
+    n = min(len(records), _ROWS)
+    pixels = records.take(torch.arange(n)).x
+    release, trace = _released(view.releases[0], Identity(), Part(records, torch.arange(n)), stream)
+    bare = View((release,), (trace,), view.public, torch.cat([pixels, others[:n]]))
+    guess = attack(bare, stream=stream.fork("attack"))
+    if guess.images is not None:
+        error = float(image.mse(pixels, guess.images).mean())
+        nothing = float(image.mse(pixels, pixels.double().mean(0).expand_as(pixels)).mean())
+        if not error < 0.5 * nothing:
+            return f"without any defence it leaves an error of {error:.3g}, knowing nothing {nothing:.3g}"
+    if guess.links is not None:
+        found = float(guess.links[:n].argmax(1).eq(torch.arange(n)).double().mean())
+        if found < 0.5:
+            return f"without any defence it finds {found:.0%} of the rows"
+    if guess.scores is not None:
+        found = detection.auc(guess.scores[:n], guess.scores[n:])
+        if found < 0.9:
+            return f"without any defence it tells members from others with an AUC of {found:.2f}"
+    return ""
+
+
+def fails_on_bare_pairs(attack: Attack, view: View, records: Dataset, stream: Stream) -> str:
+    """The same for an attack that names pairs: it must find them without noise, or under noise of few random bits."""
+    y = records.take(torch.arange(min(len(records), 10 * _PAIR_ROWS))).y
+    labels = y.argmax(1)
+    spread = torch.cat([(labels == label).nonzero()[: _PAIR_ROWS // 2, 0] for label in range(y.shape[1])])
+    some = Part(records, spread[torch.linspace(0, len(spread) - 1, min(len(spread), _PAIR_ROWS)).round().long()])
+    x, y = some.take(torch.arange(len(some)))
+    clean, trace = _released(view.releases[0], Mixup(), some, stream)
+    shown = y.argmax(1) != y.argmax(1)[trace.partner[:, 0]]
+    if not bool(shown.any()):
+        return ""  # one class only: no label shows any weight
+    truth = torch.stack([torch.arange(len(some)), trace.partner[:, 0]], dim=1).sort(1).values
+    best = 0.0
+    for release in (clean, _coarse(view.releases[0], x, trace, clean, stream)):
+        seen = View((release,), candidates=x, candidate_labels=y.argmax(1))
+        pairs = attack(seen, stream=stream.fork("attack")).pairs
+        if pairs is not None:
+            best = max(best, float(pairs.sort(1).values.eq(truth).all(1)[shown].double().mean()))
+    return "" if best >= 0.5 else f"without any defence it names {best:.0%} of the pairs"
+
+
+def _released(like: Release, encoder: Encoder, part: Part, stream: Stream) -> tuple[Release, Trace]:
+    index = torch.arange(len(part))
+    trace = encoder.plan(len(part), stream=stream.fork("plan"))
+    batch = encoder.encode(part, index, trace, stream=stream.fork("noise"))
+    payload = Part(_Held(batch), index)
+    return replace(like, payload=payload, encoder=encoder, guarantees=(), certified=False), trace
+
+
+def _coarse(like: Release, x: Tensor, trace: Trace, clean: Release, stream: Stream) -> Release:
+    """The mixtures under noise as a quick script draws it: Box and Muller, in float32, from uniforms of 24 bits."""
+    n, d = len(x), x[0].numel()
+    bits = stream.fork("coarse").words(2 * n * ((d + 1) // 2)).bitwise_and((1 << 24) - 1).view(2, n, -1)
+    radius = torch.sqrt(-2 * torch.log((bits[0] + 1).double() * 2.0**-24)).float()
+    angle = bits[1].float() * (2 * math.pi * 2.0**-24)
+    noise = torch.stack([radius * torch.cos(angle), radius * torch.sin(angle)], dim=2).view(n, -1)[:, :d]
+    z, own, other = like.encoder.prepare(x).float(), trace.weight[:, :1], trace.weight[:, 1:]
+    rows = own * z + other * (z[trace.partner[:, 0]] + float(like.encoder.sigma or 1) * noise)
+    labels = clean.payload.take(torch.arange(n)).y
+    return replace(like, payload=_Held(Batch(rows.view(x.shape), labels)), guarantees=(), certified=False)
+
+
+class _Held:
+    """Rows in memory."""
+
+    def __init__(self, batch: Batch) -> None:
+        self.batch = batch
+
+    def __len__(self) -> int:
+        return len(self.batch.y)
+
+    def take(self, index: Tensor) -> Batch:
+        return Batch(self.batch.x[index], self.batch.y[index])

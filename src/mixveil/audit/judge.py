@@ -1,0 +1,286 @@
+"""Runs the attacks of an audit and measures them. It alone sees the truth."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from mixveil.attacks import attacks as known_attacks
+from mixveil.audit import defenceless
+from mixveil.audit.figures import Ran, Row, finite
+from mixveil.keys import Stream
+from mixveil.metrics import detection, image
+from mixveil.parts import Part
+from mixveil.theory import bayes, gdp
+from mixveil.theory.moments import Moments
+from mixveil.types import Attack, Dataset, Guess, Release, View
+
+FPR = 0.01
+_PAIRS = {"candidates", "candidate_labels"}
+_ROC_CANDIDATES = 1000
+_GRID_VALUES = 512
+
+
+class Judge:
+    """Runs attacks and measures them against the records. view: with candidates, the records first and then `others`,
+    which are in no release; pairs: how many rows the attacks on pairs are asked about, and among how many
+    candidates."""
+
+    def __init__(
+        self, view: View, records: Dataset, found: Moments, others: int, stream: Stream, pairs: tuple[int, int]
+    ) -> None:
+        self.n = len(view.releases[0].payload)
+        self.truth = Part(records, torch.arange(self.n))
+        batch = self.truth.take(torch.arange(self.n))
+        self.pixels, self.labels = batch.x, batch.y.argmax(1)
+        self.view, self.records, self.moments, self.others, self.stream = view, records, found, others, stream
+        self.unaided = replace(view, public=None)
+        self.pair_rows, self.pair_candidates = pairs
+        self.images: dict[str, Tensor] = {}
+        self.curves: dict[str, detection.Roc] = {}
+        self.nothing = self._know_nothing()
+        self.mu = gdp.compose([release_mu(release) for release in view.releases])
+        encoder = view.releases[0].encoder
+        prepared_norms = torch.linalg.vector_norm(encoder.prepare(self.pixels), dim=1)
+        free_norms = torch.linalg.vector_norm(self.pixels.flatten(1).double() - encoder.restore(torch.zeros(1)), dim=1)
+        self.clipped = bool((prepared_norms < free_norms * (1 - 1e-9)).any())
+
+    def _know_nothing(self) -> Tensor:
+        """The better of two guesses that use no row: the mean that an attacker has, and the middle of the range."""
+        mean = known_attacks()["prior"]()(self.view, stream=self.stream.fork("prior")).images
+        middle = torch.full_like(self.pixels, (self.truth.low + self.truth.high) / 2, dtype=torch.float64)
+        if mean is None:
+            return middle
+        mean = mean.clamp(self.truth.low, self.truth.high)
+        errors = [float(image.mse(self.pixels, guess).mean()) for guess in (mean, middle)]
+        return mean if errors[0] <= errors[1] else middle
+
+    def run(self, name: str, attack: Attack, rows: list[Row]) -> Ran:
+        missing = [field for field in sorted(attack.needs) if getattr(self.view, field) is None]
+        if missing:
+            return Ran(name, attack.threat, "skipped", f"it needs {', '.join(missing)}, and there is none")
+        if why := self._unusable(name, attack):
+            return Ran(name, attack.threat, "skipped", why)
+        if why := self._broken(name, attack):
+            return Ran(name, attack.threat, "broken", why)
+        if attack.needs <= _PAIRS and "candidates" in attack.needs:
+            rows.append(self._pairs(name, attack))
+            return Ran(name, attack.threat, "ran")
+        guess = attack(self.view, stream=self.stream.fork(name))
+        why = ""
+        if self.view.public is not None and "traces" in attack.needs and "public" not in attack.needs:
+            alone = attack(self.unaided, stream=self.stream.fork(name))
+            if self._better(alone, guess):
+                guess, why = alone, "what records are like it learned from the release: better than from public data"
+        rows += self._measured(name, guess)
+        return Ran(name, attack.threat, "ran", why)
+
+    def _unusable(self, name: str, attack: Attack) -> str:
+        if name == "membership" and self.others < 100:
+            return "it needs at least 100 images that are not in the release (public data)"
+        if name.startswith("lowpass") and len(self.truth.shape) != 3:
+            return "it needs images"
+        if name == "grid" and getattr(self.view.releases[0].encoder, "noise", "") == "sphere":
+            return "noise on a sphere is not what it looks for; radius does"
+        if name == "grid" and math.prod(self.truth.shape) < _GRID_VALUES:
+            return f"rows of fewer than {_GRID_VALUES} values do not show it how their noise was drawn"
+        if attack.needs <= _PAIRS and "candidates" in attack.needs and not len(self._askable()):
+            return "no row is a pair of two classes whose trace is known"
+        return ""
+
+    def _broken(self, name: str, attack: Attack) -> str:
+        """Why it shows nothing here: it fails even where there is no defence."""
+        stream = self.stream.fork("bare")
+        if name in ("prior", "labels"):
+            return ""
+        if attack.needs <= _PAIRS and "candidates" in attack.needs:
+            return defenceless.fails_on_bare_pairs(attack, self.view, self.truth, stream)
+        others = self.pixels[:0] if self.view.candidates is None else self.view.candidates[self.n :]
+        return defenceless.fails_on_bare_records(attack, self.view, self.truth, others, stream)
+
+    def _better(self, one: Guess, other: Guess) -> bool:
+        """Whether a guess is the better one, by the truth: an owner should see the worst of both."""
+        if one.images is not None and other.images is not None:
+            errors = [
+                float(image.mse(self.pixels, self._clamped(guess)).mean()) for guess in (one.images, other.images)
+            ]
+            return errors[0] < errors[1]
+        if one.links is not None and other.links is not None:
+            hits = [int(links[: self.n].argmax(1).eq(torch.arange(self.n)).sum()) for links in (one.links, other.links)]
+            return hits[0] > hits[1]
+        return False
+
+    def _clamped(self, images: Tensor) -> Tensor:
+        return images.clamp(self.truth.low, self.truth.high)
+
+    def _measured(self, name: str, guess: Guess) -> list[Row]:
+        found: list[Row] = []
+        if guess.images is not None:
+            self.images[name] = self._clamped(guess.images)
+            found += self._reconstruction(name, guess.images)
+        if guess.links is not None:
+            found.append(self._share(name, "row identified", identified(guess.links)[: self.n]))
+            self.curves[name] = self._link_curve(guess.links)
+        if guess.scores is not None:
+            found += self._membership(name, guess.scores)
+        if guess.labels is not None:
+            found += self._labels(name, guess.labels)
+        return found
+
+    def _reconstruction(self, name: str, guess: Tensor) -> list[Row]:
+        span = self.truth.high - self.truth.low
+        truth, raw, nothing = ((x.double() - self.truth.low) / span for x in (self.pixels, guess, self.nothing))
+        guess, centre = raw.clamp(0, 1), truth.mean(0)
+        ceiling = self._least_error(name)
+        beaten = ceiling is not None and float(image.mse(truth, raw).mean()) < 0.95 * ceiling / span**2
+        rows = []
+        for metric, measure, best in (
+            ("mse", image.mse, torch.amin),
+            ("snr_db", lambda a, b: image.snr_db(a - centre, b - centre), torch.amax),
+            ("psnr_db", image.psnr_db, torch.amax),
+            ("ssim", image.ssim, torch.amax),
+            ("cosine", lambda a, b: image.cosine(a - centre, b - centre), torch.amax),
+        ):
+            if metric == "ssim" and truth.dim() != 4:
+                continue
+            values, blank = measure(truth, guess), measure(truth, nothing)
+            rows.append(
+                Row(
+                    attack=name,
+                    metric=metric,
+                    mean=finite(values.mean()),
+                    std=finite(values.std()),
+                    worst=finite(best(values, 0)),
+                    know_nothing=finite(blank.mean()),
+                    ceiling=ceiling / span**2 if metric == "mse" and ceiling is not None else None,
+                    beaten=metric == "mse" and beaten,
+                )
+            )
+        return rows
+
+    def _least_error(self, name: str) -> float | None:
+        """The Bayes risk of the best linear attacker on these records, for the attacks that it bounds. Where records
+        were clipped it speaks of clipped records, and bounds nothing that is measured here."""
+        if self.clipped or self.view.traces is None or len(self.view.releases) != 1 or self.moments.covariance is None:
+            return None
+        encoder, trace = self.view.releases[0].encoder, self.view.traces[0]
+        if not encoder.sigma or trace.partner.shape[1] != 1:
+            return None
+        spectrum = self.moments.eigenvalues
+        if name == "lmmse-row":
+            return self.moments.average(bayes.single_row_risk(spectrum, trace.weight, encoder.sigma))
+        if name in ("lmmse", "lowpass", "lowpass-row") and len(self.records) == self.n:
+            risk = bayes.whole_release_risk(spectrum, trace.partner[:, 0], trace.weight, encoder.sigma)
+            return self.moments.average(risk)
+        return None
+
+    def _share(self, name: str, metric: str, guessed: Tensor) -> Row:
+        n = self.n
+        hits = int(guessed.eq(torch.arange(n)).sum())
+        return Row(name, metric, hits / n, None, None, 1 / n, None, detection.clopper_pearson(hits, n))
+
+    def _link_curve(self, links: Tensor) -> detection.Roc:
+        """Of records and their own rows, against records and all other rows."""
+        some = links[: min(self.n, _ROC_CANDIDATES)]
+        own = torch.zeros(some.shape, dtype=torch.bool).fill_diagonal_(True)
+        return detection.roc(some[own], some[~own])
+
+    def _membership(self, name: str, scores: Tensor) -> list[Row]:
+        members, others = scores[: self.n], scores[self.n :]
+        self.curves[name] = detection.roc(members, others)
+        tpr = detection.tpr_at_fpr(members, others, FPR)
+        interval = detection.clopper_pearson(round(tpr * len(members)), len(members))
+        ceiling = gdp.member_tpr(self.mu, FPR) if math.isfinite(self.mu) else None
+        return [
+            Row(name, "auc", detection.auc(members, others), None, None, 0.5, None),
+            Row(
+                name,
+                f"tpr at {FPR:.0%} fpr",
+                tpr,
+                None,
+                None,
+                FPR,
+                ceiling,
+                interval,
+                self._refuted(members, others),
+            ),
+        ]
+
+    def _refuted(self, members: Tensor, others: Tensor) -> bool:
+        """Whether some threshold flags more members than μ permits at its false alarms, both beyond their 99.9 %
+        intervals."""
+        if not math.isfinite(self.mu):
+            return False
+        for share in (0.01, 0.03, 0.1, 0.3, 0.5):
+            threshold = others.sort(descending=True).values[int(share * len(others))]
+            hits, alarms = int((members > threshold).sum()), int((others > threshold).sum())
+            low = detection.clopper_pearson(hits, len(members), 0.999)[0]
+            high = detection.clopper_pearson(alarms, len(others), 0.999)[1]
+            if high < 1 and low > gdp.member_tpr(self.mu, high):
+                return True
+        return False
+
+    def _askable(self) -> Tensor:
+        """Rows of two records of different classes: their labels show the weights, which the attacks on pairs need.
+        Both records must be among those that can be candidates."""
+        if self.view.traces is None or self.view.traces[0].partner.shape[1] != 1:
+            return torch.empty(0, dtype=torch.int64)
+        partner = self.view.traces[0].partner[:, 0]
+        inside = partner < self.n
+        apart = self.labels != self.labels[partner.clamp(max=self.n - 1)]
+        return (inside & apart).nonzero()[: self.pair_rows, 0]
+
+    def _pairs(self, name: str, attack: Attack) -> Row:
+        """All pairs of candidates are too many to try for every row: ask about a few rows, with their sources hidden
+        among a few dozen candidates."""
+        rows = self._askable()
+        partner = self.view.traces[0].partner[:, 0] if self.view.traces else torch.arange(self.n)
+        sources = torch.cat([rows, partner[rows], torch.arange(self.n)]).tolist()
+        chosen = list(dict.fromkeys(sources))[: max(self.pair_candidates, 2 * len(rows))]
+        place = {source: number for number, source in enumerate(chosen)}
+        release = replace(self.view.releases[0], payload=Part(self.view.releases[0].payload, rows))
+        asked = View((release,), candidates=self.pixels[chosen], candidate_labels=self.labels[chosen])
+        guess = attack(asked, stream=self.stream.fork(name))
+        truth = torch.tensor([[place[row], place[int(partner[row])]] for row in rows.tolist()])
+        hits = 0 if guess.pairs is None else int(guess.pairs.eq(truth).all(1).sum())
+        chance = 1 / (len(chosen) * (len(chosen) - 1))
+        if "candidate_labels" in attack.needs:  # only pairs of the right classes are left to guess from
+            counts = self.labels[chosen].bincount(minlength=len(self.truth.classes)).double()
+            chance = float((1 / counts[self.labels[rows]] / counts[self.labels[partner[rows]]]).mean())
+        interval = detection.clopper_pearson(hits, len(rows))
+        return Row(name, "pair found", hits / len(rows), None, None, chance, None, interval)
+
+    def _labels(self, name: str, guessed: Tensor) -> list[Row]:
+        """Each record is in two rows, so every class is shown exactly twice as often as it occurs."""
+        right = float(((guessed == self.labels[:, None]).any(1)).double().mean())
+        counts, classes = self.labels.bincount(minlength=len(self.truth.classes)), len(self.truth.classes)
+        found = [Row(name, "own class among the two shown", right, None, None, float(counts.max()) / self.n, None)]
+        if len(self.records) == self.n:
+            shown = guessed.flatten().bincount(minlength=classes) / 2
+            exact = float(shown.eq(counts).double().mean())
+            found.append(Row(name, "class counts shown exactly", exact, None, None, None, None))
+        return found
+
+
+def identified(links: Tensor) -> Tensor:
+    """(c,) the row of each candidate, −1 for none. More candidates than rows are assigned so that each row gets one:
+    the likeliest assignment of all, where scipy is there to find it."""
+    c, n = links.shape
+    if c <= n:
+        return links.argmax(1)
+    try:
+        from scipy.optimize import linear_sum_assignment
+    except ImportError:
+        return links.argmax(1)
+    rows = torch.full((c,), -1)
+    chosen, assigned = linear_sum_assignment(links.numpy(), maximize=True)
+    rows[torch.from_numpy(chosen)] = torch.from_numpy(assigned)
+    return rows
+
+
+def release_mu(release: Release) -> float:
+    """The μ that a release states; infinite where it states none."""
+    return next((g.nominal for g in release.guarantees if g.name == "gdp"), math.inf)

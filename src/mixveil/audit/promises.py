@@ -1,0 +1,78 @@
+"""What releases state, beside what is found of it on the records themselves; and the noise, which only their owner can
+measure."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from mixveil.audit import noise_check
+from mixveil.audit.truth import standardised_noise
+from mixveil.theory import gdp, snr
+from mixveil.types import Dataset, Guarantee, Release, Trace, View
+
+
+@dataclass(frozen=True)
+class Promise:
+    """A guarantee as stated, and what was found of it on the records themselves. broken: it is not kept; loose: it is
+    kept, by more than twice as much noise as was asked for."""
+
+    release: str
+    name: str
+    nominal: float
+    realised: float | None
+    found: float | None
+    broken: bool = False
+    loose: bool = False
+
+
+def promises(view: View, records: Dataset, lambda_max: float) -> list[Promise]:
+    """lambda_max: the largest variance of the records in any direction."""
+    found = []
+    for t, release in enumerate(view.releases):
+        trace = view.traces[t] if view.traces is not None else None
+        found += [_kept(release, trace, guarantee, lambda_max) for guarantee in release.guarantees]
+        sigma = release.encoder.sigma
+        if sigma and trace is not None:
+            normals = standardised_noise(release, trace, records)
+            measured = float(normals.square().mean().sqrt())
+            slack = 6 / math.sqrt(2 * normals.numel()) + 1e-5
+            found.append(Promise(release.id, "noise", sigma, None, measured * sigma, abs(measured - 1) > slack))
+    return found
+
+
+def _kept(release: Release, trace: Trace | None, stated: Guarantee, lambda_max: float) -> Promise:
+    encoder = release.encoder
+    alpha, clip, sigma = getattr(encoder, "alpha", None), getattr(encoder, "clip", None), encoder.sigma
+    measured, broken, loose = None, False, False
+    if stated.name == "directional_snr" and alpha and sigma:
+        measured = snr.directional_snr(lambda_max, sigma, alpha)
+        if release.certified:  # stated for the worst record there can be
+            broken = measured > stated.nominal
+        else:
+            realised = stated.nominal if stated.realised is None else min(stated.nominal, stated.realised)
+            broken = measured > 2 * realised
+            loose = measured < stated.nominal / 2
+    if stated.name == "gdp" and clip and sigma and trace is not None and trace.weight.shape[1] == 2:
+        measured = float(gdp.mu_records(clip, sigma, trace.weight).max())
+        broken = measured > stated.nominal * (1 + 1e-6)
+    return Promise(release.id, stated.name, stated.nominal, stated.realised, measured, broken, loose)
+
+
+def noise_faults(view: View, records: Dataset) -> list[str]:
+    """What is wrong with the noise of the releases, in words."""
+    said: list[str] = []
+    kept: list[Tensor] = []
+    for t, release in enumerate(view.releases):
+        if view.traces is None or not release.encoder.sigma:
+            continue
+        normals = standardised_noise(release, view.traces[t], records)
+        sphere = getattr(release.encoder, "noise", "") == "sphere"
+        said += [f"release {release.id[:8]}: {fault}" for fault in noise_check.faults(normals, sphere=sphere)]
+        for earlier in kept:
+            if abs(float((earlier * normals).mean())) * math.sqrt(normals.numel()) > 8:
+                said.append(f"release {release.id[:8]} shares its noise with another: together they show the records")
+        kept.append(normals)
+    return said

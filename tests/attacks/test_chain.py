@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from mixveil.attacks import _chain
+from mixveil.attacks._model import Mixing
+from mixveil.attacks.lmmse import unmixed
+from mixveil.keys import SeededStream
+from mixveil.types import Trace
+from tests.made import mixing_matrix
+
+PAIRINGS = {
+    "one ring": [1, 2, 3, 4, 0],
+    "two alone together": [1, 0],
+    "a fixed point": [0, 2, 1, 3],
+    "rings of every length": [0, 2, 1, 4, 5, 3, 7, 8, 9, 6],
+    "a stretch that leaves the sample": [1, 2, 3, 4],
+    "stretches and a ring": [1, 6, 3, 2, 5, 7],
+}
+
+
+@pytest.mark.parametrize("name", PAIRINGS)
+def test_a_pairing_is_solved_as_a_dense_matrix_is(name: str) -> None:
+    partner = torch.tensor(PAIRINGS[name])
+    n, records = len(partner), max(len(partner), int(partner.max()) + 1)
+    stream = SeededStream(1)
+    weight = stream.capped_weights(n, 0.9)
+    rows, variance = stream.normal(n, 3), torch.tensor([2.0, 0.5, 1e-3], dtype=torch.float64)
+    noise = 0.1 + stream.uniform(n, 3)
+    gain = torch.tensor([1.0, 0.7, 0.9], dtype=torch.float64)
+    found = unmixed(Mixing.of((Trace(partner[:, None], weight),)), [rows], [noise], [gain], variance)
+    whole = torch.cat([partner, torch.arange(n, records)])
+    matrix = mixing_matrix(whole, torch.cat([weight, torch.zeros(records - n, 2)]))[:n]
+    for k in range(3):
+        w = matrix * gain[k]
+        precision = w.T @ torch.diag(1 / noise[:, k]) @ w + torch.eye(records, dtype=torch.float64) / variance[k]
+        expected = torch.linalg.solve(precision, w.T @ (rows[:, k] / noise[:, k]))
+        assert torch.allclose(found[:, k], expected, rtol=1e-10, atol=1e-12)
+
+
+def test_chains_hold_every_record_once() -> None:
+    found = _chain.chains(torch.tensor(PAIRINGS["stretches and a ring"]), 8)
+    assert found == [([0, 1, 6], False), ([4, 5, 7], False), ([2, 3], True)]
