@@ -231,8 +231,8 @@ def _verdict(rows: list[Row], warnings: tuple[str, ...], view: View, n: int, of:
     said = []
     if n < of:
         said.append(
-            f"A part: {n:,} of {of:,} rows were attacked, joined along their pairs. Who has all rows gets at least as "
-            f"much of each."
+            f"A part: {n:,} of {of:,} rows were attacked, joined along their pairs. Who has all rows gets at least these "
+            f"pictures; records are recognised among the rows of the part."
         )
     best, gained = _best_pictures(rows)
     if best:
