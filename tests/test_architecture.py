@@ -34,9 +34,11 @@ ALLOWED["theory"] -= {"registry"}
 ALLOWED["data"] = {"errors", "checks", "types", "data"}
 ALLOWED["encoders"] -= {"data"}
 ALLOWED["release"] -= {"data"}
+ALLOWED["backbones"] = {"errors", "backbones"}
+ALLOWED["features"] = {"errors", "files", "checks", "types", "backbones"}
 ALLOWED["calibration"] = {"errors", "types", "checks", "keys", "theory", "encoders"}
 ALLOWED["metrics"] = {"errors", "checks", "metrics"}
-ALLOWED["attacks"] = {"errors", "types", "checks", "keys", "theory", "registry", "attacks"}
+ALLOWED["attacks"] = {"errors", "types", "checks", "keys", "theory", "registry", "parts", "attacks"}
 ALLOWED["__init__"] = set(ROOMS) | {"attacks", "calibration"}
 ALLOWED["parts"] = {"checks", "types"}
 ALLOWED["audit"] = {"errors", "types", "keys", "theory", "encoders", "metrics", "attacks", "parts", "audit"}
@@ -78,7 +80,9 @@ def test_randomness_has_one_room() -> None:
 def test_nothing_is_unpickled_and_nothing_asserted() -> None:
     for path in FILES:
         text = path.read_text()
-        assert not re.search(r"import pickle|torch\.load\(|allow_pickle=True|\beval\(|\bexec\(", text), path
+        assert not re.search(
+            r"import pickle|torch\.load\((?!.*weights_only=True)|allow_pickle=True|(?<!\.)\beval\(|\bexec\(", text
+        ), path
         assert not any(isinstance(node, ast.Assert) for node in ast.walk(ast.parse(text))), path
 
 

@@ -54,6 +54,10 @@ class DataNotFoundError(DataError):
     """The data set is not where it was looked for."""
 
 
+class WeightsError(DataError):
+    """The weights of a backbone are not where they were looked for, or are not that backbone's."""
+
+
 class DataFormatError(DataError):
     """A file is not in the format it should be in."""
 

@@ -10,7 +10,7 @@ from mixveil.attacks import attacks
 from mixveil.attacks.grid import Grid
 from mixveil.audit import LABELS, Audit, audit
 from mixveil.audit.defenceless import fails_on_bare_pairs
-from mixveil.audit.judge import identified
+from mixveil.audit.judge import assigned
 from mixveil.audit.sample import sample
 from mixveil.data import Images, from_tensors, open_data
 from mixveil.encoders.mixup import Mixup
@@ -167,15 +167,121 @@ def test_a_manifest_that_claims_twice_the_noise_is_found() -> None:
         audited((lied, trace))
 
 
-def test_public_data_of_another_kind_raise_no_false_alarm() -> None:
+def shifted(data: Images, low: float, gain: float) -> Images:
+    read = data.read
+    return replace(data, read=lambda rows: low + gain * read(rows))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_records_that_look_unlike_the_strangers_raise_no_false_alarm(seed: int) -> None:
     """Membership must speak of the release, not of what members look like."""
-    release, trace = made(Mu(1.0))
-    flat = 0.5 + 0.1 * (SeededStream(3).uniform(600, 1, 8, 8) - 0.5).float()
+    dark = shifted(PRIVATE, 0.0, 0.2)
+    ready, guarantees, _ = calibration.calibrate(Singular(), Mu(1.0), dark, clip=2.0, stream=SeededStream(seed))
+    release, trace = encoded(ready, dark, SeededStream(seed))
+    release = replace(release, guarantees=guarantees, certified=True, reproducible=False)
+    others = OTHERS.take(torch.arange(500)).x
     found = audit(
-        View((release,), (trace,), PUBLIC), PRIVATE, others=flat, names=["membership"], stream=SeededStream(0)
+        View((release,), (trace,), PUBLIC), dark, others=others, names=["membership"], stream=SeededStream(seed)
     )
     assert not any(row.beaten for row in found.rows)
-    assert figure(found, "membership", "auc") < 0.6
+    assert found.attacks[0].status == "skipped" and "look different" in found.attacks[0].why
+    assert any(text.startswith("Membership: NOT tested: membership skipped") for text in found.verdict)
+
+
+def test_a_release_that_claims_too_small_a_mu_is_refuted_by_membership() -> None:
+    release, trace = made(Tau(1.0, "energy"))
+    claimed = replace(made(Mu(1.0))[0].guarantees[0], nominal=0.1, realised=0.1)
+    assert claimed.name == "gdp"
+    found = audited((replace(release, guarantees=(claimed,), certified=True), trace), names=["membership"])
+    beaten = next(row for row in found.rows if row.beaten)
+    assert beaten.ceiling is not None and beaten.mean > beaten.ceiling
+    said = next(text for text in found.warnings if "beats its ceiling" in text)
+    assert f"{beaten.mean:.4g}, where {beaten.ceiling:.4g}" in said
+
+
+def test_an_error_smaller_than_theory_permits_is_an_alarm() -> None:
+    """Rows without noise under a manifest that states some."""
+    release, trace = made(Tau(0.1, "energy"))
+    x = release.encoder.prepare(PRIVATE.take(torch.arange(500)).x)
+    rows = (trace.weight.double()[:, :1] * x + trace.weight.double()[:, 1:] * x[trace.partner[:, 0]]).float()
+    batch = Batch(rows.view(500, 1, 8, 8), release.payload.take(torch.arange(500)).y)
+    found = audited((replace(release, payload=Records((batch,), None)), trace), names=["lmmse"])
+    assert any(row.beaten and row.metric == "mse" for row in found.rows)
+    assert any("lmmse beats its ceiling" in text for text in found.warnings)
+
+
+def test_rows_without_noise_are_found_outside_the_part_that_is_attacked(monkeypatch: pytest.MonkeyPatch) -> None:
+    from mixveil import audit as module
+
+    monkeypatch.setitem(module.PROFILES, "quick", module.Profile(200, 1 << 23, (20, 60)))
+    release, trace = made(Mu(1.0))
+    honest = audited((release, trace), names=["prior"])
+    assert not any("carry noise" in text for text in honest.warnings)
+    outside = next(i for i in range(500) if i not in set(honest.numbers.tolist()))
+    x = release.encoder.prepare(PRIVATE.take(torch.tensor([outside, int(trace.partner[outside])])).x)
+    batch = release.payload.take(torch.arange(500))
+    batch.x[outside] = (trace.weight[outside].double() @ x).view(1, 8, 8).float()
+    found = audited((replace(release, payload=Records((batch,), None)), trace), names=["prior"])
+    assert any("1 row(s) carry noise of another strength" in text for text in found.warnings)
+
+
+def test_an_attack_that_cannot_unmix_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
+    from mixveil.attacks import _chain
+
+    monkeypatch.setattr(_chain, "solve", lambda partner, diagonal, coupling, target: torch.zeros_like(target))
+    found = audited(made(Tau(1.0, "energy")), names=["lmmse"])
+    assert found.attacks[0].status == "broken"
+
+
+def test_copies_are_said_and_found_as_one() -> None:
+    copies = replace(PRIVATE, read=lambda rows: read(rows // 5), labels=PRIVATE.labels[torch.arange(500) // 5])
+    read = PRIVATE.read
+    ready, _, _ = calibration.calibrate(Singular(), Tau(1.0, "energy"), copies, stream=SeededStream(0))
+    release, trace = encoded(ready, copies, SeededStream(0))
+    others = OTHERS.take(torch.arange(300)).x
+    found = audit(View((release,), (trace,), PUBLIC), copies, others=others, names=["linkage"], stream=SeededStream(0))
+    assert any(text.startswith("400 records are copies") for text in found.warnings)
+    assert found.attacks[0].status == "ran"
+
+
+def test_a_realised_figure_that_is_not_that_of_the_records_is_found() -> None:
+    release, trace = made(Tau(0.1, "spectral"))
+    edited = replace(release, guarantees=(replace(release.guarantees[0], nominal=0.07, realised=0.07),))
+    assert any("does not hold" in text for text in audited((edited, trace), names=["prior"]).warnings)
+    assert not any("does not hold" in text for text in audited((release, trace), names=["prior"]).warnings)
+
+
+def test_without_public_data_few_rows_still_show_that_images_are_smooth() -> None:
+    """One variance for all waves of a length is what a few noisy rows can tell; a whole covariance is not."""
+    ramp = torch.linspace(-1, 1, 16)
+    waves = torch.stack([ramp[:, None].expand(16, 16), ramp.expand(16, 16), ramp[:, None] * ramp])
+    parts = SeededStream(1).normal(100, 3, 3).float() @ waves.flatten(1)
+    x = (0.5 + 0.1 * parts.view(100, 3, 16, 16)).clamp(0, 1)
+    data = from_tensors(x, torch.arange(100) % 4, classes=4)
+    ready, _, _ = calibration.calibrate(Singular(), Tau(0.3, "energy"), data, stream=SeededStream(0))
+    release, trace = encoded(ready, data, SeededStream(0))
+    found = audit(View((release,), (trace,)), data, names=["lmmse"], stream=SeededStream(0))
+    row = next(row for row in found.rows if row.metric == "mse")
+    assert row.know_nothing is not None and row.mean < 0.7 * row.know_nothing
+
+
+def test_attacks_that_do_worse_than_nothing_are_called_weak(monkeypatch: pytest.MonkeyPatch) -> None:
+    from mixveil.attacks import _model
+
+    monkeypatch.setattr(_model, "_ENOUGH", 0)  # a covariance from far too few rows
+    data = digits(0, 60)
+    ready, _, _ = calibration.calibrate(Singular(), Tau(0.3, "energy"), data, stream=SeededStream(0))
+    release, trace = encoded(ready, data, SeededStream(0))
+    found = audit(View((release,), (trace,)), data, names=["lmmse"], stream=SeededStream(0))
+    assert any("too weak to tell" in text for text in found.verdict)
+
+
+def test_public_data_that_do_not_vary_do_not_stop_the_audit() -> None:
+    release, trace = made(Mu(1.0))
+    flat = from_tensors(torch.full((300, 1, 8, 8), 0.5), torch.arange(300) % 10, classes=10)
+    found = audit(View((release,), (trace,), flat), PRIVATE, stream=SeededStream(0))
+    why = {item.attack: item.why for item in found.attacks}
+    assert "do not vary" in why["lmmse"] and any(row.attack == "labels" for row in found.rows)
 
 
 def test_a_few_records_without_public_data_are_not_called_reconstructed() -> None:
@@ -214,8 +320,7 @@ def test_the_labels_show_the_class_counts_exactly() -> None:
 def test_more_candidates_than_rows_are_assigned() -> None:
     """Two candidates like row 0 best; the one that fits nothing else gets it."""
     links = torch.tensor([[9.0, 8.0], [9.5, 0.0], [1.0, 1.0]], dtype=torch.float64)
-    assert identified(links).tolist() == [1, 0, -1]
-    assert identified(links[:2]).tolist() == [0, 0]
+    assert assigned(links).tolist() == [1, 0, -1]
 
 
 def test_mixup_states_nothing() -> None:

@@ -1,9 +1,15 @@
 from __future__ import annotations
 
 import pytest
+from torch import Tensor
 
-from mixveil.audit.noise_check import faults
+from mixveil.audit import noise_check
 from mixveil.keys import SeededStream
+
+
+def faults(normals: Tensor, *, sphere: bool) -> list[str]:
+    return noise_check.faults(normals, normals.square().sum(1), sphere=sphere)
+
 
 SHAPES = [(20, 8), (100, 9), (50, 64), (500, 64), (3000, 16), (10, 3072)]
 

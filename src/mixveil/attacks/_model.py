@@ -6,6 +6,7 @@ In the eigenbasis of the records' covariance directions decouple, so every attac
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,13 +17,15 @@ import torch
 from torch import Tensor
 
 from mixveil.errors import ArgumentError
+from mixveil.parts import Part
 from mixveil.theory.moments import DENSE_LIMIT, blocks
-from mixveil.types import Batch, Release, Rows, Trace, View
+from mixveil.types import Release, Rows, Trace, View
 
 _FLOOR = 1e-9  # of the largest variance: what is never seen to vary may still vary a little
 _MOST_ROWS = 20_000  # of public data: more hardly change a covariance
 _MOST_VALUES = 1 << 27
 _CLIPPED_ROWS = 2000
+_ENOUGH = 20  # noisy rows a value, for a covariance of the rows themselves
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
@@ -80,7 +83,7 @@ def entry_of(view: View, t: int, prior: Prior) -> Entry:
     flat = torch.ones_like(prior.variance)
     if view.public is None:
         return Entry(prepare(mean[None])[0], flat, 0 * flat)
-    some = view.public.take(_spaced(len(view.public), min(_CLIPPED_ROWS, _MOST_VALUES // len(mean))))
+    some = view.public.take(spaced(len(view.public), min(_CLIPPED_ROWS, _MOST_VALUES // len(mean))))
     x, z = some.x.flatten(1).double(), prepare(some.x)
     offset = (z - (x - mean)).mean(0)
     if torch.allclose(z, x - mean + offset, atol=1e-9):
@@ -157,7 +160,7 @@ class Mixing:
 def _public_prior(public: Rows) -> Prior:
     one = public.take(torch.tensor([0])).x.numel()
     few = min(_MOST_ROWS, max(2, _MOST_VALUES // one)) if one > DENSE_LIMIT else _MOST_ROWS
-    return _fitted(_Some(public, _spaced(len(public), few)), 0.0, 1.0)
+    return _fitted(Part(public, spaced(len(public), few)), 0.0, 1.0)
 
 
 @remembered
@@ -172,7 +175,13 @@ def _own_prior(view: View) -> Prior:
     mixed = shares[(shares > 0).sum(1) > 1]
     squares = float((mixed if len(mixed) else shares).square().sum(1).mean())
     noise = squares / 2 * (release.encoder.sigma or 0.0) ** 2
-    found = _fitted(release.payload, noise, squares)
+    values = math.prod(release.shape)
+    few = len(release.payload) < _ENOUGH * values
+    found = (
+        _smooth(release.payload, release.shape, noise, squares)
+        if few and len(release.shape) == 3
+        else _fitted(release.payload, noise, squares)
+    )
     carried = noise * len(found.mean) / len(release.payload)
     mean = found.mean * max(0.0, 1 - carried / max(float(found.mean.square().sum()), 1e-300))
     return Prior(release.encoder.restore(mean), found.basis, found.variance)
@@ -199,22 +208,43 @@ def _fitted(rows: Rows, noise: float, share: float) -> Prior:
         basis = centred.T @ left[:, kept] / (variance * n).sqrt()
     if not len(variance) or not float(variance[-1]) > 0:
         raise ArgumentError("the records that the attacker knows do not vary: there is nothing to guess from them")
-    least = 1e-2 * float(variance.mean()) if few else 0.0
-    return Prior(mean, basis, ((variance - noise) / share).clamp(min=max(least, float(variance[-1]) * _FLOOR)))
+    signal = ((variance - noise) / share).clamp(min=0)
+    least = 1e-2 * float(signal.mean()) if few else 0.0
+    return Prior(mean, basis, signal.clamp(min=max(least, float(variance[-1]) * _FLOOR)))
 
 
-@dataclass(frozen=True)
-class _Some:
-    rows: Rows
-    index: Tensor
+def _smooth(rows: Rows, shape: tuple[int, ...], noise: float, share: float) -> Prior:
+    """The prior of images of which few rows are seen: their cosine transform, one variance for all waves of a length.
 
-    def __len__(self) -> int:
-        return len(self.index)
+    So many variances are far fewer than a covariance has, and even a few noisy rows tell them."""
+    count = math.prod(shape)
+    waves = torch.cartesian_prod(*(torch.arange(size) for size in shape))
+    length = waves[:, 1:].double().square().sum(1).sqrt().round().long()
+    kept = length.argsort(stable=True)[: min(count, DENSE_LIMIT)]
+    channel, down, across = (_cosines(size)[w] for size, w in zip(shape, waves[kept].T, strict=True))
+    basis = torch.einsum("kc,kh,kw->chwk", channel, down, across).reshape(count, -1)
+    n = len(rows)
+    mean = sum((block.sum(0) for block in blocks(rows)), start=torch.zeros(1, dtype=torch.float64)) / n
+    energy = sum(
+        (((block - mean) @ basis).square().sum(0) for block in blocks(rows)), start=torch.zeros(1, dtype=torch.float64)
+    ) / max(1, n - 1)
+    group = waves[kept, 0] * (int(length.max()) + 1) + length[kept]
+    total = torch.zeros(int(group.max()) + 1, dtype=torch.float64).index_add_(0, group, energy)
+    average = (total / group.bincount(minlength=len(total)).clamp(min=1))[group]
+    signal = ((average - noise) / share).clamp(min=0)
+    if not float(average.max()) > 0:
+        raise ArgumentError("the records that the attacker knows do not vary: there is nothing to guess from them")
+    return Prior(mean, basis, signal.clamp(min=float(average.max()) * _FLOOR))
 
-    def take(self, index: Tensor) -> Batch:
-        return self.rows.take(self.index[index])
+
+def _cosines(size: int) -> Tensor:
+    """(size, size): the orthonormal cosine transform, a wave a row."""
+    place, wave = torch.arange(size).double() + 0.5, torch.arange(size).double()
+    found = torch.cos(math.pi / size * wave[:, None] * place) * math.sqrt(2 / size)
+    found[0] /= math.sqrt(2)
+    return found
 
 
-def _spaced(n: int, most: int) -> Tensor:
+def spaced(n: int, most: int) -> Tensor:
     """Up to so many of n rows, evenly spread over them: sets are often sorted by class."""
     return torch.linspace(0, n - 1, min(n, max(2, most))).round().long()

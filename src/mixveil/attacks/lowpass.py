@@ -18,6 +18,7 @@ from mixveil.attacks._model import Mixing
 from mixveil.attacks.lmmse import unmixed
 from mixveil.errors import ArgumentError
 from mixveil.keys import Stream
+from mixveil.parts import Part
 from mixveil.types import Encoder, Guess, Rows, Trace, View
 
 _PUBLIC_ROWS = 2000
@@ -55,7 +56,7 @@ def _attacked(view: View, traces: tuple[Trace, ...] | None, stream: Stream) -> T
     shape = view.releases[0].shape
     if view.public is None or len(shape) != 3:
         raise ArgumentError("this attack needs public images")
-    index = torch.arange(min(_PUBLIC_ROWS, max(2, _PUBLIC_VALUES // math.prod(shape)), len(view.public)))
+    index = _model.spaced(len(view.public), min(_PUBLIC_ROWS, _PUBLIC_VALUES // math.prod(shape)))
     images = view.public.take(index).x
     mean = images.double().mean(0)
     truth = images - mean
@@ -63,7 +64,7 @@ def _attacked(view: View, traces: tuple[Trace, ...] | None, stream: Stream) -> T
     made, known = [], []
     for t, release in enumerate(view.releases):
         weight = None if view.traces is None else view.traces[t].weight
-        rows, trace = _encoded(release.encoder, view.public, index, weight, stream.fork(f"release {t}"))
+        rows, trace = _encoded(release.encoder, Part(view.public, index), weight, stream.fork(f"release {t}"))
         made.append(rows - offsets[t])
         known.append(trace)
     best = (math.inf, 1, 0.0)
@@ -92,10 +93,9 @@ def _smooth(view: View, rows: list[Tensor], traces: tuple[Trace, ...] | None, si
     return enlarged(found.view(n, channels, height // size, width // size), (height, width))
 
 
-def _encoded(
-    encoder: Encoder, public: Rows, index: Tensor, weight: Tensor | None, stream: Stream
-) -> tuple[Tensor, Trace]:
+def _encoded(encoder: Encoder, public: Rows, weight: Tensor | None, stream: Stream) -> tuple[Tensor, Trace]:
     """Public rows as the release would have them, with its own weights where they are known."""
+    index = torch.arange(len(public))
     trace = encoder.plan(len(index), stream=stream.fork("plan"))
     if weight is not None:
         trace = Trace(trace.partner, weight[index % len(weight)])

@@ -18,7 +18,7 @@ from mixveil.audit.figures import Ran, Row
 from mixveil.audit.judge import FPR, Judge
 from mixveil.audit.promises import Promise, noise_faults, promises
 from mixveil.audit.sample import sample
-from mixveil.audit.truth import check_rows, check_truth
+from mixveil.audit.truth import check_truth, inspect, unsure
 from mixveil.errors import ArgumentError
 from mixveil.keys import Stream
 from mixveil.metrics import detection
@@ -30,6 +30,12 @@ LABELS = (
     "each class there are. In a hospital the label is the diagnosis."
 )
 Watch = Callable[[str], None]
+
+_KINDS = {
+    "Pictures": {"lmmse", "lmmse-row", "lowpass", "lowpass-row"},
+    "Recognition": {"linkage", "radius", "radius-labels", "grid"},
+    "Membership": {"membership"},
+}
 
 
 @dataclass(frozen=True)
@@ -86,8 +92,8 @@ def audit(
     check_truth(view, truth)
     watch("records")
     most = max(2, min(limits.rows, limits.values // math.prod(truth.shape)))
+    inspected = inspect(view, truth)
     seen, records, numbers = sample(view, truth, most, stream.fork("sample"))
-    unsure = check_rows(seen, records)
     others, overlap = _strangers(truth, view.public, others)
     n = len(numbers)
     own = records.take(torch.arange(n))
@@ -100,8 +106,9 @@ def audit(
         watch(name)
         ran.append(judge.run(name, attack, rows))
     watch("noise")
-    kept = tuple(promises(seen, records, found.lambda_max))
-    warnings = (*_warnings(view, rows, ran, kept), *noise_faults(seen, records), *unsure, *overlap)
+    kept = tuple(promises(view, inspected, found))
+    faults = noise_faults(seen, records, inspected)
+    warnings = (*_warnings(view, rows, ran, kept), *faults, *unsure(view, inspected), *overlap)
     return Audit(
         view=seen,
         pixels=own.x,
@@ -114,7 +121,7 @@ def audit(
         attacks=tuple(ran),
         promises=kept,
         warnings=warnings,
-        verdict=tuple(_verdict(rows, warnings, seen, n, len(truth))),
+        verdict=tuple(_verdict(rows, ran, warnings, seen, n, len(truth))),
         images=judge.images,
         curves=judge.curves,
     )
@@ -122,8 +129,14 @@ def audit(
 
 def _strangers(truth: Dataset, public: Rows | None, others: Tensor | None) -> tuple[Tensor, list[str]]:
     """Those of the others that are really in no release; and what to say if public data hold private records."""
-    own = {_fingerprint(row) for block in blocks(truth) for row in block}
+    prints = [_fingerprint(row) for block in blocks(truth) for row in block]
+    own = set(prints)
     said = []
+    if len(own) < len(prints):
+        said.append(
+            f"{len(prints) - len(own)} records are copies of others: what is promised of one record is not promised of "
+            f"all its copies together."
+        )
     if public is not None:
         shared = sum(_fingerprint(row) in own for block in blocks(public) for row in block)
         if shared:
@@ -213,10 +226,16 @@ def _successes(rows: list[Row]) -> list[str]:
         ("pair found", "Pairs are recognised: {attack} names both sources of {mean:.0%} of the rows"),
         (f"tpr at {FPR:.0%} fpr", "Members are recognised: {attack} finds {mean:.0%} of them at 1 % false alarms"),
     ):
-        top = max((row for row in rows if row.metric == metric), key=lambda row: row.mean, default=None)
-        if top and top.mean >= 0.1 and top.interval and top.interval[0] > 2 * (top.know_nothing or 0):
-            said.append(words.format(attack=top.attack, mean=top.mean) + ".")
+        top = _most(rows, metric)
+        if top and top.interval and top.interval[0] > 3 * (top.know_nothing or 0):
+            said.append(words.format(attack=top.attack, mean=top.mean) + f" (guessing: {top.know_nothing:.2%}).")
     return said
+
+
+def _most(rows: list[Row], metric: str) -> Row | None:
+    """The figure that is surest to be more than a guess."""
+    found = [row for row in rows if row.metric == metric and row.interval]
+    return max(found, key=lambda row: (row.interval or (0, 0))[0] - (row.know_nothing or 0), default=None)
 
 
 def _best_pictures(rows: list[Row]) -> tuple[Row | None, float]:
@@ -226,21 +245,37 @@ def _best_pictures(rows: list[Row]) -> tuple[Row | None, float]:
     return best, 1 - best.mean / best.know_nothing if best and best.know_nothing else 0.0
 
 
-def _verdict(rows: list[Row], warnings: tuple[str, ...], view: View, n: int, of: int) -> list[str]:
+def _possible(rows: list[Row]) -> float:
+    """The share of the error of knowing nothing that the best linear attacker would take away, if that is known."""
+    known = [
+        1 - row.ceiling / row.know_nothing for row in rows if row.metric == "mse" and row.ceiling and row.know_nothing
+    ]
+    return max(known, default=0.0)
+
+
+def _verdict(rows: list[Row], ran: list[Ran], warnings: tuple[str, ...], view: View, n: int, of: int) -> list[str]:
     """In plain words, with reasons: what the best attack of each kind got."""
     said = []
     if n < of:
         said.append(
-            f"A part: {n:,} of {of:,} rows were attacked, joined along their pairs. Who has all rows gets at least these "
-            f"pictures; records are recognised among the rows of the part."
+            f"A part: {n:,} of {of:,} rows were attacked, joined along their pairs. Who has all rows gets at least "
+            f"these pictures; records are recognised among the rows of the part. The noise's strength was measured in "
+            f"all rows, its other properties in the part."
         )
     best, gained = _best_pictures(rows)
     if best:
         amount = "next to nothing" if gained < 0.02 else "something" if gained < 0.2 else "a great deal"
-        said.append(
-            f"Pictures: the best of these attacks ({best.attack}) takes away {max(gained, 0):.1%} of the error of "
-            f"knowing nothing: on average it gets {amount} of the images."
-        )
+        possible = _possible(rows)
+        if gained <= 0 < possible - 0.02:
+            said.append(
+                f"Pictures: these attacks were too weak to tell (they do worse than knowing nothing). The best linear "
+                f"attacker would take away up to {possible:.1%} of the error of knowing nothing. Give public data."
+            )
+        else:
+            said.append(
+                f"Pictures: the best of these attacks ({best.attack}) takes away {max(gained, 0):.1%} of the error of "
+                f"knowing nothing: on average it gets {amount} of the images."
+            )
     for metric, words in (
         (
             "row identified",
@@ -252,9 +287,8 @@ def _verdict(rows: list[Row], warnings: tuple[str, ...], view: View, n: int, of:
         ),
         (f"tpr at {FPR:.0%} fpr", "Membership: this attack finds {mean:.1%} of the members at 1 % false alarms"),
     ):
-        found = [row for row in rows if row.metric == metric]
-        if found:
-            top = max(found, key=lambda row: row.mean)
+        top = _most(rows, metric)
+        if top:
             chance = "" if top.know_nothing is None else f" (guessing: {top.know_nothing:.2%})"
             bound = "" if top.ceiling is None else f"; as μ is stated no attack finds more than {top.ceiling:.1%}"
             said.append(words.format(mean=top.mean) + chance + bound + ".")
@@ -264,7 +298,8 @@ def _verdict(rows: list[Row], warnings: tuple[str, ...], view: View, n: int, of:
         ("Membership", {f"tpr at {FPR:.0%} fpr"}),
     ):
         if not any(row.metric in metrics and row.attack != "prior" for row in rows):
-            said.append(f"{kind}: NOT tested, no attack of this kind could run; see why below.")
+            tried = ", ".join(f"{item.attack} {item.status}" for item in ran if item.attack in _KINDS[kind])
+            said.append(f"{kind}: NOT tested: {tried or 'no attack of this kind was asked for'}.")
     if view.traces is None:
         said.append("Noise: NOT measured, for want of the trace: whether it is what the release says is not known.")
     said.append("Labels: shown to everyone who gets the release.")

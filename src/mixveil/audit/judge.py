@@ -11,6 +11,7 @@ from torch import Tensor
 from mixveil.attacks import attacks as known_attacks
 from mixveil.audit import defenceless
 from mixveil.audit.figures import Ran, Row, finite
+from mixveil.errors import ArgumentError
 from mixveil.keys import Stream
 from mixveil.metrics import detection, image
 from mixveil.parts import Part
@@ -41,6 +42,7 @@ class Judge:
         self.pair_rows, self.pair_candidates = pairs
         self.images: dict[str, Tensor] = {}
         self.curves: dict[str, detection.Roc] = {}
+        self.same = defenceless.same(self.pixels)
         self.nothing = self._know_nothing()
         self.mu = gdp.compose([release_mu(release) for release in view.releases])
         encoder = view.releases[0].encoder
@@ -50,8 +52,11 @@ class Judge:
 
     def _know_nothing(self) -> Tensor:
         """The better of two guesses that use no row: the mean that an attacker has, and the middle of the range."""
-        mean = known_attacks()["prior"]()(self.view, stream=self.stream.fork("prior")).images
         middle = torch.full_like(self.pixels, (self.truth.low + self.truth.high) / 2, dtype=torch.float64)
+        try:
+            mean = known_attacks()["prior"]()(self.view, stream=self.stream.fork("prior")).images
+        except ArgumentError:  # what the attacker knows does not vary
+            return middle
         if mean is None:
             return middle
         mean = mean.clamp(self.truth.low, self.truth.high)
@@ -59,6 +64,12 @@ class Judge:
         return mean if errors[0] <= errors[1] else middle
 
     def run(self, name: str, attack: Attack, rows: list[Row]) -> Ran:
+        try:
+            return self._run(name, attack, rows)
+        except ArgumentError as error:
+            return Ran(name, attack.threat, "skipped", str(error))
+
+    def _run(self, name: str, attack: Attack, rows: list[Row]) -> Ran:
         missing = [field for field in sorted(attack.needs) if getattr(self.view, field) is None]
         if missing:
             return Ran(name, attack.threat, "skipped", f"it needs {', '.join(missing)}, and there is none")
@@ -69,6 +80,8 @@ class Judge:
         if attack.needs <= _PAIRS and "candidates" in attack.needs:
             rows.append(self._pairs(name, attack))
             return Ran(name, attack.threat, "ran")
+        if name == "membership" and (why := self._told_by_looks(attack)):
+            return Ran(name, attack.threat, "skipped", why)
         guess = attack(self.view, stream=self.stream.fork(name))
         why = ""
         if self.view.public is not None and "traces" in attack.needs and "public" not in attack.needs:
@@ -109,9 +122,26 @@ class Judge:
             ]
             return errors[0] < errors[1]
         if one.links is not None and other.links is not None:
-            hits = [int(links[: self.n].argmax(1).eq(torch.arange(self.n)).sum()) for links in (one.links, other.links)]
-            return hits[0] > hits[1]
+            return self._identified(one.links).mean > self._identified(other.links).mean
         return False
+
+    def _told_by_looks(self, attack: Attack) -> str:
+        """Whether the attack tells the records from the strangers on a release that holds neither: then what it finds
+        on the real one says nothing of membership."""
+        if self.view.public is None or self.view.traces is None:
+            return ""
+        part = Part(self.view.public, torch.arange(min(self.n, len(self.view.public))))
+        first, stream = self.view.releases[0], self.stream.fork("control")
+        release, plan = defenceless.released(first, first.encoder, part, stream)
+        control = replace(self.view, releases=(release,), traces=(plan,))
+        scores = attack(control, stream=self.stream.fork("control")).scores
+        if scores is None:
+            return ""
+        found = detection.auc(scores[: self.n], scores[self.n :])
+        chance = math.sqrt((1 / self.n + 1 / self.others) / 12)
+        if abs(found - 0.5) < max(0.05, 5 * chance):
+            return ""
+        return f"records and strangers look different: on a release that holds neither their AUC is {found:.2f}"
 
     def _clamped(self, images: Tensor) -> Tensor:
         return images.clamp(self.truth.low, self.truth.high)
@@ -122,7 +152,7 @@ class Judge:
             self.images[name] = self._clamped(guess.images)
             found += self._reconstruction(name, guess.images)
         if guess.links is not None:
-            found.append(self._share(name, "row identified", identified(guess.links)[: self.n]))
+            found.append(self._identified(guess.links, name))
             self.curves[name] = self._link_curve(guess.links)
         if guess.scores is not None:
             found += self._membership(name, guess.scores)
@@ -177,10 +207,17 @@ class Judge:
             return self.moments.average(risk)
         return None
 
-    def _share(self, name: str, metric: str, guessed: Tensor) -> Row:
-        n = self.n
-        hits = int(guessed.eq(torch.arange(n)).sum())
-        return Row(name, metric, hits / n, None, None, 1 / n, None, detection.clopper_pearson(hits, n))
+    def _identified(self, links: Tensor, name: str = "") -> Row:
+        """The better of two readings, by the truth: each candidate's likeliest row, or the likeliest assignment of
+        candidates to rows. A row of an equal record is right as well."""
+        n, group = self.n, self.same
+        found = []
+        for rows, chance in ((links.argmax(1), 1 / n), (assigned(links), 1 / len(links))):
+            rows = rows[:n]
+            hits = int(((rows >= 0) & group[rows.clamp(min=0)].eq(group)).sum())
+            interval = detection.clopper_pearson(hits, n)
+            found.append(Row(name, "row identified", hits / n, None, None, chance, None, interval))
+        return max(found, key=lambda row: row.mean)
 
     def _link_curve(self, links: Tensor) -> detection.Roc:
         """Of records and their own rows, against records and all other rows."""
@@ -196,32 +233,24 @@ class Judge:
         ceiling = gdp.member_tpr(self.mu, FPR) if math.isfinite(self.mu) else None
         return [
             Row(name, "auc", detection.auc(members, others), None, None, 0.5, None),
-            Row(
-                name,
-                f"tpr at {FPR:.0%} fpr",
-                tpr,
-                None,
-                None,
-                FPR,
-                ceiling,
-                interval,
-                self._refuted(members, others),
-            ),
+            Row(name, f"tpr at {FPR:.0%} fpr", tpr, None, None, FPR, ceiling, interval),
+            *self._refuting(name, members, others),
         ]
 
-    def _refuted(self, members: Tensor, others: Tensor) -> bool:
-        """Whether some threshold flags more members than μ permits at its false alarms, both beyond their 99.9 %
-        intervals."""
+    def _refuting(self, name: str, members: Tensor, others: Tensor) -> list[Row]:
+        """The first threshold that flags more members than μ permits at its false alarms, both beyond their 99.9 %
+        intervals; none, if all is as stated."""
         if not math.isfinite(self.mu):
-            return False
+            return []
         for share in (0.01, 0.03, 0.1, 0.3, 0.5):
             threshold = others.sort(descending=True).values[int(share * len(others))]
             hits, alarms = int((members > threshold).sum()), int((others > threshold).sum())
-            low = detection.clopper_pearson(hits, len(members), 0.999)[0]
+            interval = detection.clopper_pearson(hits, len(members), 0.999)
             high = detection.clopper_pearson(alarms, len(others), 0.999)[1]
-            if high < 1 and low > gdp.member_tpr(self.mu, high):
-                return True
-        return False
+            if high < 1 and interval[0] > (bound := gdp.member_tpr(self.mu, high)):
+                metric = f"tpr at {high:.1%} fpr or less"
+                return [Row(name, metric, hits / len(members), None, None, high, bound, interval, beaten=True)]
+        return []
 
     def _askable(self) -> Tensor:
         """Rows of two records of different classes: their labels show the weights, which the attacks on pairs need.
@@ -245,8 +274,8 @@ class Judge:
         asked = View((release,), candidates=self.pixels[chosen], candidate_labels=self.labels[chosen])
         guess = attack(asked, stream=self.stream.fork(name))
         truth = torch.tensor([[place[row], place[int(partner[row])]] for row in rows.tolist()])
-        hits = 0 if guess.pairs is None else int(guess.pairs.eq(truth).all(1).sum())
-        chance = 1 / (len(chosen) * (len(chosen) - 1))
+        hits = 0 if guess.pairs is None else int(guess.pairs.sort(1).values.eq(truth.sort(1).values).all(1).sum())
+        chance = 2 / (len(chosen) * (len(chosen) - 1))
         if "candidate_labels" in attack.needs:  # only pairs of the right classes are left to guess from
             counts = self.labels[chosen].bincount(minlength=len(self.truth.classes)).double()
             chance = float((1 / counts[self.labels[rows]] / counts[self.labels[partner[rows]]]).mean())
@@ -257,7 +286,8 @@ class Judge:
         """Each record is in two rows, so every class is shown exactly twice as often as it occurs."""
         right = float(((guessed == self.labels[:, None]).any(1)).double().mean())
         counts, classes = self.labels.bincount(minlength=len(self.truth.classes)), len(self.truth.classes)
-        found = [Row(name, "own class among the two shown", right, None, None, float(counts.max()) / self.n, None)]
+        likely = float(counts.sort(descending=True).values[:2].sum()) / self.n
+        found = [Row(name, "own class among the two shown", right, None, None, likely, None)]
         if len(self.records) == self.n:
             shown = guessed.flatten().bincount(minlength=classes) / 2
             exact = float(shown.eq(counts).double().mean())
@@ -265,19 +295,16 @@ class Judge:
         return found
 
 
-def identified(links: Tensor) -> Tensor:
-    """(c,) the row of each candidate, −1 for none. More candidates than rows are assigned so that each row gets one:
-    the likeliest assignment of all, where scipy is there to find it."""
-    c, n = links.shape
-    if c <= n:
-        return links.argmax(1)
+def assigned(links: Tensor) -> Tensor:
+    """(c,) the row of each candidate, −1 for none, so that no two have the same: the likeliest assignment of all, where
+    scipy is there to find it."""
     try:
         from scipy.optimize import linear_sum_assignment
     except ImportError:
         return links.argmax(1)
-    rows = torch.full((c,), -1)
-    chosen, assigned = linear_sum_assignment(links.numpy(), maximize=True)
-    rows[torch.from_numpy(chosen)] = torch.from_numpy(assigned)
+    rows = torch.full((len(links),), -1)
+    chosen, found = linear_sum_assignment(links.numpy(), maximize=True)
+    rows[torch.from_numpy(chosen)] = torch.from_numpy(found)
     return rows
 
 

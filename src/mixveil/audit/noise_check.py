@@ -15,11 +15,12 @@ _BEYOND = 6.0  # deviations of a normal, for tests on many rows or values at onc
 _MOST = 2000  # rows or values compared with each other
 
 
-def faults(normals: Tensor, *, sphere: bool) -> list[str]:
-    """What is wrong with (n, d) standardised noise, in words; nothing if it is as it should be."""
+def faults(normals: Tensor, rows: Tensor, *, sphere: bool) -> list[str]:
+    """What is wrong with (n, d) standardised noise, in words; nothing if it is as it should be. rows: the energies of
+    these rows, or of all of a larger set that they are a part of."""
     n, d = normals.shape
     said = []
-    rows, columns = normals.square().sum(1), normals.square().sum(0)
+    columns = normals.square().sum(0)
     if sphere:
         if float((rows / d - 1).abs().max()) > 1e-3:
             said.append("some rows' noise is not of the stated length")

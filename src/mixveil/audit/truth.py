@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from mixveil.errors import ArgumentError, WrongTruthError
 from mixveil.types import Dataset, Release, Trace, View
+
+_BLOCK_VALUES = 1 << 22
 
 
 def check_truth(view: View, truth: Dataset) -> None:
@@ -23,54 +26,79 @@ def check_truth(view: View, truth: Dataset) -> None:
             )
 
 
-def check_rows(view: View, records: Dataset) -> list[str]:
-    """Refuse rows that were not made of these records; say of which releases that could not be told.
+@dataclass(frozen=True)
+class Inspected:
+    """All rows of a release, beside the records that they should be made of. telling: whether they show that they are;
+    energies: (n,) the sum of squares of each row's noise over w₂σ, χ² of `values` degrees if all is as stated."""
+
+    telling: bool
+    energies: Tensor
+    values: int
+
+
+def inspect(view: View, truth: Dataset) -> list[Inspected]:
+    """Every row of every release, block by block; refused are rows that were not made of these data.
 
     Labels must be the mixtures that the trace says. Pixels are judged by the likelihood of the rows: if the truth is
     right, the rows' projection on it is E with variance E; if it is not, 0 with variance E; if σ is not what the
     settings say, a multiple of E."""
-    said = []
-    for t, release in enumerate(view.releases):
-        if view.traces is None:
-            said.append(
-                f"There is no trace of release {release.id[:8]}: that it was made of these data is not checked."
-            )
-        elif not _check_rows(release, view.traces[t], records):
-            said.append(
-                f"The noise is so strong that the pixels do not show whether release {release.id[:8]} was made of "
-                f"these data; the labels agree."
-            )
-    return said
+    return [_inspected(r, t, truth) for r, t in zip(view.releases, view.traces or (), strict=view.traces is not None)]
 
 
-def _check_rows(release: Release, trace: Trace, truth: Dataset) -> bool:
-    """Whether the rows show that the truth is right; an error if they show that it is not."""
-    mixed, seen, labels = _mixtures(release, trace, truth)
-    if not torch.allclose(labels, release.payload.take(torch.arange(len(labels))).y, atol=1e-6):
-        raise WrongTruthError(f"release {release.id} was not made of these data: its labels are not mixtures of theirs")
-    noise = (trace.weight.double()[:, 1:].sum(1) * (release.encoder.sigma or 0)).square()
-    deviation = mixed - mixed.mean(0)
-    telling = deviation / noise.clamp(min=1e-12)[:, None]
-    expected, found = float((telling * deviation).sum()), float((telling * (seen - mixed.mean(0))).sum())
+def unsure(view: View, inspected: list[Inspected]) -> list[str]:
+    """What could not be told, in words."""
+    if view.traces is None:
+        return [
+            f"There is no trace of release {release.id[:8]}: that it was made of these data is not checked."
+            for release in view.releases
+        ]
+    return [
+        f"The noise is so strong that the pixels do not show whether release {release.id[:8]} was made of these data; "
+        f"the labels agree."
+        for release, found in zip(view.releases, inspected, strict=True)
+        if not found.telling
+    ]
+
+
+def _inspected(release: Release, trace: Trace, truth: Dataset) -> Inspected:
+    prepare, n = release.encoder.prepare, len(truth)
+    size = max(1, _BLOCK_VALUES // math.prod(truth.shape))
+    index = torch.split(torch.arange(n), size)
+    centre = sum((prepare(truth.take(i).x).sum(0) for i in index), start=torch.zeros(1, dtype=torch.float64)) / n
+    expected = found = 0.0
+    energies = []
+    for rows in index:
+        mixed, seen, labels = _mixtures(release, trace, truth, rows)
+        if not torch.allclose(labels, release.payload.take(rows).y, atol=1e-6):
+            raise WrongTruthError(
+                f"release {release.id} was not made of these data: its labels are not mixtures of theirs"
+            )
+        noise = (trace.weight[rows].double()[:, 1:].sum(1) * (release.encoder.sigma or 0)).square()
+        deviation = mixed - centre
+        telling = deviation / noise.clamp(min=1e-12)[:, None]
+        expected += float((telling * deviation).sum())
+        found += float((telling * (seen - centre)).sum())
+        energies.append((seen - mixed).square().sum(1) / noise.clamp(min=1e-300))
     if abs(found - expected) > 6 * math.sqrt(expected) + 1e-3 * expected:
         raise WrongTruthError(
             f"release {release.id} was not made of these data with these settings: its rows hold "
             f"{found / expected:.2f} times the mixtures that they should"
         )
-    return expected > 50
+    return Inspected(expected > 50, torch.cat(energies), math.prod(truth.shape))
 
 
-def standardised_noise(release: Release, trace: Trace, truth: Dataset) -> Tensor:
+def standardised_noise(release: Release, trace: Trace, records: Dataset) -> Tensor:
     """(n, d) what is left of the rows without their mixtures, over w₂σ: standard normals, if all is as stated."""
-    mixed, seen, _ = _mixtures(release, trace, truth)
+    mixed, seen, _ = _mixtures(release, trace, records, torch.arange(len(trace.weight)))
     return (seen - mixed) / (trace.weight.double()[:, 1:].sum(1, keepdim=True) * float(release.encoder.sigma or 1))
 
 
-def _mixtures(release: Release, trace: Trace, truth: Dataset) -> tuple[Tensor, Tensor, Tensor]:
-    """(n, d) what the rows would be without noise, the rows, and (n, classes) the labels that the trace implies."""
-    rows = torch.arange(len(trace.weight))
-    x, y = truth.take(torch.arange(len(truth)))
-    sources = torch.cat([rows[:, None], trace.partner], dim=1)
-    labels = (y[sources] * trace.weight[:, :, None]).sum(1)
-    mixed = (release.encoder.prepare(x)[sources] * trace.weight.double()[:, :, None]).sum(1)
+def _mixtures(release: Release, trace: Trace, records: Dataset, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """(m, d) what some rows would be without noise, the rows, and (m, classes) the labels that the trace implies."""
+    weight = trace.weight[rows]
+    mixed, labels = torch.zeros(1, dtype=torch.float64), torch.zeros(1)
+    for j, source in enumerate([rows, *trace.partner[rows].T]):
+        x, y = records.take(source)
+        mixed = mixed + release.encoder.prepare(x) * weight[:, j : j + 1].double()
+        labels = labels + y * weight[:, j : j + 1]
     return mixed, release.payload.take(rows).x.flatten(1).double(), labels

@@ -123,12 +123,16 @@ def _public(
         return None, None
     opened = open_data(public, data_dir=data_dir, size=size, grey=grey)
     if opened.shape != data.shape or (opened.low, opened.high) != (data.low, data.high):
-        raise ArgumentError(f"the public data have the shape {opened.shape}, the private ones {data.shape}")
+        raise ArgumentError(
+            f"the public data have the shape {opened.shape} and values in {opened.low:g}…{opened.high:g}, the private "
+            f"ones {data.shape} and {data.low:g}…{data.high:g}"
+        )
     half = len(opened) // 2
     if half < 2:
         raise ArgumentError(f"{public}: {len(opened)} rows are too few for public data")
-    known = Part(opened, torch.arange(half))
-    return known, opened.take(torch.arange(half, min(2 * half, half + len(data), half + _MOST_OTHERS))).x
+    known = Part(opened, torch.arange(0, len(opened), 2))  # every other one: sets are often sorted by class
+    strange = torch.arange(1, len(opened), 2)
+    return known, opened.take(strange[torch.linspace(0, half - 1, min(half, len(data), _MOST_OTHERS)).long()]).x
 
 
 def _view(opened: tuple[Release, ...], traces: list[Trace | None], public: Any) -> tuple[View, list[str]]:

@@ -35,6 +35,8 @@ def npz_images(path: Path) -> Images:
         raise LabelError(f"{path}: y must be of whole numbers, it is {y.dtype}")
     if len(y) and int(y.max()) > np.iinfo(np.int64).max:
         raise LabelError(f"{path}: {int(y.max())} cannot be a label: number the classes from 0")
+    if x.ndim == 3:  # grey images without a channel of their own
+        x = x[:, None]
     low, high = _range(path, arrays.get("range"), x.dtype)
     labels = torch.from_numpy(np.asarray(y).astype(np.int64))
     names = arrays.get("classes")
