@@ -25,6 +25,7 @@ ROOMS = [
     "registry",
     "data",
     "encoders",
+    "strict",
     "manifest",
     "state",
     "release",
@@ -34,8 +35,14 @@ ALLOWED["theory"] -= {"registry"}
 ALLOWED["data"] = {"errors", "checks", "types", "data"}
 ALLOWED["encoders"] -= {"data"}
 ALLOWED["release"] -= {"data"}
+ALLOWED["projection"] = {"errors", "files", "checks", "types", "theory", "strict", "features"}
+ALLOWED["statistics"] = set(ROOMS) - {"data", "registry"} | {"projection", "statistics"}
+ALLOWED["train"] = {"errors", "types", "theory", "features", "projection", "statistics", "release", "train"}
+ALLOWED["model"] = {"errors", "files", "strict", "features", "train"}
+ALLOWED["protocol"] = ALLOWED["train"] | {"checks", "keys", "encoders", "calibration"}
+ALLOWED["results"] = {"errors", "files", "strict"}
 ALLOWED["backbones"] = {"errors", "backbones"}
-ALLOWED["features"] = {"errors", "files", "checks", "types", "backbones"}
+ALLOWED["features"] = {"errors", "files", "checks", "types", "data", "backbones"}
 ALLOWED["calibration"] = {"errors", "types", "checks", "keys", "theory", "encoders"}
 ALLOWED["metrics"] = {"errors", "checks", "metrics"}
 ALLOWED["attacks"] = {"errors", "types", "checks", "keys", "theory", "registry", "parts", "attacks"}
@@ -43,7 +50,11 @@ ALLOWED["__init__"] = set(ROOMS) | {"attacks", "calibration"}
 ALLOWED["parts"] = {"checks", "types"}
 ALLOWED["audit"] = {"errors", "types", "keys", "theory", "encoders", "metrics", "attacks", "parts", "audit"}
 ALLOWED["report"] = {"errors", "files", "theory", "metrics", "audit", "report"}
-ALLOWED["cli"] = set(ROOMS) | {"calibration", "attacks", "parts", "audit", "report", "cli"}
+ALLOWED["cli"] = (
+    set(ROOMS)
+    | {"features", "projection", "statistics", "train", "model", "protocol", "results"}
+    | {"calibration", "attacks", "parts", "audit", "report", "cli"}
+)
 
 
 def room(path: Path) -> str:

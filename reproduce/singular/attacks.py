@@ -11,16 +11,15 @@ from __future__ import annotations
 
 import argparse
 import json
-import platform
 import sys
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from mixveil import results
 from mixveil.attacks.linkage import Linkage, Membership
 from mixveil.attacks.lmmse import Lmmse, LmmseRow
 from mixveil.attacks.lowpass import Lowpass, LowpassRow
@@ -205,10 +204,21 @@ def main() -> None:
     rows: list[Row] = []
     for seed in range(chosen.seeds):
         rows += lowpass(seed) + radius(seed) + linear(seed, chosen.rows, public)
-    about: dict[str, Any] = {"time": datetime.now(UTC).isoformat(timespec="seconds"), "torch": torch.__version__}
-    about |= {"python": platform.python_version(), "rows": chosen.rows, "public_rows": 10_000, "alpha": ALPHA}
+    about = results.provenance({"rows": chosen.rows, "public_rows": 10_000, "alpha": ALPHA})
     out = Path(__file__).parent / "attacks.json"
-    out.write_text(json.dumps({"provenance": about, "results": rows}, indent=1) + "\n")
+    results.write_results(out, results.Results("Attacks on CIFAR-10 at 224 × 224", about, as_rows(rows)))
+
+
+def as_rows(rows: list[Row]) -> tuple[dict[str, Any], ...]:
+    """What was set, and what came out."""
+    known = {"seed", "tau", "weights", "public", "noise"}
+    return tuple(
+        {
+            "settings": {name: value for name, value in row.items() if name in known},
+            "figures": {name: value for name, value in row.items() if name not in known},
+        }
+        for row in rows
+    )
 
 
 if __name__ == "__main__":

@@ -54,6 +54,14 @@ class DataNotFoundError(DataError):
     """The data set is not where it was looked for."""
 
 
+class MismatchError(MixveilError):
+    """Things that were given together do not belong together."""
+
+
+class ProjectionError(DataError):
+    """A projection and what should go through it, or came through it, do not belong together."""
+
+
 class WeightsError(DataError):
     """The weights of a backbone are not where they were looked for, or are not that backbone's."""
 

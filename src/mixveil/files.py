@@ -49,6 +49,19 @@ def write_file(path: Path, data: bytes, mode: int = 0o644) -> None:
         os.fsync(file.fileno())
 
 
+def write_whole(path: Path, data: bytes, mode: int = 0o644) -> None:
+    """A file that is there whole or not at all."""
+    part = path.with_name(f".{path.name}.{os.getpid()}{PARTIAL}")
+    try:
+        part.unlink(missing_ok=True)
+        write_file(part, data, mode)
+        part.rename(path)
+    except OSError as error:
+        with suppress(OSError):
+            part.unlink()
+        raise OutputError(f"{path} could not be written: {error}") from error
+
+
 def sync_folder(folder: Path) -> None:
     descriptor = os.open(folder, os.O_RDONLY)
     try:

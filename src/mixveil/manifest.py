@@ -8,21 +8,19 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import re
-import reprlib
 import types
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
+from mixveil import strict
 from mixveil.encoders import encoder
 from mixveil.errors import FalseClaimError, ManifestError, MixveilError, NotCalibratedError, VersionError
 from mixveil.types import Encoder, Guarantee
 
 FORMAT = "mixveil-release"
-VERSION = 1
-T = TypeVar("T")
+VERSION = 2
 
 _SLACK = 1e-9  # for rounding in recomputed claims
 
@@ -67,6 +65,7 @@ class Manifest:
     guarantees: tuple[Guarantee, ...]
     certified: bool
     reproducible: bool
+    assets: Mapping[str, str]
     not_promised: tuple[str, ...]
     shards: tuple[Shard, ...]
 
@@ -77,7 +76,7 @@ class Manifest:
             "version": VERSION,
             "kind": "records",
             **{field.name: getattr(self, field.name) for field in dataclasses.fields(self)},
-            "encoder": {"name": self.encoder.name, "settings": settings, "assets": {}},
+            "encoder": {"name": self.encoder.name, "settings": settings},
             "grid": grid(self.encoder),
             "guarantees": [dataclasses.asdict(guarantee) for guarantee in self.guarantees],
             "shards": [dataclasses.asdict(shard) for shard in self.shards],
@@ -115,31 +114,34 @@ def parse(text: str) -> Manifest:
 
 
 def _parse(text: str) -> Manifest:
-    whole = _object("manifest", _loads(text))
+    whole = strict.mapping("manifest", strict.loads(text))
     if whole.get("format") != FORMAT:
-        raise ManifestError(f"format must be {FORMAT!r}, got {shown(whole.get('format'))}")
+        raise ManifestError(f"format must be {FORMAT!r}, got {strict.shown(whole.get('format'))}")
     if type(whole.get("version")) is not int or whole["version"] != VERSION:
         raise VersionError(
-            f"this mixveil reads version {VERSION} of the format, the manifest has {shown(whole.get('version'))}"
+            f"this mixveil reads version {VERSION} of the format, the manifest has {strict.shown(whole.get('version'))}"
         )
     names = {field.name for field in dataclasses.fields(Manifest)} | {"format", "version", "kind", "grid"}
-    _only("manifest", whole, names)
+    strict.only("manifest", whole, names)
     if whole["kind"] != "records":
-        raise ManifestError(f"kind must be 'records', got {shown(whole['kind'])}")
-    made_by = _encoder(_object("encoder", whole["encoder"]))
+        raise ManifestError(f"kind must be 'records', got {strict.shown(whole['kind'])}")
+    made_by = _encoder(strict.mapping("encoder", whole["encoder"]))
     manifest = Manifest(
-        id=_text("id", whole["id"], r"[0-9a-f]{32}"),
-        party=_text("party", whole["party"]),
-        created=_text("created", whole["created"]),
-        rows=_count("rows", whole["rows"]),
-        shape=tuple(_count("shape", size) for size in _list("shape", whole["shape"])),
-        classes=tuple(_text("classes", name) for name in _list("classes", whole["classes"])),
+        id=strict.text("id", whole["id"], r"[0-9a-f]{32}"),
+        party=strict.text("party", whole["party"]),
+        created=strict.text("created", whole["created"]),
+        rows=strict.count("rows", whole["rows"]),
+        shape=tuple(strict.count("shape", size) for size in strict.items("shape", whole["shape"])),
+        classes=tuple(strict.text("classes", name) for name in strict.items("classes", whole["classes"])),
         encoder=made_by,
-        guarantees=tuple(_guarantee(item) for item in _list("guarantees", whole["guarantees"])),
-        certified=_flag("certified", whole["certified"]),
-        reproducible=_flag("reproducible", whole["reproducible"]),
-        not_promised=tuple(_text("not_promised", item) for item in _list("not_promised", whole["not_promised"])),
-        shards=tuple(_shard(item) for item in _list("shards", whole["shards"])),
+        guarantees=tuple(parse_guarantee(item) for item in strict.items("guarantees", whole["guarantees"])),
+        certified=strict.flag("certified", whole["certified"]),
+        reproducible=strict.flag("reproducible", whole["reproducible"]),
+        assets=_assets(strict.mapping("assets", whole["assets"])),
+        not_promised=tuple(
+            strict.text("not_promised", item) for item in strict.items("not_promised", whole["not_promised"])
+        ),
+        shards=tuple(_shard(item) for item in strict.items("shards", whole["shards"])),
     )
     _consistent(manifest, whole["grid"])
     _honest(manifest)
@@ -149,7 +151,7 @@ def _parse(text: str) -> Manifest:
 def _consistent(manifest: Manifest, stated_grid: Any) -> None:
     expected = grid(manifest.encoder)
     if stated_grid != expected:
-        raise ManifestError(f"grid is {shown(stated_grid)}, but the encoder's settings make it {expected}")
+        raise ManifestError(f"grid is {strict.shown(stated_grid)}, but the encoder's settings make it {expected}")
     if sum(shard.rows for shard in manifest.shards) != manifest.rows:
         raise ManifestError(f"rows is {manifest.rows}, but the shards hold {sum(s.rows for s in manifest.shards)}")
     if [shard.file for shard in manifest.shards] != [f"shard-{i:05d}.safetensors" for i in range(len(manifest.shards))]:
@@ -158,6 +160,13 @@ def _consistent(manifest: Manifest, stated_grid: Any) -> None:
         raise ManifestError("shape and classes must not be empty, and rows at least 2")
     if len(manifest.shards) > _MOST_SHARDS:
         raise ManifestError(f"{len(manifest.shards)} shards are more than {_MOST_SHARDS}")
+
+
+def _assets(item: dict[str, Any]) -> dict[str, str]:
+    """Public files that the records were made with, by the SHA-256 of each."""
+    if item.keys() - {"projection"}:
+        raise ManifestError(f"unknown assets {strict.shown(sorted(item))}")
+    return {name: strict.text(f"assets.{name}", value, r"[0-9a-f]{64}") for name, value in item.items()}
 
 
 def _honest(manifest: Manifest) -> None:
@@ -198,19 +207,17 @@ def _real(guarantee: Guarantee) -> float:
 
 
 def _encoder(item: dict[str, Any]) -> Encoder:
-    _only("encoder", item, {"name", "settings", "assets"})
-    if item["assets"] != {}:
-        raise ManifestError(f"encoder: unknown assets {shown(item['assets'])}")
-    settings = _object("encoder.settings", item["settings"])
+    strict.only("encoder", item, {"name", "settings"})
+    settings = strict.mapping("encoder.settings", item["settings"])
     try:
-        kind = encoder(_text("encoder.name", item["name"]))
+        kind = encoder(strict.text("encoder.name", item["name"]))
     except MixveilError as error:
         raise ManifestError(str(error)) from None
     hints = typing.get_type_hints(kind)
-    _only("encoder.settings", settings, {field.name for field in dataclasses.fields(typing.cast("Any", kind))})
+    strict.only("encoder.settings", settings, {field.name for field in dataclasses.fields(typing.cast("Any", kind))})
     for name, value in settings.items():
         if not _fits(value, hints[name]):
-            raise ManifestError(f"encoder.settings.{name} cannot be {shown(value)}")
+            raise ManifestError(f"encoder.settings.{name} cannot be {strict.shown(value)}")
     try:
         return kind(**settings)
     except MixveilError as error:
@@ -227,83 +234,25 @@ def _fits(value: Any, hint: Any) -> bool:
     return type(value) is (types.NoneType if hint is None else hint)
 
 
-def _guarantee(item: Any) -> Guarantee:
-    fields = _object("guarantee", item)
-    _only("guarantee", fields, {"name", "nominal", "realised", "assumes"})
-    assumes = {_text("assumes", k): _text("assumes", v) for k, v in _object("assumes", fields["assumes"]).items()}
-    realised = None if fields["realised"] is None else _number("realised", fields["realised"])
-    return Guarantee(_text("name", fields["name"]), _number("nominal", fields["nominal"]), realised, assumes)
-
-
-def _shard(item: Any) -> Shard:
-    fields = _object("shard", item)
-    _only("shard", fields, {"file", "rows", "bytes", "sha256"})
-    return Shard(
-        file=_text("shard.file", fields["file"], r"shard-\d{5}\.safetensors"),
-        rows=_count("shard.rows", fields["rows"]),
-        bytes=_count("shard.bytes", fields["bytes"]),
-        sha256=_text("shard.sha256", fields["sha256"], r"[0-9a-f]{64}"),
+def parse_guarantee(item: Any) -> Guarantee:
+    fields = strict.mapping("guarantee", item)
+    strict.only("guarantee", fields, {"name", "nominal", "realised", "assumes"})
+    assumes = {
+        strict.text("assumes", k): strict.text("assumes", v)
+        for k, v in strict.mapping("assumes", fields["assumes"]).items()
+    }
+    realised = None if fields["realised"] is None else strict.number("realised", fields["realised"])
+    return Guarantee(
+        strict.text("name", fields["name"]), strict.number("nominal", fields["nominal"]), realised, assumes
     )
 
 
-def _loads(text: str) -> Any:
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        if len({name for name, _ in pairs}) != len(pairs):
-            raise ManifestError("a field is given twice")
-        return dict(pairs)
-
-    def refuse(constant: str) -> None:
-        raise ManifestError(f"{constant} is not a number that a manifest may hold")
-
-    try:
-        return json.loads(text, object_pairs_hook=unique, parse_constant=refuse)
-    except (ValueError, RecursionError) as error:
-        raise ManifestError(f"not JSON: {error}") from None
-
-
-def shown(item: Any) -> str:
-    """A value for an error message, cut where it is long."""
-    return reprlib.repr(item)
-
-
-def _only(where: str, item: Mapping[str, Any], names: set[str]) -> None:
-    if missing := names - item.keys():
-        raise ManifestError(f"{where}: missing {', '.join(sorted(missing))}")
-    if unknown := item.keys() - names:
-        raise ManifestError(f"{where}: unknown {', '.join(sorted(unknown))}")
-
-
-def _object(where: str, item: Any) -> dict[str, Any]:
-    return _of(where, item, dict)
-
-
-def _list(where: str, item: Any) -> list[Any]:
-    return _of(where, item, list)
-
-
-def _flag(where: str, item: Any) -> bool:
-    return _of(where, item, bool)
-
-
-def _of(where: str, item: Any, kind: type[T]) -> T:
-    if not isinstance(item, kind):
-        raise ManifestError(f"{where} must be of the type {kind.__name__}, got {shown(item)}")
-    return item
-
-
-def _text(where: str, item: Any, pattern: str = r".{1,1000}") -> str:
-    if not isinstance(item, str) or not item.isprintable() or not re.fullmatch(pattern, item):
-        raise ManifestError(f"{where} cannot be {shown(item)}")
-    return item
-
-
-def _count(where: str, item: Any) -> int:
-    if type(item) is not int or not 0 < item < 1 << 48:
-        raise ManifestError(f"{where} must be a positive whole number, got {shown(item)}")
-    return item
-
-
-def _number(where: str, item: Any) -> float:
-    if not isinstance(item, int | float) or isinstance(item, bool) or not math.isfinite(item):
-        raise ManifestError(f"{where} must be a finite number, got {shown(item)}")
-    return float(item)
+def _shard(item: Any) -> Shard:
+    fields = strict.mapping("shard", item)
+    strict.only("shard", fields, {"file", "rows", "bytes", "sha256"})
+    return Shard(
+        file=strict.text("shard.file", fields["file"], r"shard-\d{5}\.safetensors"),
+        rows=strict.count("shard.rows", fields["rows"]),
+        bytes=strict.count("shard.bytes", fields["bytes"]),
+        sha256=strict.text("shard.sha256", fields["sha256"], r"[0-9a-f]{64}"),
+    )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -75,11 +75,13 @@ def write_release(
     *,
     party: str,
     stream: keys.Stream,
+    assets: Mapping[str, str] | None = None,
     progress: Progress | None = None,
 ) -> Manifest:
     """Encode all rows and write them as a release. The trace goes to the owner's state folder, nowhere else.
 
-    Certified means: calibrated for μ, and noise from a secure stream. A seeded release promises nothing.
+    Certified means: calibrated for μ, and noise from a secure stream. A seeded release promises nothing. assets: the
+    SHA-256 of the projection that the rows went through, if they did.
     """
     checks.enough_rows(len(rows))
     check_output(out, party)
@@ -103,6 +105,7 @@ def write_release(
                 guarantees=guarantees,
                 certified=certified,
                 reproducible=reproducible,
+                assets=dict(assets or {}),
                 not_promised=manifest.not_promised(encoder, guarantees, reproducible),
                 shards=shards,
             )
@@ -116,6 +119,36 @@ def write_release(
         raise
     files.sync_folder(out.parent)
     return written
+
+
+def in_memory(
+    rows: Dataset,
+    encoder: Encoder,
+    guarantees: tuple[Guarantee, ...],
+    *,
+    party: str,
+    stream: keys.Stream,
+    assets: Mapping[str, str] | None = None,
+) -> Release:
+    """The same release, for experiments: nothing is written, and nobody keeps its trace."""
+    trace = encoder.plan(checks.enough_rows(len(rows)), stream=stream.fork("plan"))
+    noise, size = stream.fork("noise"), max(1, _BLOCK_ELEMENTS // torch.Size(rows.shape).numel())
+    with _one_thread():
+        parts = [encoder.encode(rows, i, trace, stream=noise) for i in torch.split(torch.arange(len(rows)), size)]
+    batch = Batch(torch.cat([part.x for part in parts]), torch.cat([part.y for part in parts]))
+    stated = () if stream.reproducible else guarantees
+    return Release(
+        id=keys.release_id(),
+        party=party,
+        payload=Records((batch,), encoder.step),
+        shape=rows.shape,
+        classes=rows.classes,
+        encoder=encoder,
+        guarantees=stated,
+        certified=any(guarantee.name == "gdp" for guarantee in stated),
+        reproducible=stream.reproducible,
+        assets=dict(assets or {}),
+    )
 
 
 def check_output(out: Path, party: str) -> None:
@@ -140,6 +173,7 @@ def read_release(folder: Path) -> Release:
         guarantees=stated.guarantees,
         certified=stated.certified,
         reproducible=stated.reproducible,
+        assets=stated.assets,
     )
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 from pathlib import Path
 
+from mixveil import files
 from mixveil.errors import ArgumentError, StateError
 from mixveil.types import Trace
 
@@ -74,6 +76,21 @@ def load_trace(release_id: str, rows: int) -> Trace | None:
     if trace.partner.numel() and not 0 <= int(trace.partner.min()) <= int(trace.partner.max()) < rows:
         raise StateError(f"{path} names rows that the release does not have")
     return trace
+
+
+def save_statistics(release_id: str, mu: float | None) -> None:
+    """Keep what a release of statistics cost its records, under its id: later releases of them add to it."""
+    path = trace_path(release_id).with_name(f"{release_id}.json")
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        files.write_file(path, json.dumps({"mu": mu}).encode(), 0o600)
+    except OSError as error:
+        raise StateError(f"the state folder cannot be written: {error}; MIXVEIL_STATE names another") from None
+
+
+def made_here(release_id: str) -> bool:
+    """Whether statistics of that id were made here."""
+    return trace_path(release_id).with_name(f"{release_id}.json").exists()
 
 
 def recorded_manifest(release_id: str) -> str | None:

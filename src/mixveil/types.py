@@ -173,6 +173,9 @@ class Encoder(Protocol):
     def restore(self, z: Tensor) -> Tensor:
         """(m, d): records in the data's own values, from records as they enter the mixture."""
 
+    def deviation(self, weight: Tensor) -> Tensor:
+        """(m,) the standard deviation of the noise in one value of rows with these weights (m, k)."""
+
     def possible_labels(self, y: Tensor) -> Tensor:
         """(m,) whether a row with these soft labels can come from this encoder."""
 
@@ -194,6 +197,7 @@ class Release:
     guarantees: tuple[Guarantee, ...]
     certified: bool
     reproducible: bool
+    assets: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -105,9 +105,8 @@ def coordinates(release: Release, entry: Entry, prior: Prior) -> Tensor:
 
 
 def noise_variance(release: Release, weight: Tensor) -> Tensor:
-    """(n,) the variance of the noise in one value of each row: that of its partner, w₂²σ²."""
-    sigma = release.encoder.sigma or 0.0
-    return (weight.double()[:, 1:].sum(1) * sigma).square()
+    """(n,) the variance of the noise in one value of each row."""
+    return release.encoder.deviation(weight).square()
 
 
 def traces_of(view: View) -> tuple[Trace, ...]:

@@ -29,7 +29,7 @@ def check_truth(view: View, truth: Dataset) -> None:
 @dataclass(frozen=True)
 class Inspected:
     """All rows of a release, beside the records that they should be made of. telling: whether they show that they are;
-    energies: (n,) the sum of squares of each row's noise over w₂σ, χ² of `values` degrees if all is as stated."""
+    energies: (n,) the sum of squares of each row's noise over its strength, χ² of `values` degrees if all is well."""
 
     telling: bool
     energies: Tensor
@@ -73,7 +73,7 @@ def _inspected(release: Release, trace: Trace, truth: Dataset) -> Inspected:
             raise WrongTruthError(
                 f"release {release.id} was not made of these data: its labels are not mixtures of theirs"
             )
-        noise = (trace.weight[rows].double()[:, 1:].sum(1) * (release.encoder.sigma or 0)).square()
+        noise = release.encoder.deviation(trace.weight[rows]).square()
         deviation = mixed - centre
         telling = deviation / noise.clamp(min=1e-12)[:, None]
         expected += float((telling * deviation).sum())
@@ -88,9 +88,9 @@ def _inspected(release: Release, trace: Trace, truth: Dataset) -> Inspected:
 
 
 def standardised_noise(release: Release, trace: Trace, records: Dataset) -> Tensor:
-    """(n, d) what is left of the rows without their mixtures, over w₂σ: standard normals, if all is as stated."""
+    """(n, d) what is left of the rows without their mixtures, over its strength: standard normals, if all is well."""
     mixed, seen, _ = _mixtures(release, trace, records, torch.arange(len(trace.weight)))
-    return (seen - mixed) / (trace.weight.double()[:, 1:].sum(1, keepdim=True) * float(release.encoder.sigma or 1))
+    return (seen - mixed) / release.encoder.deviation(trace.weight)[:, None]
 
 
 def _mixtures(release: Release, trace: Trace, records: Dataset, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:

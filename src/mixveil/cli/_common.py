@@ -14,7 +14,9 @@ from rich.console import Console
 
 if TYPE_CHECKING:
     from mixveil.data import Images
+    from mixveil.features import Extractor, Features
     from mixveil.keys import Stream
+    from mixveil.projection import Projected
 
 DATA_HELP = "A named set (see `mixveil data list`; NAME:SPLIT for a split), an .npz file, or a folder of class folders."
 
@@ -48,6 +50,18 @@ Grey = Annotated[bool, typer.Option("--grey", help="Read the images of a folder 
 Noise = Annotated[
     Literal["gaussian", "sphere"] | None,
     typer.Option("--noise", help="gaussian (default), or sphere: to reproduce the paper only.", show_default=False),
+]
+ProjectionFile = Annotated[
+    Path | None,
+    typer.Option("--projection", help="Encode features, through this public projection.", show_default=False),
+]
+Cache = Annotated[
+    Path | None,
+    typer.Option(
+        "--cache",
+        help="Where features are kept, as private as the images; else MIXVEIL_CACHE, else ~/.cache/mixveil.",
+        show_default=False,
+    ),
 ]
 Seed = Annotated[
     int | None,
@@ -93,6 +107,30 @@ def open_both(
     if public == data or same_file:
         raise ArgumentError(f"--public {public}: that is the private data itself; facts from it would not be public")
     return rows, open_data(public, data_dir=data_dir, size=size, grey=grey)
+
+
+def open_features(
+    images: Images, extractor: Extractor, data_dir: Path | None, cache: Path | None
+) -> tuple[Features, str]:
+    """The features of images, and the digest of what made them."""
+    from mixveil import features
+    from mixveil.data import data_folder
+
+    loaded = features.load(extractor, data_folder(data_dir))
+    with progress("features", len(images)) as step:
+        found = features.extract(images, loaded, cache or features.cache_folder(), step)
+    return found, loaded.digest
+
+
+def open_projected(
+    images: Images, path: Path, data_dir: Path | None, cache: Path | None, *, certified: bool
+) -> tuple[Projected, str]:
+    """Images through a projection, and its digest."""
+    from mixveil import projection
+
+    found, digest = projection.read(path)
+    features, weights = open_features(images, found.extractor, data_dir, cache)
+    return projection.projected(features, weights, found, certified=certified), digest
 
 
 @contextmanager

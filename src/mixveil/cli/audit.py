@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from mixveil.cli import _common
-from mixveil.cli._common import AsJson, DataDir, Grey, Size, err, escape, number, out, print_json
+from mixveil.cli._common import AsJson, Cache, DataDir, Grey, ProjectionFile, Size, err, escape, number, out, print_json
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from mixveil.audit import Audit
-    from mixveil.data import Images
     from mixveil.types import Release, Trace, View
 
 Releases = Annotated[
@@ -44,11 +43,14 @@ def audit(
     data_dir: DataDir = None,
     size: Size = None,
     grey: Grey = False,
+    projection: ProjectionFile = None,
+    cache: Cache = None,
     as_json: AsJson = False,
 ) -> None:
     """Attack your own release in every way known here, and write a report that only you should see."""
     from mixveil.audit import audit as run
     from mixveil.data import open_data
+    from mixveil.errors import MismatchError
     from mixveil.files import check_new
     from mixveil.keys import SeededStream
     from mixveil.release import read_release
@@ -57,8 +59,17 @@ def audit(
 
     check_new(out_dir)
     opened = tuple(read_release(folder) for folder in releases)
-    data = open_data(truth, data_dir=data_dir, size=size, grey=grey)
-    known, others = _public(public, data, data_dir, size, grey)
+    data: Any = open_data(truth, data_dir=data_dir, size=size, grey=grey)
+    similar: Any = None if public is None else open_data(public, data_dir=data_dir, size=size, grey=grey)
+    if projection is not None:
+        data, digest = _common.open_projected(data, projection, data_dir, cache, certified=False)
+        if any(release.assets.get("projection") != digest for release in opened):
+            raise MismatchError(f"{projection} is not the projection that these releases went through")
+        if similar is not None:
+            similar, _ = _common.open_projected(similar, projection, data_dir, cache, certified=False)
+    elif any(release.assets for release in opened):
+        raise MismatchError("these releases went through a projection: give it with --projection")
+    known, others = _public(similar, data)
     _check_manifests(releases, opened)
     found_traces = [load_trace(release.id, len(release.payload)) for release in opened]
     view, left_out = _view(opened, found_traces, known)
@@ -109,19 +120,15 @@ def _check_manifests(folders: list[Path], opened: tuple[Release, ...]) -> None:
             raise FalseClaimError(f"{folder}: its manifest was changed since it was written here; do not send it")
 
 
-def _public(
-    public: str | None, data: Images, data_dir: Path | None, size: int | None, grey: bool
-) -> tuple[Any, Tensor | None]:
+def _public(opened: Any, data: Any) -> tuple[Any, Tensor | None]:
     """Public data in two halves: what the attacker knows, and images that are not in the release."""
     import torch
 
-    from mixveil.data import open_data
     from mixveil.errors import ArgumentError
     from mixveil.parts import Part
 
-    if public is None:
+    if opened is None:
         return None, None
-    opened = open_data(public, data_dir=data_dir, size=size, grey=grey)
     if opened.shape != data.shape or (opened.low, opened.high) != (data.low, data.high):
         raise ArgumentError(
             f"the public data have the shape {opened.shape} and values in {opened.low:g}…{opened.high:g}, the private "
@@ -129,7 +136,7 @@ def _public(
         )
     half = len(opened) // 2
     if half < 2:
-        raise ArgumentError(f"{public}: {len(opened)} rows are too few for public data")
+        raise ArgumentError(f"{len(opened)} rows are too few for public data")
     known = Part(opened, torch.arange(0, len(opened), 2))  # every other one: sets are often sorted by class
     strange = torch.arange(1, len(opened), 2)
     return known, opened.take(strange[torch.linspace(0, half - 1, min(half, len(data), _MOST_OTHERS)).long()]).x

@@ -12,11 +12,13 @@ from mixveil.cli import _common
 from mixveil.cli._common import (
     Alpha,
     AsJson,
+    Cache,
     Clip,
     Data,
     DataDir,
     Grey,
     Noise,
+    ProjectionFile,
     Public,
     Seed,
     Size,
@@ -28,6 +30,8 @@ from mixveil.cli._release import show, summary
 from mixveil.errors import ArgumentError
 
 if TYPE_CHECKING:
+    from mixveil.data import Images
+    from mixveil.projection import Projected, Projection
     from mixveil.types import Encoder, Guarantee, Target
 
 Calibration = Annotated[
@@ -36,7 +40,9 @@ Calibration = Annotated[
 ]
 MuOption = Annotated[float | None, typer.Option("--mu", help="Certified: every record μ-GDP, labels excluded.")]
 TauOption = Annotated[float | None, typer.Option("--tau", help="Theorem 2's directional SNR, in (0, 1].")]
-EncoderOption = Annotated[str, typer.Option("--encoder", help="singular; or mixup or identity, which promise nothing.")]
+EncoderOption = Annotated[
+    str, typer.Option("--encoder", help="singular; gaussian (no pairing); or mixup or identity, which promise nothing.")
+]
 K = Annotated[int | None, typer.Option("--k", help="Images in each row of mixup. Default: 2.", show_default=False)]
 Party = Annotated[str, typer.Option("--party", help="The party's name, as the manifest shows it.")]
 
@@ -58,6 +64,8 @@ def encode(
     data_dir: DataDir = None,
     size: Size = None,
     grey: Grey = False,
+    projection: ProjectionFile = None,
+    cache: Cache = None,
     as_json: AsJson = False,
 ) -> None:
     """Encode DATA once, as a release that may leave. Pairing and weights stay in your state folder.
@@ -77,7 +85,14 @@ def encode(
     if target is None and (clip is not None or public is not None):
         raise ArgumentError(f"--clip and --public are for noise, and the encoder {encoder} adds none")
     stream = _common.stream_for(seed)
-    rows, known = _common.open_both(data, public, data_dir=data_dir, size=size, grey=grey)
+    if projection is not None and (clip is not None or public is not None):
+        raise ArgumentError("--projection brings its own public clip norm: leave --clip and --public out")
+    rows: Images | Projected
+    images, known = _common.open_both(data, public, data_dir=data_dir, size=size, grey=grey)
+    rows, assets, spent = images, {}, None
+    if projection is not None:
+        rows, digest = _common.open_projected(images, projection, data_dir, cache, certified=mu is not None)
+        clip, assets, spent = rows.projection.clip, {"projection": digest}, _spent(rows.projection, mu)
     guarantees: tuple[Guarantee, ...] = ()
     warnings = rows.warnings()
     if target is not None:
@@ -87,16 +102,28 @@ def encode(
         warnings += more
     with _common.progress("encoding", len(rows)) as step:
         written = write_release(
-            out_dir, rows, ready, guarantees, party=party, stream=stream.fork("release"), progress=step
+            out_dir, rows, ready, guarantees, party=party, stream=stream.fork("release"), assets=assets, progress=step
         )
     trace = trace_path(written.id)
     if as_json:
-        print_json({"release": str(out_dir), **summary(written), "trace": str(trace), "warnings": warnings})
+        told = {"release": str(out_dir), **summary(written), "trace": str(trace), "warnings": warnings}
+        print_json({**told, "total_mu": spent})
         return
     show(out_dir, written)
+    if spent is not None:
+        out.print(f"With the statistics that found these directions every record is {spent:.4g}-GDP in all.")
     out.print(f"Pairing and weights stay with you: {escape(str(trace))}", soft_wrap=True)
     for text in warnings:
         _common.warn(text)
+
+
+def _spent(projection: Projection, mu: float | None) -> float | None:
+    """μ over this release and the statistics made here that found the projection's directions."""
+    from mixveil.state import made_here
+    from mixveil.theory import gdp
+
+    earlier = [cost for release_id, _, cost in projection.spent if made_here(release_id)]
+    return gdp.compose([mu, *earlier]) if mu is not None and earlier else None
 
 
 def _target(

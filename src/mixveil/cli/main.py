@@ -8,7 +8,7 @@ import sys
 
 import typer
 
-from mixveil.cli import audit, calibrate, data, demo, encode, verify
+from mixveil.cli import audit, calibrate, data, demo, encode, prepare, results, statistics, train, verify
 from mixveil.cli._common import err, escape, print_json
 from mixveil.errors import MixveilError
 
@@ -21,10 +21,16 @@ app = typer.Typer(
 )
 app.add_typer(data.app, name="data")
 app.command("calibrate")(calibrate.calibrate)
+app.command("prepare")(prepare.prepare)
+app.command("statistics")(statistics.statistics)
+app.command("directions")(statistics.directions)
 app.command("encode")(encode.encode)
 app.command("verify")(verify.verify)
 app.command("audit")(audit.audit)
 app.command("report")(audit.report)
+app.command("train")(train.train)
+app.command("predict")(train.predict)
+app.command("results")(results.results)
 app.command("demo")(demo.demo)
 
 

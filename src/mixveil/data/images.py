@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -56,6 +56,11 @@ class Images:
         y = torch.zeros(len(index), len(self.classes))
         y[torch.arange(len(index)), self.labels[index]] = 1
         return Batch(x, y)
+
+    def part(self, index: Tensor) -> Images:
+        """The rows of `index`."""
+        read = self.read
+        return replace(self, read=lambda rows: read(index[rows]), labels=self.labels[index])
 
     def _pixel_error(self, index: Tensor, x: Tensor) -> PixelError:
         row, *place = ((x >= self.low) & (x <= self.high)).logical_not().nonzero()[0].tolist()

@@ -194,6 +194,9 @@ class Singular:
     def restore(self, z: Tensor) -> Tensor:
         return z + self.centre
 
+    def deviation(self, weight: Tensor) -> Tensor:
+        return weight.double()[:, 1] * self._sigma
+
     def _noise(self, m: int, d: int, stream: Stream) -> Tensor:
         radius = self._sigma * math.sqrt(d)
         return stream.gaussian(m, d, radius) if self.noise == "gaussian" else stream.sphere(m, d, radius)

@@ -1,0 +1,105 @@
+"""`mixveil statistics` and `mixveil directions`: the first step of the certified protocol, a party's side and the
+server's."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mixveil.cli import _common
+from mixveil.cli._common import AsJson, Cache, Data, DataDir, Grey, Seed, Size, escape, out, print_json
+from mixveil.cli._release import in_words
+
+if TYPE_CHECKING:
+    from mixveil.statistics import Sums
+
+NeededProjection = Annotated[Path, typer.Option("--projection", help="The public projection that all parties share.")]
+
+
+def statistics(
+    data: Data,
+    projection: NeededProjection,
+    mu: Annotated[float, typer.Option("--mu", help="Certified: every record μ-GDP, labels excluded.")],
+    out_dir: Annotated[Path, typer.Option("--out", help="The folder to make. It must not exist.")],
+    party: Annotated[str, typer.Option("--party", help="The party's name, as the manifest shows it.")] = "party",
+    seed: Seed = None,
+    data_dir: DataDir = None,
+    size: Size = None,
+    grey: Grey = False,
+    cache: Cache = None,
+    as_json: AsJson = False,
+) -> None:
+    """Release the noisy class sums of DATA: what a server needs to find the directions in which the classes differ."""
+    from mixveil.data import open_data
+    from mixveil.release import check_output
+    from mixveil.statistics import write_statistics
+
+    check_output(out_dir, party)
+    stream = _common.stream_for(seed)
+    images = open_data(data, data_dir=data_dir, size=size, grey=grey)
+    rows, digest = _common.open_projected(images, projection, data_dir, cache, certified=True)
+    with _common.progress("sums", len(rows)) as step:
+        written = write_statistics(out_dir, rows, digest, mu, party=party, stream=stream, progress=step)
+    if as_json:
+        print_json({"statistics": str(out_dir), **summary(written), "warnings": rows.warnings()})
+        return
+    show(out_dir, written)
+    for text in rows.warnings():
+        _common.warn(text)
+
+
+def directions(
+    folders: Annotated[list[Path], typer.Argument(metavar="STATISTICS…", help="Statistics of all parties.")],
+    projection: NeededProjection,
+    path: Annotated[Path, typer.Option("--out", help="The file to make. It must not exist.")],
+    as_json: AsJson = False,
+) -> None:
+    """Find the directions in which the classes differ, from all parties' statistics: a projection for their records."""
+    from mixveil import files
+    from mixveil import projection as projections
+    from mixveil.statistics import directions as find
+    from mixveil.statistics import read_statistics
+
+    files.check_new(path)
+    base, digest = projections.read(projection)
+    found = find([read_statistics(folder) for folder in folders], base, digest)
+    written = projections.write(path, found)
+    if as_json:
+        print_json({"projection": str(path), "sha256": written, "directions": found.dimension, "clip": found.clip})
+        return
+    out.print(
+        f"[bold]{escape(str(path))}[/]: {found.dimension} directions of {base.dimension:,}, clipped to norm "
+        f"{found.clip:.4g}, from the statistics of {len(folders)} part(ies)",
+        soft_wrap=True,
+    )
+    out.print(f"  sha256 {written}")
+
+
+def summary(written: Sums) -> dict[str, object]:
+    """For `--json`."""
+    return {
+        "id": written.id,
+        "party": written.party,
+        "rows": sum(written.counts),
+        "dimension": written.dimension,
+        "certified": written.certified,
+        "reproducible": written.reproducible,
+        "projection": written.projection,
+        "guarantees": [asdict(guarantee) for guarantee in written.guarantees],
+    }
+
+
+def show(folder: Path, written: Sums) -> None:
+    out.print(
+        f"[bold]{escape(str(folder))}[/]: {len(written.classes)} class sums of {written.dimension:,} values over "
+        f"{sum(written.counts):,} records from {escape(written.party)}",
+        soft_wrap=True,
+    )
+    for guarantee in written.guarantees:
+        out.print(f"  promised: {in_words(guarantee)}", soft_wrap=True)
+    kind = "[green]certified[/]" if written.certified else "[yellow]not certified[/]"
+    out.print(f"  {kind}, id {written.id}")
+    out.print("  [dim]not promised:[/] how many records of each class there are is stated exactly.")

@@ -1,0 +1,112 @@
+"""Plain Gaussian records: each record by itself, clipped and covered by noise. No pairing.
+
+    x̃_i = z_i + e_i,   ỹ_i = y_i,   z = clip(x − centre),   e ~ N(0, σ²I)
+
+Formal guarantees
+- Asked for μ: every record is μ-GDP, μ = 2C/σ, against whoever knows everything else, labels excluded.
+- Labels are released as they are.
+
+It is here to be compared with: pairing buys nothing in GDP, and this is what it buys nothing over.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
+
+import torch
+from torch import Tensor
+
+from mixveil import checks
+from mixveil.encoders._grid import GRID, stored_dtype
+from mixveil.encoders.singular import GDP_CONDITIONS, prepare
+from mixveil.errors import ArgumentError, NotCalibratedError
+from mixveil.keys import NORMAL_BOUND, Stream
+from mixveil.types import Batch, Fact, Facts, Guarantee, Mu, Rows, Target, Trace
+
+
+@dataclass(frozen=True)
+class Gaussian:
+    """All fields are set by `calibrate`: centre is subtracted from every value, clip bounds a record's norm, amplitude
+    its single values, sigma is the noise of one value."""
+
+    name: ClassVar[str] = "gaussian"
+    centre: float = 0.0
+    clip: float | None = None
+    amplitude: float | None = None
+    sigma: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("clip", "amplitude", "sigma"):
+            if (value := getattr(self, name)) is not None:
+                checks.positive(name, value)
+        if not math.isfinite(self.centre):
+            raise ArgumentError(f"centre must be finite, got {self.centre}")
+
+    @classmethod
+    def example(cls) -> Self:
+        known = {"dimension": 16.0, "centre": 0.5, "amplitude": 0.5, "clip": 2.0}
+        return cls().calibrate(Mu(1.0), Facts({name: Fact(value, "range") for name, value in known.items()}))[0]
+
+    def calibrate(self, target: Target, facts: Facts) -> tuple[Self, tuple[Guarantee, ...]]:
+        if not isinstance(target, Mu):
+            raise ArgumentError("the encoder gaussian mixes nothing: tau speaks of mixtures; ask for a mu")
+        for name in ("dimension", "centre", "amplitude", "clip"):
+            facts.certified(name)
+        clip = facts["clip"]
+        encoder = replace(
+            self,
+            centre=facts["centre"],
+            clip=clip,
+            amplitude=min(facts["amplitude"], clip),
+            sigma=2 * clip / target.value,
+        )
+        if (encoder.index_bound or 0) >= 1 << 31:
+            raise ArgumentError(f"mu = {target.value:g} is too little noise to be released on its grid")
+        origins = {name: facts.origin(name) for name in ("centre", "clip", "amplitude")}
+        claim = encoder.claims()["gdp"]
+        return encoder, (replace(claim, nominal=target.value, assumes={**claim.assumes, **origins}),)
+
+    def claims(self) -> Mapping[str, Guarantee]:
+        mu = 2 * _set("clip", self.clip) / _set("sigma", self.sigma)
+        return {"gdp": Guarantee("gdp", mu, mu, GDP_CONDITIONS)}
+
+    @property
+    def step(self) -> float | None:
+        return _set("sigma", self.sigma) * GRID
+
+    @property
+    def index_bound(self) -> int | None:
+        amplitude, sigma = _set("amplitude", self.amplitude), _set("sigma", self.sigma)
+        return math.ceil((amplitude / sigma + NORMAL_BOUND) / GRID) + 1
+
+    def prepare(self, x: Tensor) -> Tensor:
+        return prepare(x, self.centre, _set("clip", self.clip))
+
+    def restore(self, z: Tensor) -> Tensor:
+        return z + self.centre
+
+    def deviation(self, weight: Tensor) -> Tensor:
+        return torch.full((len(weight),), _set("sigma", self.sigma), dtype=torch.float64)
+
+    def possible_labels(self, y: Tensor) -> Tensor:
+        return (y > 0).sum(1) == 1
+
+    def plan(self, n: int, *, stream: Stream) -> Trace:
+        checks.enough_rows(n)
+        return Trace(torch.empty(n, 0, dtype=torch.int64), torch.ones(n, 1))
+
+    def encode(self, rows: Rows, index: Tensor, trace: Trace, *, stream: Stream) -> Batch:
+        own = rows.take(index)
+        sigma, bound = _set("sigma", self.sigma), self.index_bound or 0
+        x = stream.normal(len(index), own.x[0].numel()).mul_(sigma).add_(self.prepare(own.x))
+        x = x.div_(sigma * GRID).round_().clamp_(-bound, bound).to(stored_dtype(bound))
+        return Batch(x.view(own.x.shape), own.y)
+
+
+def _set(name: str, value: float | None) -> float:
+    if value is None:
+        raise NotCalibratedError(f"gaussian has no {name} yet: calibrate it first, for a mu")
+    return value

@@ -1,0 +1,196 @@
+"""Features of images by frozen public networks: computed in batches, once, and kept by what they were computed from."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from mixveil import backbones, checks, files
+from mixveil.data import Images
+from mixveil.errors import ArgumentError
+from mixveil.types import Batch, Progress
+
+CHUNK = 2048
+"""Images whose features are kept in one file."""
+
+_BATCH = {"cpu": 64, "cuda": 512}
+
+
+@dataclass(frozen=True)
+class Extractor:
+    """Which features. names: networks, whose features stand side by side (none: the pixels themselves); stage: the map
+    after it, all of it, and not the last one pooled; mirror: averaged with the features of the mirrored image; size:
+    to which images are resized."""
+
+    names: tuple[str, ...] = ()
+    stage: str | None = None
+    mirror: bool = False
+    size: int = 224
+
+    @classmethod
+    def parse(cls, text: str, *, stage: str | None = None, mirror: bool = False, size: int = 224) -> Extractor:
+        """From `none`, `NAME`, or `NAME+NAME`."""
+        names = tuple(part.strip() for part in text.split("+")) if text != "none" else ()
+        for name in names:
+            if name not in backbones.KNOWN:
+                raise ArgumentError(f"backbone must be one of {', '.join(backbones.KNOWN)} or none, got {name!r}")
+        if not names and (stage is not None or mirror):
+            raise ArgumentError("pixels have neither stages nor mirrored features: name a backbone")
+        checks.at_least("size", size, 32)
+        return cls(names, stage, mirror, size)
+
+    def __str__(self) -> str:
+        parts = "+".join(self.names) or "none"
+        return parts + (f", {self.stage}" if self.stage else "") + (", mirrored" if self.mirror else "")
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """An extractor with its networks, on a device."""
+
+    extractor: Extractor
+    nets: tuple[backbones.Backbone, ...]
+    device: torch.device
+
+    @cached_property
+    def digest(self) -> str:
+        """Of the settings and the weights: equal digests, equal features."""
+        whole = {**asdict(self.extractor), "weights": [net.digest for net in self.nets]}
+        return hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()
+
+    def __call__(self, images: Tensor) -> Tensor:
+        """(m, d) float32 features of (m, 1 or 3, h, w) images in [0, 1]."""
+        if not self.nets:
+            return images.flatten(1).float()
+        if images.dim() != 4 or images.shape[1] not in (1, 3):
+            raise ArgumentError(f"a backbone needs images of 1 or 3 channels, got {tuple(images.shape[1:])}")
+        with torch.inference_mode():
+            x = images.to(self.device, torch.float32).expand(-1, 3, -1, -1)
+            size = (self.extractor.size,) * 2
+            x = torch.nn.functional.interpolate(x, size=size, mode="bilinear", antialias=x.shape[2] > size[0])
+            found = self._features(x)
+            if self.extractor.mirror:
+                found = (found + self._features(x.flip(3))) / 2
+        return found.cpu()
+
+    def _features(self, x: Tensor) -> Tensor:
+        stage = self.extractor.stage
+        maps = [net.map(x, stage) for net in self.nets]
+        return torch.cat([m.mean((2, 3)) if stage is None else m.flatten(1) for m in maps], dim=1)
+
+
+def load(extractor: Extractor, folder: Path | None, device: str | None = None) -> Loaded:
+    """Load the networks of an extractor from `folder`/weights, on the GPU if there is one."""
+    where = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    nets = tuple(backbones.load(name, folder) for name in extractor.names)
+    for net in nets:
+        net.net.to(where)
+    return Loaded(extractor, nets, where)
+
+
+@dataclass(frozen=True)
+class Features:
+    """A data set whose rows are features, read from the files in which they are kept, or computed as they are asked."""
+
+    read: Callable[[Tensor], Tensor] = field(repr=False)
+    images: Images = field(repr=False)
+    extractor: Extractor
+    shape: tuple[int, ...]
+    low: float = -float("inf")
+    high: float = float("inf")
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return self.images.classes
+
+    @property
+    def labels(self) -> Tensor:
+        return self.images.labels
+
+    def take(self, index: Tensor) -> Batch:
+        checks.rows_within(index, len(self))
+        y = torch.zeros(len(index), len(self.classes))
+        y[torch.arange(len(index)), self.labels[index]] = 1
+        return Batch(self.read(index), y)
+
+    def part(self, index: Tensor) -> Features:
+        """The rows of `index`."""
+        read, images = self.read, self.images.part(index)
+        return replace(self, read=lambda rows: read(index[rows]), images=images)
+
+    def warnings(self) -> list[str]:
+        return self.images.warnings()
+
+
+def extract(images: Images, loaded: Loaded, cache: Path | None, progress: Progress = lambda _: None) -> Features:
+    """Features of all images, by chunks; those that are in the cache already are not computed again.
+
+    They are kept as float16: three digits are more than any head can use."""
+    chunks: list[Tensor] = []
+    for start in range(0, len(images), CHUNK):
+        x = images.take(torch.arange(start, min(start + CHUNK, len(images)))).x
+        chunks.append(_chunk(x, loaded, cache, progress))
+    first = chunks[0]
+
+    def read(index: Tensor) -> Tensor:
+        found = torch.empty(len(index), first.shape[1])
+        for number, chunk in enumerate(chunks):
+            inside = index.div(CHUNK, rounding_mode="floor") == number
+            found[inside] = chunk[index[inside] - number * CHUNK].float()
+        return found
+
+    return Features(read, images, loaded.extractor, tuple(first.shape[1:]))
+
+
+def cache_folder() -> Path:
+    """MIXVEIL_CACHE, else mixveil/ in XDG_CACHE_HOME, else ~/.cache/mixveil. As private as the images are."""
+    if named := os.environ.get("MIXVEIL_CACHE"):
+        return Path(named)
+    home = os.environ.get("XDG_CACHE_HOME")
+    return (Path(home) if home else Path.home() / ".cache") / "mixveil"
+
+
+def _chunk(x: Tensor, loaded: Loaded, cache: Path | None, progress: Progress) -> Tensor:
+    """(m, d) float16 of one chunk, from the cache or computed and then kept there."""
+    if not loaded.nets:
+        progress(len(x))
+        return loaded(x)
+    path = None
+    if cache is not None:
+        key = hashlib.sha256(loaded.digest.encode() + repr(tuple(x.shape)).encode() + x.numpy().tobytes()).hexdigest()
+        path = cache / "features" / f"{key}.safetensors"
+        if (kept := _kept(path, len(x))) is not None:
+            progress(len(x))
+            return kept
+    parts = []
+    for batch in torch.split(x, _BATCH.get(loaded.device.type, 64)):
+        parts.append(loaded(batch).half())
+        progress(len(batch))
+    found = torch.cat(parts)
+    if path is not None:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        files.write_whole(path, save({"x": found}), 0o600)
+    return found
+
+
+def _kept(path: Path, rows: int) -> Tensor | None:
+    """What the cache has; a file that is damaged is computed anew."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            found: Tensor = file.get_tensor("x")
+    except (OSError, SafetensorError):
+        return None
+    return found if found.dim() == 2 and len(found) == rows else None

@@ -1,0 +1,108 @@
+"""A model on disk: a folder with `model.safetensors` and `card.json`, which says what it was trained on and what its
+use tells of the records behind it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save
+
+from mixveil import files, strict
+from mixveil.errors import DataFormatError, ManifestError, MixveilError, VersionError
+from mixveil.features import Extractor
+from mixveil.train import Trained
+from mixveil.train.linear import Linear
+
+FORMAT = "mixveil-model"
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class Model:
+    """weights: the digest of the networks whose features it takes; None: of pixels."""
+
+    linear: Linear
+    classes: tuple[str, ...]
+    extractor: Extractor
+    weights: str | None
+    card: Mapping[str, Any]
+
+
+def in_words(spent: Mapping[str, float | None]) -> str:
+    """What the model's users can learn of the records behind it."""
+    if any(mu is None for mu in spent.values()):
+        return "Nothing is promised: it was trained on a release that promises nothing."
+    worst = max((mu for mu in spent.values() if mu is not None), default=0.0)
+    return (
+        f"Whoever has the model, and all that was sent for it, learns of no record more than {worst:.4g}-GDP permits. "
+        f"Labels are not protected."
+    )
+
+
+def write_model(out: Path, trained: Trained, tested: Mapping[str, Any] | None, about: Mapping[str, Any]) -> Model:
+    """Write a model and its card. tested: on what, and the accuracy there; about: how it was made."""
+    extractor = asdict(trained.extractor)
+    card = {
+        "format": FORMAT,
+        "version": VERSION,
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "classes": list(trained.classes),
+        "extractor": {**extractor, "names": list(trained.extractor.names)},
+        "weights": trained.weights,
+        "projection": trained.projection,
+        "trained_on": [asdict(source) for source in trained.sources],
+        "mu": dict(trained.spent),
+        "guarantee": in_words(trained.spent),
+        "covariance_dropped": trained.dropped,
+        "accuracy": tested,
+        "how": dict(about),
+    }
+    model = Model(trained.linear, trained.classes, trained.extractor, trained.weights, card)
+    with files.atomic_folder(out, "model") as folder:
+        data = save({"weight": trained.linear.weight.contiguous(), "bias": trained.linear.bias.contiguous()})
+        files.write_file(folder / "model.safetensors", data)
+        files.write_file(folder / "card.json", (json.dumps(card, indent=2, allow_nan=False) + "\n").encode())
+    return model
+
+
+def read_model(folder: Path) -> Model:
+    """Open a model; everything in it is checked."""
+    try:
+        card = strict.mapping("card", strict.loads((folder / "card.json").read_text(encoding="utf-8")))
+        if card.get("format") != FORMAT:
+            raise ManifestError(f"format must be {FORMAT!r}, got {strict.shown(card.get('format'))}")
+        if type(card.get("version")) is not int or card["version"] != VERSION:
+            raise VersionError(
+                f"this mixveil reads version {VERSION}, the model has {strict.shown(card.get('version'))}"
+            )
+        tensors = load_file(folder / "model.safetensors")
+        return _model(card, tensors)
+    except VersionError:
+        raise
+    except (OSError, ValueError, KeyError, SafetensorError, MixveilError) as error:
+        raise DataFormatError(f"{folder} is not a model: {error}") from None
+
+
+def _model(card: dict[str, Any], tensors: dict[str, torch.Tensor]) -> Model:
+    classes = tuple(strict.text("classes", name) for name in strict.items("classes", card["classes"]))
+    stated = strict.mapping("extractor", card["extractor"])
+    extractor = Extractor.parse(
+        "+".join(strict.text("names", name) for name in strict.items("names", stated["names"])) or "none",
+        stage=None if stated["stage"] is None else strict.text("stage", stated["stage"]),
+        mirror=strict.flag("mirror", stated["mirror"]),
+        size=strict.count("size", stated["size"]),
+    )
+    weight, bias = tensors["weight"].float(), tensors["bias"].float()
+    if weight.dim() != 2 or weight.shape[1] != len(classes) or bias.shape != (len(classes),):
+        raise ManifestError("its tensors do not fit its classes")
+    if not bool(weight.isfinite().all()) or bool(bias.isnan().any()) or bool((bias == torch.inf).any()):
+        raise ManifestError("its tensors are not finite")
+    weights = None if card["weights"] is None else strict.text("weights", card["weights"], r"[0-9a-f]{64}")
+    return Model(Linear(weight, bias), classes, extractor, weights, card)

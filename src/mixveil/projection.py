@@ -1,0 +1,332 @@
+"""Public preparation: from features to few whitened numbers of bounded length, fitted on PUBLIC data only.
+
+    z = clip((f − mean) · matrix)
+
+The within-class covariance of labelled public data whitens all directions; they are ordered by how much public features
+vary in them, so that the first k of them are a projection as well. Nothing of it may depend on private records: a
+projection carries the fingerprints of the images that it was fitted on, and is refused for any of them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from mixveil import checks, files, strict
+from mixveil.errors import ArgumentError, DataFormatError, ManifestError, PrivateFactError, ProjectionError
+from mixveil.features import Extractor, Features
+from mixveil.theory import gdp
+from mixveil.theory.moments import blocks
+from mixveil.types import Batch, Dataset, Rows
+
+FORMAT = "mixveil-projection"
+VERSION = 1
+RIDGE = 0.1
+"""Of the mean variance, added to every direction's before whitening: few public rows say little of small variances."""
+
+_SAMPLE = 2000
+_QUANTILE = 0.7
+Whitening = Literal["within", "total"]
+
+
+@dataclass(frozen=True)
+class Projection:
+    """mean: (d,), matrix: (d, k); clip: the norm to which records are clipped. separation: (k,) the mean squared
+    distance of two public classes in each direction; norms: (k,) the median public norm in the first 1…k directions;
+    sample: (m, k) some public rows; prints: (n, 8) fingerprints of the public images. extractor, weights: which
+    features it takes, and their digest; about: where it came from, in words; spent: the statistics that found its
+    directions, as (id, party, μ)."""
+
+    mean: Tensor = field(repr=False)
+    matrix: Tensor = field(repr=False)
+    clip: float
+    separation: Tensor = field(repr=False)
+    norms: Tensor = field(repr=False)
+    sample: Tensor = field(repr=False)
+    prints: Tensor = field(repr=False)
+    extractor: Extractor
+    weights: str
+    origin: Literal["public", "private"]
+    about: Mapping[str, str]
+    spent: tuple[tuple[str, str, float], ...] = ()
+
+    @property
+    def dimension(self) -> int:
+        return self.matrix.shape[1]
+
+    def first(self, k: int) -> Projection:
+        """Its first k directions."""
+        checks.at_least("k", k, 1)
+        if k > self.dimension:
+            raise ArgumentError(f"k = {k}: the projection has {self.dimension} directions only")
+        return replace(
+            self,
+            matrix=self.matrix[:, :k].contiguous(),
+            clip=float(self.norms[k - 1]),
+            separation=self.separation[:k],
+            norms=self.norms[:k],
+            sample=self.sample[:, :k].contiguous(),
+        )
+
+    def along(self, directions: Tensor, spent: tuple[tuple[str, str, float], ...]) -> Projection:
+        """Its part along orthonormal directions (k, m), clipped at a public quantile of the norms there."""
+        sample = self.sample.float() @ directions
+        squares = sample.square().cumsum(1)
+        return replace(
+            self,
+            matrix=(self.matrix @ directions).contiguous(),
+            clip=float(squares[:, -1].sqrt().quantile(_QUANTILE)),
+            separation=self.separation @ directions.square(),
+            norms=squares.sqrt().median(0).values,
+            sample=sample.half(),
+            spent=spent,
+        )
+
+    def __call__(self, features: Tensor) -> Tensor:
+        """(m, k) float32: centred, whitened, projected, and scaled down to norm `clip` where it is longer. A model
+        takes them without the last step: who uses it protects nobody."""
+        z = (features.float() - self.mean) @ self.matrix
+        norm = torch.linalg.vector_norm(z, dim=1, keepdim=True)
+        return z.mul_((self.clip / norm).clamp_(max=1))
+
+    def to_bytes(self) -> bytes:
+        settings = {
+            "clip": self.clip,
+            "extractor": {
+                "names": list(self.extractor.names),
+                "stage": self.extractor.stage,
+                "mirror": self.extractor.mirror,
+                "size": self.extractor.size,
+            },
+            "weights": self.weights,
+            "origin": self.origin,
+            "about": dict(self.about),
+            "spent": [list(item) for item in self.spent],
+        }
+        header = {"format": FORMAT, "version": str(VERSION), "settings": json.dumps(settings, sort_keys=True)}
+        return save({name: getattr(self, name).contiguous() for name in _TENSORS}, header)
+
+    def digest(self) -> str:
+        """The SHA-256 of its file: by this every release names it."""
+        return hashlib.sha256(self.to_bytes()).hexdigest()
+
+
+_TENSORS = ("mean", "matrix", "separation", "norms", "sample", "prints")
+
+
+def fit(
+    features: Features,
+    weights: str,
+    *,
+    whitening: Whitening = "within",
+    origin: Literal["public", "private"] = "public",
+) -> Projection:
+    """Mean, whitening and ordered directions of labelled features. Reads them twice."""
+    n, classes = checks.enough_rows(len(features)), len(features.classes)
+    d = features.shape[0]
+    sums, second = torch.zeros(classes, d, dtype=torch.float64), torch.zeros(d, d, dtype=torch.float64)
+    start = 0
+    for block in blocks(features):
+        labels = features.labels[start : start + len(block)]
+        sums.index_add_(0, labels, block)
+        second.addmm_(block.T, block)
+        start += len(block)
+    counts = features.labels.bincount(minlength=classes).double()
+    met = counts > 0
+    mean, means = sums.sum(0) / n, sums[met] / counts[met, None]
+    total = second / n - mean.outer(mean)
+    between = ((means - mean) * (counts[met] / n)[:, None]).T @ (means - mean)
+    if whitening == "within" and int(met.sum()) < 2:
+        raise ArgumentError("whitening within classes needs labelled data of at least two classes: use total")
+    spread = total - between if whitening == "within" else total
+    level = float(spread.diagonal().mean())
+    if not level > 0:
+        raise ArgumentError("the public data do not vary: there is nothing to whiten")
+    values, vectors = torch.linalg.eigh(spread + RIDGE * level * torch.eye(d, dtype=torch.float64))
+    whiten = vectors / values.sqrt()
+    order = torch.linalg.eigh(total).eigenvectors.flip(1)
+    nested = torch.linalg.qr(
+        (vectors * values.sqrt()).T @ order
+    ).Q  # the first k span the k directions of most variance
+    matrix = whiten @ nested
+    centred = (means - mean) @ matrix
+    separation = 2 * (centred.var(0) - (1 / counts[met]).mean()).clamp(min=0) if len(means) > 1 else 0 * centred[0]
+    index = torch.linspace(0, n - 1, min(n, _SAMPLE)).round().long()
+    sample = (features.take(index).x.double() - mean) @ matrix
+    norms = sample.square().cumsum(1).sqrt().median(0).values
+    return Projection(
+        mean=mean.float(),
+        matrix=matrix.float(),
+        clip=float(norms[-1]),
+        separation=separation.float(),
+        norms=norms.float(),
+        sample=sample.half(),
+        prints=fingerprints(features.images),
+        extractor=features.extractor,
+        weights=weights,
+        origin=origin,
+        about={"rows": str(n), "classes": str(int(met.sum())), "whitening": whitening, "ridge": f"{RIDGE:g}"},
+    )
+
+
+def directions_for_sums(projection: Projection, *, parties: int, rows: int, classes: int, mu: float) -> int:
+    """How many of its directions to use for class sums at μ, of all parties' rows, from public figures alone.
+
+    With k directions two classes' means are Δ² apart (as public classes are) and carry noise of kν each, ν = P (2C/μ)²
+    over the rows of a class squared. A discriminant along their noisy difference separates the classes by
+    Δ⁴/(Δ² + 2kν): the k that makes this largest."""
+    checks.at_least("parties", parties, 1)
+    each = max(1.0, rows / classes)
+    return _widest(projection, parties * (2 * projection.norms.double() / checks.positive("mu", mu) / each).square())
+
+
+def directions_for_records(projection: Projection, *, rows: int, classes: int, mu: float, alpha: float) -> int:
+    """The same for mixed records at μ: their noise averages out over the rows of a class, whoever has them."""
+    noise = (2 * projection.norms.double() / checks.positive("mu", mu)).square() * gdp.record_factor(alpha) ** 2 / 2
+    return _widest(projection, noise / max(1.0, rows / classes))
+
+
+def _widest(projection: Projection, noise: Tensor) -> int:
+    apart, k = projection.separation.double().cumsum(0), torch.arange(1, projection.dimension + 1)
+    return int((apart.square() / (apart + 2 * k * noise).clamp(min=1e-300)).argmax()) + 1
+
+
+@dataclass(frozen=True)
+class Projected:
+    """A data set of projected features: what enters a mixture, or a sum. All of its values are in ±clip."""
+
+    features: Features
+    projection: Projection
+
+    def __len__(self) -> int:
+        return len(self.features)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (self.projection.dimension,)
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return self.features.classes
+
+    @property
+    def labels(self) -> Tensor:
+        return self.features.labels
+
+    @property
+    def low(self) -> float:
+        return -self.projection.clip
+
+    @property
+    def high(self) -> float:
+        return self.projection.clip
+
+    def take(self, index: Tensor) -> Batch:
+        batch = self.features.take(index)
+        return Batch(self.projection(batch.x), batch.y)
+
+    def warnings(self) -> list[str]:
+        return self.features.warnings()
+
+
+def projected(features: Features, weights: str, projection: Projection, *, certified: bool) -> Projected:
+    """Features through a projection that was made for such features; for a certified release, of other images only."""
+    if weights != projection.weights or features.extractor != projection.extractor:
+        raise ProjectionError(
+            f"the projection takes features of {projection.extractor} ({projection.weights[:8]}), these are of "
+            f"{features.extractor} ({weights[:8]})"
+        )
+    if certified and projection.origin != "public":
+        raise PrivateFactError("the projection was fitted on private data: a certified release needs a public one")
+    if certified and (shared := _shared(projection.prints, features.images)):
+        raise PrivateFactError(
+            f"{shared} of these images were used to fit the projection: it is not public for them; fit it on other data"
+        )
+    return Projected(features, projection)
+
+
+def fingerprints(images: Rows) -> Tensor:
+    """(n, 8) octets: who holds an image can tell whether it was used, nobody else learns of it."""
+    found = [
+        hashlib.blake2b(row.float().numpy().tobytes(), digest_size=8).digest() for b in blocks(images) for row in b
+    ]
+    return torch.frombuffer(bytearray(b"".join(found)), dtype=torch.uint8).view(-1, 8)
+
+
+def _shared(prints: Tensor, images: Dataset) -> int:
+    known = {bytes(row) for row in prints.tolist()}
+    return sum(bytes(row) in known for row in fingerprints(images).tolist())
+
+
+def write(path: Path, projection: Projection) -> str:
+    """Write it; its digest."""
+    files.check_new(path)
+    data = projection.to_bytes()
+    files.write_whole(path, data)
+    return hashlib.sha256(data).hexdigest()
+
+
+def read(path: Path) -> tuple[Projection, str]:
+    """Read it; it and its digest. Everything is checked."""
+    try:
+        data = path.read_bytes()
+        with safe_open(path, framework="pt") as file:
+            header = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (OSError, SafetensorError) as error:
+        raise DataFormatError(f"{path} is not a projection: {error}") from None
+    if header.get("format") != FORMAT or header.get("version") != str(VERSION) or set(tensors) != set(_TENSORS):
+        raise DataFormatError(f"{path} is not a projection of version {VERSION}")
+    try:
+        return _parsed(header["settings"], tensors), hashlib.sha256(data).hexdigest()
+    except (ManifestError, ArgumentError, KeyError) as error:
+        raise DataFormatError(f"{path}: {error}") from None
+
+
+def _parsed(text: str, tensors: dict[str, Tensor]) -> Projection:
+    whole = strict.mapping("settings", strict.loads(text))
+    strict.only("settings", whole, {"clip", "extractor", "weights", "origin", "about", "spent"})
+    stated = strict.mapping("extractor", whole["extractor"])
+    strict.only("extractor", stated, {"names", "stage", "mirror", "size"})
+    extractor = Extractor.parse(
+        "+".join(strict.text("names", name) for name in strict.items("names", stated["names"])) or "none",
+        stage=None if stated["stage"] is None else strict.text("stage", stated["stage"]),
+        mirror=strict.flag("mirror", stated["mirror"]),
+        size=strict.count("size", stated["size"]),
+    )
+    d, k = tensors["matrix"].shape if tensors["matrix"].dim() == 2 else (0, 0)
+    shapes = {"mean": (d,), "matrix": (d, k), "separation": (k,), "norms": (k,)}
+    fits = all(tuple(tensors[name].shape) == shape for name, shape in shapes.items())
+    fits &= tensors["sample"].dim() == 2 and tensors["sample"].shape[1] == k and tensors["prints"].shape[1:] == (8,)
+    if not fits or k < 1 or not all(bool(tensors[n].float().isfinite().all()) for n in _TENSORS):
+        raise ArgumentError("its tensors do not fit together")
+    origin = strict.text("origin", whole["origin"], "public|private")
+    return Projection(
+        **tensors,
+        clip=checks.positive("clip", strict.number("clip", whole["clip"])),
+        extractor=extractor,
+        weights=strict.text("weights", whole["weights"], r"[0-9a-f]{64}"),
+        origin="public" if origin == "public" else "private",
+        about={k: strict.text("about", v) for k, v in strict.mapping("about", whole["about"]).items()},
+        spent=tuple(_spent(item) for item in strict.items("spent", whole["spent"])),
+    )
+
+
+def _spent(item: Any) -> tuple[str, str, float]:
+    if not isinstance(item, list) or len(item) != 3:
+        raise ArgumentError("spent must list ids, parties and figures")
+    return strict.text("id", item[0], r"[0-9a-f]{32}"), strict.text("party", item[1]), strict.number("mu", item[2])
+
+
+def total_mu(projection: Projection, party: str, mu: float) -> float:
+    """μ of a party's records over the statistics that found the directions and a release at μ in them."""
+    return gdp.compose([mu, *(spent for _, name, spent in projection.spent if name == party)])

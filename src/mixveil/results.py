@@ -1,0 +1,121 @@
+"""Results as data: one JSON format for all that is measured, with where it came from, and tables made of it.
+
+A row is the settings of one run and the figures that came out; runs that differ in nothing but the seed are averaged.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import statistics
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from mixveil import files, strict
+from mixveil.errors import DataFormatError, ManifestError
+
+FORMAT = "mixveil-results"
+VERSION = 1
+Plain = str | float | int | bool | None
+
+
+@dataclass(frozen=True)
+class Results:
+    """rows: {"settings": {…}, "figures": {…}} each."""
+
+    title: str
+    provenance: Mapping[str, Any]
+    rows: tuple[Mapping[str, Mapping[str, Plain]], ...]
+
+
+def provenance(settings: Mapping[str, Plain], *, device: str = "cpu") -> dict[str, Any]:
+    """Where results come from: commit, versions, machine and settings."""
+    commit = subprocess.run(
+        ["git", "describe", "--always", "--dirty", "--abbrev=12"],  # noqa: S607
+        cwd=Path(__file__).parent,
+        capture_output=True,
+        text=True,
+        check=False,
+    ).stdout.strip()
+    return {
+        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+        "commit": commit or "unknown",
+        "versions": {"mixveil": version("mixveil"), "torch": version("torch"), "python": platform.python_version()},
+        "device": device,
+        "cores": os.cpu_count() or 1,
+        "settings": dict(settings),
+    }
+
+
+def write_results(path: Path, found: Results) -> None:
+    """Write them, whole or not at all; older ones of the same name are replaced."""
+    whole = {
+        "format": FORMAT,
+        "version": VERSION,
+        "title": found.title,
+        "provenance": dict(found.provenance),
+        "rows": [{"settings": dict(row["settings"]), "figures": dict(row["figures"])} for row in found.rows],
+    }
+    _parsed(whole)
+    files.write_whole(path, (json.dumps(whole, indent=1, allow_nan=False, ensure_ascii=False) + "\n").encode())
+
+
+def read_results(path: Path) -> Results:
+    try:
+        return _parsed(strict.loads(path.read_text(encoding="utf-8")))
+    except (OSError, UnicodeDecodeError, ManifestError) as error:
+        raise DataFormatError(f"{path} does not hold results: {error}") from None
+
+
+def _parsed(item: Any) -> Results:
+    whole = strict.mapping("results", item)
+    strict.only("results", whole, {"format", "version", "title", "provenance", "rows"})
+    if whole["format"] != FORMAT or whole["version"] != VERSION:
+        raise ManifestError(f"not results of version {VERSION}")
+    known = strict.mapping("provenance", whole["provenance"])
+    strict.only("provenance", known, {"time", "commit", "versions", "device", "cores", "settings"})
+    rows = []
+    for row in strict.items("rows", whole["rows"]):
+        strict.only("row", strict.mapping("row", row), {"settings", "figures"})
+        for part in ("settings", "figures"):
+            for name, value in strict.mapping(part, row[part]).items():
+                if not isinstance(value, str | float | int | bool | None):
+                    raise ManifestError(f"{part}.{name} cannot be {strict.shown(value)}")
+        rows.append(row)
+    return Results(strict.text("title", whole["title"]), known, tuple(rows))
+
+
+def table(found: Results) -> list[list[str]]:
+    """A heading and one line for all runs of the same settings: means, with the standard deviation over seeds."""
+    settings = list(dict.fromkeys(name for row in found.rows for name in row["settings"] if name != "seed"))
+    figures = list(dict.fromkeys(name for row in found.rows for name in row["figures"]))
+    groups: dict[tuple[Plain, ...], list[Mapping[str, Plain]]] = {}
+    for row in found.rows:
+        key = tuple(row["settings"].get(name) for name in settings)
+        groups.setdefault(key, []).append(row["figures"])
+    lines = [[*settings, *figures, "runs"]]
+    for key, runs in groups.items():
+        cells = [_cell([run.get(name) for run in runs]) for name in figures]
+        lines.append([*("–" if value is None else f"{value}" for value in key), *cells, str(len(runs))])
+    return lines
+
+
+def _cell(values: Sequence[Plain]) -> str:
+    numbers = [float(value) for value in values if isinstance(value, float | int) and not isinstance(value, bool)]
+    if not numbers:
+        return next((str(value) for value in values if value is not None), "–")
+    spread = f" ± {statistics.stdev(numbers):.2g}" if len(numbers) > 1 else ""
+    return f"{statistics.fmean(numbers):.4g}{spread}"
+
+
+def markdown(found: Results) -> str:
+    """The table, as text that Markdown and people can read."""
+    heading, *lines = table(found)
+    rule = ["---"] * len(heading)
+    return "\n".join("| " + " | ".join(line) + " |" for line in (heading, rule, *lines)) + "\n"

@@ -1,0 +1,301 @@
+"""Noisy class sums: the first step of the certified protocol, and the task's directions from them.
+
+    s_c = Σ_{i of class c} z_i + N(0, σ²I),   ‖z‖ ≤ C
+
+Formal guarantees
+- Replacing a record by another with the same label moves one sum by at most 2C: every record is μ-GDP, μ = 2C/σ,
+  against whoever knows everything else. The counts of the classes are public, as all labels are.
+- What is computed from the sums (directions, means, a model) is post-processing and costs nothing more.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from mixveil import checks, files, keys, manifest, state, strict
+from mixveil.encoders._grid import GRID
+from mixveil.encoders.singular import GDP_CONDITIONS
+from mixveil.errors import (
+    ArgumentError,
+    FalseClaimError,
+    GridError,
+    HashError,
+    ManifestError,
+    MismatchError,
+    MissingShardError,
+    ShapeError,
+    ShardFormatError,
+    UnreadableReleaseError,
+    VersionError,
+)
+from mixveil.projection import Projected, Projection
+from mixveil.release import check_output
+from mixveil.types import Guarantee, Progress
+
+FORMAT = "mixveil-statistics"
+VERSION = 1
+_FILE = "sums.safetensors"
+_LIMIT = 1 << 30
+_ROWS = 4096
+
+LABELS = "Labels are not protected: how many records of each class the party has is stated exactly."
+
+
+@dataclass(frozen=True)
+class Sums:
+    """A release of class sums. sums: (classes, k) values; counts: (classes,) records of each class; clip, sigma: of
+    records and of the noise; projection: the SHA-256 of the projection that made records of images."""
+
+    id: str
+    party: str
+    created: str
+    classes: tuple[str, ...]
+    counts: tuple[int, ...]
+    dimension: int
+    clip: float
+    sigma: float
+    guarantees: tuple[Guarantee, ...]
+    certified: bool
+    reproducible: bool
+    projection: str
+    sums: Tensor = field(repr=False)
+
+    @property
+    def mu(self) -> float | None:
+        """What every record was promised; None where nothing was."""
+        return next((g.nominal for g in self.guarantees if g.name == "gdp"), None)
+
+
+def write_statistics(
+    out: Path,
+    rows: Projected,
+    digest: str,
+    mu: float,
+    *,
+    party: str,
+    stream: keys.Stream,
+    progress: Progress = lambda _: None,
+) -> Sums:
+    """Write the noisy class sums of all rows at μ. digest: of the rows' projection."""
+    check_output(out, party)
+    found, indices = class_sums(rows, digest, mu, party=party, stream=stream, progress=progress)
+    data = save({"sums": indices})
+    text = _to_json(found, data)
+    _parsed(text)  # what we would refuse to read we do not write
+    with files.atomic_folder(out, found.id[:8]) as folder:
+        files.write_file(folder / _FILE, data)
+        files.write_file(folder / "manifest.json", text.encode())
+        state.save_statistics(found.id, found.mu)
+    files.sync_folder(out.parent)
+    return found
+
+
+def class_sums(
+    rows: Projected, digest: str, mu: float, *, party: str, stream: keys.Stream, progress: Progress = lambda _: None
+) -> tuple[Sums, Tensor]:
+    """The noisy class sums of all rows at μ, and as they are on the grid."""
+    checks.enough_rows(len(rows))
+    clip = rows.projection.clip
+    sigma = 2 * clip / checks.positive("mu", mu)
+    indices = _noisy(rows, sigma, stream.fork("sums"), progress)
+    guarantees = () if stream.reproducible else (_claim(clip, sigma, mu),)
+    found = Sums(
+        id=keys.release_id(),
+        party=party,
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        classes=rows.classes,
+        counts=tuple(rows.labels.bincount(minlength=len(rows.classes)).tolist()),
+        dimension=rows.projection.dimension,
+        clip=clip,
+        sigma=sigma,
+        guarantees=guarantees,
+        certified=bool(guarantees),
+        reproducible=stream.reproducible,
+        projection=digest,
+        sums=indices.double() * (sigma * GRID),
+    )
+    return found, indices
+
+
+def read_statistics(folder: Path) -> Sums:
+    """Open class sums; sizes, hash, shapes, grid range and claims are all checked."""
+    path = folder / _FILE
+    try:
+        stated, file = _parsed((folder / "manifest.json").read_text(encoding="utf-8"))
+        if path.is_symlink() or not path.is_file():
+            raise MissingShardError(f"{path} is not there")
+        if path.stat().st_size > _LIMIT:
+            raise ShapeError(f"{path}: {path.stat().st_size} bytes are too many")
+        data = path.read_bytes()
+    except UnicodeDecodeError as error:
+        raise ManifestError(f"{folder}: not UTF-8: {error}") from None
+    except OSError as error:
+        raise UnreadableReleaseError(f"{folder} cannot be read: {error}") from None
+    if hashlib.sha256(data).hexdigest() != file["sha256"]:
+        raise HashError(f"{path} is not the file that the manifest names")
+    try:
+        with safe_open(path, framework="pt") as opened:
+            if set(opened.keys()) != {"sums"}:
+                raise ShapeError(f"{path}: it holds {sorted(opened.keys())}, statistics hold sums")
+            indices = opened.get_tensor("sums")
+    except SafetensorError as error:
+        raise ShardFormatError(f"{path}: not a safetensors file: {error}") from None
+    if indices.dtype != torch.int64 or indices.shape != (len(stated["classes"]), stated["dimension"]):
+        raise ShapeError(f"{path}: sums are {indices.dtype} of {tuple(indices.shape)}, not what the manifest says")
+    most = max(stated["counts"]) * stated["clip"] + (keys.NORMAL_BOUND + 1) * stated["sigma"]
+    if int(indices.abs().max()) > most / (stated["sigma"] * GRID):
+        raise GridError(f"{path}: sums larger than the records that the manifest counts can have")
+    return Sums(**stated, sums=indices.double() * (stated["sigma"] * GRID))
+
+
+def is_statistics(folder: Path) -> bool:
+    """Whether a folder says that it holds class sums."""
+    try:
+        whole = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(whole, dict) and whole.get("format") == FORMAT
+
+
+def class_means(parts: Sequence[Sums]) -> tuple[Tensor, Tensor]:
+    """(classes, k) the means that all parties' sums say, and (classes,) the variance of one value of each.
+
+    A sum of n records with within-class variance 1 has the variance n + σ²: every party counts by its precision. A
+    class that nobody has gets the mean 0 and an infinite variance."""
+    top, bottom = torch.zeros_like(parts[0].sums), torch.zeros(len(parts[0].classes), dtype=torch.float64)
+    for part in parts:
+        counts = torch.tensor(part.counts, dtype=torch.float64)
+        precision = counts / (counts + part.sigma**2)
+        top += precision[:, None] * part.sums
+        bottom += precision * counts
+    return torch.where(bottom[:, None] > 0, top / bottom.clamp(min=1e-300)[:, None], 0.0), 1 / bottom
+
+
+def directions(parts: Sequence[Sums], projection: Projection, digest: str) -> Projection:
+    """The projection along the directions in which the classes' means differ: one fewer than there are classes."""
+    check_together(parts, digest)
+    means, variance = class_means(parts)
+    met = variance.isfinite()
+    if int(met.sum()) < 2:
+        raise ArgumentError("the statistics hold fewer than two classes: there is no direction between them")
+    centred = means[met] - means[met].mean(0)
+    found = torch.linalg.svd(centred, full_matrices=False).Vh[: int(met.sum()) - 1].T.float()
+    spent = tuple((part.id, part.party, part.mu or 0.0) for part in parts)
+    return projection.along(found[:, : projection.dimension], projection.spent + spent)
+
+
+def check_together(parts: Sequence[Sums], digest: str) -> None:
+    """Refuse statistics that do not belong together, or to the projection."""
+    if not parts:
+        raise ArgumentError("no statistics are given")
+    for part in parts:
+        if part.projection != digest:
+            raise MismatchError(
+                f"the statistics {part.id[:8]} of {part.party} were made with the projection {part.projection[:8]}, "
+                f"not with {digest[:8]}"
+            )
+        if part.classes != parts[0].classes:
+            raise MismatchError(f"{part.party} and {parts[0].party} do not have the same classes in the same order")
+    if len({part.id for part in parts}) != len(parts):
+        raise MismatchError("the same statistics are given twice: they would count twice")
+
+
+def _noisy(rows: Projected, sigma: float, stream: keys.Stream, progress: Progress) -> Tensor:
+    """(classes, k) int64: the sums of clipped records and their noise, on the grid."""
+    sums = torch.zeros(len(rows.classes), rows.projection.dimension, dtype=torch.float64)
+    for index in torch.split(torch.arange(len(rows)), _ROWS):
+        z = rows.take(index).x.double()
+        norm = torch.linalg.vector_norm(z, dim=1, keepdim=True)
+        if not bool(norm.isfinite().all()):  # it would come out without any noise
+            raise ArgumentError(f"a record between rows {int(index[0])} and {int(index[-1])} is not finite")
+        sums.index_add_(0, rows.labels[index], z.mul_((rows.projection.clip / norm).clamp_(max=1)))
+        progress(len(index))
+    sums += stream.normal(*sums.shape).mul_(sigma)
+    return sums.div_(sigma * GRID).round_().long()
+
+
+def _claim(clip: float, sigma: float, mu: float) -> Guarantee:
+    origins = {"clip": "public", "centre": "public", "projection": "public"}
+    return Guarantee("gdp", mu, 2 * clip / sigma, {**GDP_CONDITIONS, **origins})
+
+
+def _not_promised(reproducible: bool) -> tuple[str, ...]:
+    said = [LABELS, manifest.NOT_ENCRYPTION, manifest.UNIT]
+    return (*said, manifest.SEEDED) if reproducible else tuple(said)
+
+
+def _to_json(found: Sums, data: bytes) -> str:
+    fields = {name: value for name, value in vars(found).items() if name != "sums"}
+    whole = {
+        "format": FORMAT,
+        "version": VERSION,
+        **fields,
+        "guarantees": [asdict(guarantee) for guarantee in found.guarantees],
+        "not_promised": _not_promised(found.reproducible),
+        "file": {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()},
+    }
+    return json.dumps(whole, indent=2, sort_keys=True, allow_nan=False, ensure_ascii=False) + "\n"
+
+
+def _parsed(text: str) -> tuple[dict[str, Any], Mapping[str, Any]]:
+    """The fields of Sums but for the sums themselves, and what is said of the file."""
+    whole = strict.mapping("manifest", strict.loads(text))
+    if whole.get("format") != FORMAT:
+        raise ManifestError(f"format must be {FORMAT!r}, got {strict.shown(whole.get('format'))}")
+    if type(whole.get("version")) is not int or whole["version"] != VERSION:
+        raise VersionError(
+            f"this mixveil reads version {VERSION}, the manifest has {strict.shown(whole.get('version'))}"
+        )
+    names = {name for name in Sums.__dataclass_fields__ if name != "sums"}
+    strict.only("manifest", whole, names | {"format", "version", "not_promised", "file"})
+    file = strict.mapping("file", whole["file"])
+    strict.only("file", file, {"bytes", "sha256"})
+    found: dict[str, Any] = {
+        "id": strict.text("id", whole["id"], r"[0-9a-f]{32}"),
+        "party": strict.text("party", whole["party"]),
+        "created": strict.text("created", whole["created"]),
+        "classes": tuple(strict.text("classes", name) for name in strict.items("classes", whole["classes"])),
+        "counts": tuple(strict.of("counts", item, int) for item in strict.items("counts", whole["counts"])),
+        "dimension": strict.count("dimension", whole["dimension"]),
+        "clip": strict.number("clip", whole["clip"]),
+        "sigma": strict.number("sigma", whole["sigma"]),
+        "guarantees": tuple(manifest.parse_guarantee(item) for item in strict.items("guarantees", whole["guarantees"])),
+        "certified": strict.flag("certified", whole["certified"]),
+        "reproducible": strict.flag("reproducible", whole["reproducible"]),
+        "projection": strict.text("projection", whole["projection"], r"[0-9a-f]{64}"),
+    }
+    counts = found["counts"]
+    if len(counts) != len(found["classes"]) or min(counts, default=-1) < 0 or sum(counts) < 2:
+        raise ManifestError("counts must be one for each class, and of two records at least")
+    if not (found["clip"] > 0 and found["sigma"] > 0):
+        raise ManifestError("clip and sigma must be positive")
+    _honest(found, tuple(strict.items("not_promised", whole["not_promised"])))
+    return found, file
+
+
+def _honest(found: dict[str, Any], not_promised: tuple[Any, ...]) -> None:
+    stated = found["guarantees"]
+    if found["reproducible"] and (stated or found["certified"]):
+        raise FalseClaimError("the noise came from a seeded stream: a manifest of it promises nothing")
+    if found["certified"] != bool(stated) or len(stated) > 1:
+        raise FalseClaimError("statistics are certified if and only if they state one gdp guarantee")
+    for guarantee in stated:
+        due = _claim(found["clip"], found["sigma"], guarantee.nominal)
+        figures = (guarantee.nominal, guarantee.realised or 0.0)
+        if guarantee.name != "gdp" or guarantee.assumes != due.assumes:
+            raise FalseClaimError("the guarantee of statistics is gdp, under its own conditions")
+        if min(figures) < (due.realised or 0.0) * (1 - 1e-9):
+            raise FalseClaimError(f"the manifest claims μ = {min(figures):g}, its settings give {due.realised:g}")
+    if not_promised != _not_promised(found["reproducible"]):
+        raise FalseClaimError("not_promised does not say what these settings leave unpromised")

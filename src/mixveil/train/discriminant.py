@@ -1,0 +1,145 @@
+"""The noise-aware linear discriminant: what can be learned from mixed and noisy records, in closed form.
+
+    rows = soft labels · class means + mixed deviations + noise
+
+Class means by least squares on the soft labels, each release weighed by its precision. The within-class covariance is
+the public one, where records were whitened by it; else it is what the means leave, less the known noise, over the
+share that mixing leaves of a variance, and only as far as noise cannot explain it. Nothing is chosen on a test set,
+and rows are read block by block.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from mixveil.statistics import Sums, class_means
+from mixveil.types import Progress, Release
+
+_ROWS = 8192
+
+
+@dataclass(frozen=True)
+class Discriminant:
+    """Scores of (m, k) records are records · weight + bias. dropped: how much of the private covariance was noise."""
+
+    weight: Tensor
+    bias: Tensor
+    dropped: float
+
+    def __call__(self, z: Tensor) -> Tensor:
+        return z.double() @ self.weight + self.bias
+
+
+@dataclass
+class _Equations:
+    """Of one release: YᵀY, YᵀR, RᵀR, its rows, what mixing leaves of a variance, and the noise's variance."""
+
+    labels: Tensor
+    cross: Tensor
+    second: Tensor
+    rows: int
+    share: float
+    noise: float
+
+    @property
+    def precision(self) -> float:
+        return 1 / (self.share + self.noise)
+
+
+def from_records(releases: Sequence[Release], *, whitened: bool, progress: Progress = lambda _: None) -> Discriminant:
+    """From releases of records in the same space. whitened: the public within-class covariance there is the identity,
+    and is taken as it is: a private one from clipped records was worse wherever it was tried. Else it is estimated."""
+    found = [_equations(release, progress) for release in releases]
+    labels = _sum([part.precision * part.labels for part in found])
+    cross = _sum([part.precision * part.cross for part in found])
+    means = torch.linalg.pinv(labels, hermitian=True) @ cross
+    met = _sum([part.labels for part in found]).diagonal() > 0
+    if whitened:
+        return _discriminant(means, torch.eye(means.shape[1], dtype=torch.float64), 1.0, met)
+    return _discriminant(means, *_shrunk(*_within(found, means)), met)
+
+
+def from_sums(parts: Sequence[Sums]) -> Discriminant:
+    """From class sums in a whitened space, with the public within-class covariance."""
+    means, variance = class_means(parts)
+    return _discriminant(means, torch.eye(means.shape[1], dtype=torch.float64), 1.0, variance.isfinite())
+
+
+def _discriminant(means: Tensor, spread: Tensor, dropped: float, met: Tensor) -> Discriminant:
+    weight = torch.linalg.solve(spread, means.T)
+    bias = -0.5 * (means * weight.T).sum(1)
+    bias[~met] = -torch.inf  # nobody has this class
+    return Discriminant(weight, bias, dropped)
+
+
+def _equations(release: Release, progress: Progress) -> _Equations:
+    n, classes, k = len(release.payload), len(release.classes), torch.Size(release.shape).numel()
+    found = _Equations(
+        torch.zeros(classes, classes, dtype=torch.float64),
+        torch.zeros(classes, k, dtype=torch.float64),
+        torch.zeros(k, k, dtype=torch.float64),
+        n,
+        *_mixing(release),
+    )
+    for index in torch.split(torch.arange(n), _ROWS):
+        batch = release.payload.take(index)
+        x, y = release.encoder.restore(batch.x.flatten(1).double()), batch.y.double()
+        found.labels.addmm_(y.T, y)
+        found.cross.addmm_(y.T, x)
+        found.second.addmm_(x.T, x)
+        progress(len(index))
+    return found
+
+
+def _mixing(release: Release) -> tuple[float, float]:
+    """E[Σw²], and the noise's variance in a value: from labels of several classes, which show the weights but not which
+    of them is the row's own, so both orders count half."""
+    share = noise = 0.0
+    count = 0
+    for index in torch.split(torch.arange(len(release.payload)), _ROWS):
+        y = release.payload.take(index).y
+        several = (y > 0).sum(1) > 1
+        weights = y[several].topk(2, dim=1).values if bool(several.any()) else y[:0, :2]
+        share += float(weights.double().square().sum())
+        both = torch.cat([weights, weights.flip(1)])
+        noise += float(release.encoder.deviation(both).square().sum()) / 2 if len(both) else 0.0
+        count += len(weights)
+    if count:
+        return share / count, noise / count
+    alone = torch.ones(1, 2) if release.encoder.name == "gaussian" else torch.tensor([[1.0, 0.0]])
+    return 1.0, float(release.encoder.deviation(alone).square())
+
+
+def _within(found: list[_Equations], means: Tensor) -> tuple[Tensor, float]:
+    """The within-class covariance, and the variance of one entry of it."""
+    total, weight = torch.zeros_like(found[0].second), 0.0
+    for part in found:
+        explained = part.cross.T @ means
+        left = (part.second - explained - explained.T + means.T @ part.labels @ means) / part.rows
+        left = (left - part.noise * torch.eye(len(left), dtype=torch.float64)) / part.share
+        precision = part.rows / (1 + part.noise / part.share) ** 2
+        total += precision * left
+        weight += precision
+    return total / weight, 1 / weight
+
+
+def _shrunk(found: Tensor, variance: float) -> tuple[Tensor, float]:
+    """The average variance in all directions, and of what differs from it as much as noise cannot explain: eigenvalues
+    of the difference beyond the edge 2√k sd of pure noise, less that edge. Also how much was dropped."""
+    scale, k = max(float(found.diagonal().mean()), 1e-12), len(found)
+    target = scale * torch.eye(k, dtype=torch.float64)
+    values, vectors = torch.linalg.eigh(found - target)
+    edge = 2 * math.sqrt(k * variance) * scale
+    kept = values.sign() * (values.abs() - edge).clamp(min=0)
+    dropped = 1 - float(kept.abs().sum() / values.abs().sum().clamp(min=1e-300))
+    values, vectors = torch.linalg.eigh(target + (vectors * kept) @ vectors.T)
+    return (vectors * values.clamp(min=0.1 * scale)) @ vectors.T, dropped
+
+
+def _sum(parts: list[Tensor]) -> Tensor:
+    return torch.stack(parts).sum(0)
