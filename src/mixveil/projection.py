@@ -44,7 +44,8 @@ class Projection:
     distance of two public classes in each direction; norms: (k,) the median public norm in the first 1…k directions;
     sample: (m, k) some public rows; prints: (n, 8) fingerprints of the public images. extractor, weights: which
     features it takes, and their digest; about: where it came from, in words; spent: the statistics that found its
-    directions, as (id, party, μ)."""
+    directions, as (id, party, μ); means, precision: (classes, k) and (classes,) what those statistics say of the
+    classes' means, for a head to start from; none (0, k) before there are statistics."""
 
     mean: Tensor = field(repr=False)
     matrix: Tensor = field(repr=False)
@@ -57,6 +58,8 @@ class Projection:
     weights: str
     origin: Literal["public", "private"]
     about: Mapping[str, str]
+    means: Tensor = field(repr=False)
+    precision: Tensor = field(repr=False)
     spent: tuple[tuple[str, str, float], ...] = ()
 
     @property
@@ -75,10 +78,14 @@ class Projection:
             separation=self.separation[:k],
             norms=self.norms[:k],
             sample=self.sample[:, :k].contiguous(),
+            means=self.means[:, :k].contiguous(),
         )
 
-    def along(self, directions: Tensor, spent: tuple[tuple[str, str, float], ...]) -> Projection:
-        """Its part along orthonormal directions (k, m), clipped at a public quantile of the norms there."""
+    def along(
+        self, directions: Tensor, means: Tensor, precision: Tensor, spent: tuple[tuple[str, str, float], ...]
+    ) -> Projection:
+        """Its part along orthonormal directions (k, m), clipped at a public quantile of the norms there. means,
+        precision: of the classes, in all its directions."""
         sample = self.sample.float() @ directions
         squares = sample.square().cumsum(1)
         return replace(
@@ -88,6 +95,8 @@ class Projection:
             separation=self.separation @ directions.square(),
             norms=squares.sqrt().median(0).values,
             sample=sample.half(),
+            means=(means @ directions.double()).float(),
+            precision=precision.float(),
             spent=spent,
         )
 
@@ -120,7 +129,7 @@ class Projection:
         return hashlib.sha256(self.to_bytes()).hexdigest()
 
 
-_TENSORS = ("mean", "matrix", "separation", "norms", "sample", "prints")
+_TENSORS = ("mean", "matrix", "separation", "norms", "sample", "prints", "means", "precision")
 
 
 def fit(
@@ -174,6 +183,8 @@ def fit(
         extractor=features.extractor,
         weights=weights,
         origin=origin,
+        means=torch.empty(0, d),
+        precision=torch.empty(0),
         about={"rows": str(n), "classes": str(int(met.sum())), "whitening": whitening, "ridge": f"{RIDGE:g}"},
     )
 
@@ -306,6 +317,7 @@ def _parsed(text: str, tensors: dict[str, Tensor]) -> Projection:
     d, k = tensors["matrix"].shape if tensors["matrix"].dim() == 2 else (0, 0)
     shapes = {"mean": (d,), "matrix": (d, k), "separation": (k,), "norms": (k,)}
     fits = all(tuple(tensors[name].shape) == shape for name, shape in shapes.items())
+    fits &= tensors["means"].shape == (len(tensors["precision"]), k) and tensors["precision"].dim() == 1
     fits &= tensors["sample"].dim() == 2 and tensors["sample"].shape[1] == k and tensors["prints"].shape[1:] == (8,)
     if not fits or k < 1 or not all(bool(tensors[n].float().isfinite().all()) for n in _TENSORS):
         raise ArgumentError("its tensors do not fit together")

@@ -89,7 +89,7 @@ def _from_records(
         )
         for i, part in enumerate(parties)
     ]
-    return discriminant.from_records(releases, whitened=True)
+    return discriminant.from_records(releases, projection)
 
 
 def released(rows: Projected, mu: float, *, plain: bool, stream: Stream) -> Release:

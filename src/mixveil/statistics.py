@@ -192,7 +192,7 @@ def directions(parts: Sequence[Sums], projection: Projection, digest: str) -> Pr
     centred = means[met] - means[met].mean(0)
     found = torch.linalg.svd(centred, full_matrices=False).Vh[: int(met.sum()) - 1].T.float()
     spent = tuple((part.id, part.party, part.mu or 0.0) for part in parts)
-    return projection.along(found[:, : projection.dimension], projection.spent + spent)
+    return projection.along(found[:, : projection.dimension], means, 1 / variance, projection.spent + spent)
 
 
 def check_together(parts: Sequence[Sums], digest: str) -> None:

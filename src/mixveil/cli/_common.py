@@ -147,6 +147,13 @@ def progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
         yield lambda step: bar.update(task, advance=step)
 
 
+def versions() -> dict[str, str]:
+    """Of the software, for what must be done again."""
+    from importlib.metadata import version
+
+    return {"mixveil": version("mixveil"), "torch": version("torch")}
+
+
 def number(value: float | None) -> str:
     """A figure for a table: four digits, or a dash where there is none.
 

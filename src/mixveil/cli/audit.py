@@ -89,7 +89,7 @@ def audit(
     if as_json:
         print_json({**to_json(found, how), "report": str(out_dir / "report.html")})
         return
-    _show(found)
+    show(found)
     out.print(f"Report, private, for your eyes only: {escape(str(out_dir / 'report.html'))}", soft_wrap=True)
 
 
@@ -167,7 +167,7 @@ def _provenance(seed: int) -> dict[str, Any]:
     return {"command": command, "mixveil": version("mixveil"), "torch": torch.__version__, "seed": seed}
 
 
-def _show(found: Audit) -> None:
+def show(found: Audit) -> None:
     from rich.table import Table
 
     table = Table("attack", "figure", "mean", "worst", "knowing nothing", "ceiling")

@@ -90,7 +90,7 @@ def _from_records(
             )
     if len({release.id for release in releases}) != len(releases):
         raise MismatchError("the same release is given twice: it would count twice")
-    head = discriminant.from_records(releases, whitened=projection is not None, progress=progress)
+    head = discriminant.from_records(releases, None if projection is None else projection[0], progress=progress)
     sources = tuple(
         Source(
             r.id, r.party, "records", len(r.payload), next((g.nominal for g in r.guarantees if g.name == "gdp"), None)

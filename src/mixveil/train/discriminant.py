@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from mixveil.projection import Projection
 from mixveil.statistics import Sums, class_means
 from mixveil.types import Progress, Release
 
@@ -51,17 +52,40 @@ class _Equations:
         return 1 / (self.share + self.noise)
 
 
-def from_records(releases: Sequence[Release], *, whitened: bool, progress: Progress = lambda _: None) -> Discriminant:
-    """From releases of records in the same space. whitened: the public within-class covariance there is the identity,
-    and is taken as it is: a private one from clipped records was worse wherever it was tried. Else it is estimated."""
+def from_records(
+    releases: Sequence[Release], projection: Projection | None = None, *, progress: Progress = lambda _: None
+) -> Discriminant:
+    """From releases of records in the same space. Through a projection the public within-class covariance there is the
+    identity, and is taken as it is: a private one from clipped records was worse wherever it was tried. Else it is
+    estimated. The means that the projection's statistics found are counted in, by their precision."""
     found = [_equations(release, progress) for release in releases]
     labels = _sum([part.precision * part.labels for part in found])
     cross = _sum([part.precision * part.cross for part in found])
     means = torch.linalg.pinv(labels, hermitian=True) @ cross
     met = _sum([part.labels for part in found]).diagonal() > 0
-    if whitened:
+    if projection is not None:
+        if len(projection.precision) == len(met):
+            means = _with_earlier(labels, cross, means, projection)
         return _discriminant(means, torch.eye(means.shape[1], dtype=torch.float64), 1.0, met)
     return _discriminant(means, *_shrunk(*_within(found, means)), met)
+
+
+def _with_earlier(labels: Tensor, cross: Tensor, means: Tensor, projection: Projection) -> Tensor:
+    """Least squares with the means of the statistics as further rows. Records were clipped once more, in fewer
+    directions, so their means are others: shorter by one factor, and apart by more than both noises explain. Both are
+    estimated from the two sets of means; by what they are apart, the earlier ones count less."""
+    known = (projection.precision > 0) & (labels.diagonal() > 0)
+    earlier = projection.means.double() * known[:, None]
+    factor = float((labels @ means * earlier).sum() / (labels @ earlier * earlier).sum().clamp(min=1e-300))
+    factor = min(max(factor, 0.0), 1.0)
+    variance = factor**2 / projection.precision.double()[known]
+    own = torch.linalg.pinv(labels, hermitian=True).diagonal()[known]
+    apart = float((means - factor * earlier)[known].square().mean() - (own + variance).mean())
+    precision = torch.zeros(len(labels), dtype=torch.float64)
+    precision[known] = 1 / (variance + max(apart, 0.0)).clamp(min=1e-300)
+    whole = torch.linalg.pinv(labels + precision.diag(), hermitian=True)
+    found: Tensor = whole @ (cross + precision[:, None] * factor * earlier)
+    return found
 
 
 def from_sums(parts: Sequence[Sums]) -> Discriminant:
@@ -111,8 +135,7 @@ def _mixing(release: Release) -> tuple[float, float]:
         count += len(weights)
     if count:
         return share / count, noise / count
-    alone = torch.ones(1, 2) if release.encoder.name == "gaussian" else torch.tensor([[1.0, 0.0]])
-    return 1.0, float(release.encoder.deviation(alone).square())
+    return 1.0, float(release.encoder.deviation(torch.full((1, 2), 0.5)).square())
 
 
 def _within(found: list[_Equations], means: Tensor) -> tuple[Tensor, float]:
