@@ -7,6 +7,7 @@ from torch import Tensor
 
 from mixveil.calibration import settled_facts
 from mixveil.data import Images, from_tensors
+from mixveil.features import Extractor, Features, Loaded, extract
 from mixveil.keys import SeededStream, Stream
 from mixveil.release import Records
 from mixveil.types import Batch, Dataset, Encoder, Fact, Facts, Release, Trace
@@ -45,3 +46,16 @@ def mixing_matrix(partner: Tensor, weight: Tensor) -> Tensor:
         matrix[row, row] += float(weight[row, 0])
         matrix[row, int(partner[row])] += float(weight[row, 1])
     return matrix
+
+
+def features_of(data: Images) -> Features:
+    """The pixels themselves, as features."""
+    return extract(data, Loaded(Extractor(), (), torch.device("cpu")), None)
+
+
+def blobs(n: int, seed: int, classes: int = 3, apart: float = 0.15, rare: int = 0) -> Images:
+    """Images of 2 × 3 values around one mean a class, the same for every seed."""
+    means = 0.5 + apart * SeededStream(99).normal(classes, 6).clamp(-2, 2)
+    labels = torch.arange(n) % classes if not rare else torch.arange(n) % (classes - rare)
+    x = means[labels] + 0.05 * SeededStream(seed).normal(n, 6)
+    return from_tensors(x.clamp(0, 1).float().view(n, 1, 2, 3), labels, classes=classes)

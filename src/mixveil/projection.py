@@ -109,6 +109,8 @@ class Projection:
 
     def to_bytes(self) -> bytes:
         settings = {
+            "format": FORMAT,
+            "version": VERSION,
             "clip": self.clip,
             "extractor": {
                 "names": list(self.extractor.names),
@@ -121,7 +123,7 @@ class Projection:
             "about": dict(self.about),
             "spent": [list(item) for item in self.spent],
         }
-        header = {"format": FORMAT, "version": str(VERSION), "settings": json.dumps(settings, sort_keys=True)}
+        header = {"mixveil": json.dumps(settings, sort_keys=True)}  # one entry: the order of several is not fixed
         return save({name: getattr(self, name).contiguous() for name in _TENSORS}, header)
 
     def digest(self) -> str:
@@ -295,17 +297,17 @@ def read(path: Path) -> tuple[Projection, str]:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (OSError, SafetensorError) as error:
         raise DataFormatError(f"{path} is not a projection: {error}") from None
-    if header.get("format") != FORMAT or header.get("version") != str(VERSION) or set(tensors) != set(_TENSORS):
-        raise DataFormatError(f"{path} is not a projection of version {VERSION}")
     try:
-        return _parsed(header["settings"], tensors), hashlib.sha256(data).hexdigest()
-    except (ManifestError, ArgumentError, KeyError) as error:
+        return _parsed(header.get("mixveil", ""), tensors), hashlib.sha256(data).hexdigest()
+    except (ManifestError, ArgumentError) as error:
         raise DataFormatError(f"{path}: {error}") from None
 
 
 def _parsed(text: str, tensors: dict[str, Tensor]) -> Projection:
     whole = strict.mapping("settings", strict.loads(text))
-    strict.only("settings", whole, {"clip", "extractor", "weights", "origin", "about", "spent"})
+    if whole.get("format") != FORMAT or whole.get("version") != VERSION or set(tensors) != set(_TENSORS):
+        raise ArgumentError(f"not a projection of version {VERSION}")
+    strict.only("settings", whole, {"format", "version", "clip", "extractor", "weights", "origin", "about", "spent"})
     stated = strict.mapping("extractor", whole["extractor"])
     strict.only("extractor", stated, {"names", "stage", "mirror", "size"})
     extractor = Extractor.parse(

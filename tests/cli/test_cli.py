@@ -191,19 +191,104 @@ def test_data_list(run: Run, tmp_path: Path) -> None:
     assert "digits:all" in run("data", "list").out
 
 
+def test_the_two_steps_from_images_to_predictions(run: Run) -> None:
+    job = ("--mu", 2, "--parties", 2, "--rows", 1200, "--classes", 10)
+    told = run("prepare", "digits:test", "--backbone", "none", *job, "--out", "p", "--json").json
+    assert 9 < told["directions"] <= 64 and told["origin"] == "public"
+    data = np.load(split_digits())
+    for i in range(2):
+        np.savez(f"part{i}.npz", x=data["x"][i::2], y=data["y"][i::2], classes=data["classes"])
+        made = run(
+            "statistics",
+            f"part{i}.npz",
+            "--projection",
+            "p",
+            "--mu",
+            1.4,
+            "--party",
+            f"h{i}",
+            "--out",
+            f"s{i}",
+            "--json",
+        )
+        assert made.json["certified"] and run("verify", f"s{i}", "--json").json["verified"]
+    assert run("directions", "s0", "s1", "--projection", "p", "--out", "p2", "--json").json["directions"] == 9
+    for i in range(2):
+        wanted = ("--projection", "p2", "--mu", 1.4, "--party", f"h{i}", "--out", f"r{i}")
+        made = run("encode", f"part{i}.npz", *wanted, "--json")
+        assert made.json["total_mu"] == pytest.approx(2**0.5 * 1.4) and made.json["shape"] == [9]
+    told = run("train", "r0", "r1", "--projection", "p2", "--test", "part0.npz", "--out", "m", "--json").json
+    assert told["accuracy"]["accuracy"] > 0.8 and told["mu"] == {
+        "h0": pytest.approx(1.98, abs=0.01),
+        "h1": pytest.approx(1.98, abs=0.01),
+    }
+    named = run("predict", "m", "part1.npz", "--json").json
+    assert named["accuracy"] > 0.8 and len(named["classes"]) == 600
+    assert "accuracy" in run("predict", "m", "part1.npz").err
+    audited = run(
+        "audit", "r0", "--truth", "part0.npz", "--projection", "p2", "--public", "part1.npz", "--out", "a", "--json"
+    )
+    assert audited.code == 0 and any(
+        item["attack"] == "lmmse" and item["status"] == "ran" for item in audited.json["attacks"]
+    )
+    bad: list[tuple[tuple[object, ...], str]] = [
+        (("train", "r0", "--out", "x"), "MismatchError"),
+        (("train", "r0", "--projection", "p", "--out", "x"), "MismatchError"),
+        (("directions", "s0", "--projection", "p2", "--out", "x"), "MismatchError"),
+        (("audit", "r0", "--truth", "part0.npz", "--out", "x"), "MismatchError"),
+        (("statistics", "digits:test", "--projection", "p", "--mu", 1, "--out", "x"), "PrivateFactError"),
+        (("encode", "digits:test", "--projection", "p", "--mu", 1, "--out", "x"), "PrivateFactError"),
+        (("prepare", "digits:test", "--backbone", "magic", "--out", "x"), "ArgumentError"),
+        (("prepare", "digits:test", "--backbone", "none", "--mu", 1, "--out", "x"), "ArgumentError"),
+        (("prepare", "digits:test", "--backbone", "resnet18", "--out", "x"), "WeightsError"),
+        (("predict", "r0", "digits:test"), "DataFormatError"),
+        (("results", "m/card.json"), "DataFormatError"),
+    ]
+    for words, error in bad:
+        result = run(*words, "--json")
+        assert result.code == 2 and result.json["error"]["type"] == error, words
+        assert not Path("x").exists()
+
+
+def split_digits() -> Path:
+    import torch
+
+    from mixveil.data import open_data
+
+    digits = open_data("digits:train")
+    x = digits.take(torch.arange(len(digits))).x.numpy()
+    np.savez("digits.npz", x=x, y=digits.labels.numpy(), classes=np.array(digits.classes))
+    return Path("digits.npz")
+
+
 def test_demo(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MIXVEIL_STATE", os.environ["MIXVEIL_STATE"])  # restored afterwards
     result = run("demo", "--out", "d")
-    assert result.code == 0 and "verified" in result.out and "certified" in result.out
-    assert (tmp_path / "d" / "release" / "manifest.json").exists()
-    assert (tmp_path / "d" / "audit" / "report.html").exists() and "report.html" in result.out
+    assert result.code == 0 and "all, in the clear" in result.out and "2-GDP" in result.out
+    for path in ("model/card.json", "releases/party-a/manifest.json", "audit/report.html", "accuracy.svg"):
+        assert (tmp_path / "d" / path).exists()
     assert run("demo", "--out", "d").code == 2
     told = run("demo", "--out", "e", "--json").json
-    assert told["verified"] is True and len(told["calibrations"]) == 4
+    assert told["accuracy"] > 0.75 and set(told["sweep"]) == {"8", "4", "2", "1"}
+    assert run("demo", "--data", "cifar10", "--out", "f", "--json").json["error"]["type"] == "DataNotFoundError"
+    assert not (tmp_path / "f").exists()
+
+
+NEW = ("prepare", "statistics", "directions", "train", "predict", "results")
 
 
 def test_help_and_version(run: Run) -> None:
-    for words in ([], ["data"], ["calibrate"], ["encode"], ["verify"], ["audit"], ["report"], ["demo"]):
+    for words in (
+        [],
+        ["data"],
+        ["calibrate"],
+        ["encode"],
+        ["verify"],
+        ["audit"],
+        ["report"],
+        ["demo"],
+        *[[verb] for verb in NEW],
+    ):
         result = run(*words, "--help")
         assert result.code == 0 and "Usage" in result.out
     assert run("--version").out.startswith("mixveil ")

@@ -60,18 +60,27 @@ class Backbone:
     digest: str
     net: Frozen
 
-    def map(self, images: Tensor, stage: str | None) -> Tensor:
-        """(m, c, h, w) after a stage, the last one by default, from (m, 3, h, w) in [0, 1]."""
+    def map(self, images: Tensor, size: int, stage: str | None) -> Tensor:
+        """(m, c, h, w) after a stage, the last one by default, from (m, 3, h, w) in [0, 1], resized to that square.
+
+        Images are normalised before they are resized: that is the same, and less work on small ones."""
         known = KNOWN[self.name]
         mean, std = (images.new_tensor(values).view(3, 1, 1) for values in (known.mean, known.std))
         inputs = ((images.flip(1) if known.bgr else images) - mean) / std
-        found: dict[str, Tensor] = {}
-        for name, found[name] in self.net.maps(inputs.contiguous(memory_format=torch.channels_last)):
+        inputs = inputs.contiguous(memory_format=torch.channels_last)
+        if inputs.shape[2:] != (size, size):
+            shrinks = max(inputs.shape[2:]) > size
+            inputs = torch.nn.functional.interpolate(inputs, size=(size, size), mode="bilinear", antialias=shrinks)
+        met: list[str] = []
+        last = inputs
+        for name, found in self.net.maps(inputs):
+            met.append(name)
+            last = found
             if name == stage:
                 break
-        if stage is not None and stage not in found:
-            raise ArgumentError(f"{self.name} has the stages {', '.join(found)}, got {stage!r}")
-        return found[name]
+        if stage is not None and stage not in met:
+            raise ArgumentError(f"{self.name} has the stages {', '.join(met)}, got {stage!r}")
+        return last
 
 
 def load(name: str, folder: Path | None) -> Backbone:

@@ -224,11 +224,11 @@ class _Job:
     def _table(self, alone: list[float], together: float, sweep: dict[float, dict[str, float]]) -> None:
         if self.quiet:
             return
-        from rich.table import Table
+        from rich.table import Column, Table
 
         from mixveil.theory import gdp
 
-        table = Table("who", "promised", *_COLUMNS.values())
+        table = Table(Column("who", no_wrap=True), Column("promised", no_wrap=True), *_COLUMNS.values())
         for name, accuracy in zip(self.names, alone, strict=True):
             table.add_row(f"{name} alone", "–", f"{accuracy:.1%}")
         table.add_row("all, in the clear", "nothing", f"{together:.1%}")

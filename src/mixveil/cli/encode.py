@@ -92,7 +92,7 @@ def encode(
     rows, assets, spent = images, {}, None
     if projection is not None:
         rows, digest = _common.open_projected(images, projection, data_dir, cache, certified=mu is not None)
-        clip, assets, spent = rows.projection.clip, {"projection": digest}, _spent(rows.projection, mu)
+        clip, assets, spent = rows.projection.clip, {"projection": digest}, _spent(rows.projection, party, mu)
     guarantees: tuple[Guarantee, ...] = ()
     warnings = rows.warnings()
     if target is not None:
@@ -117,12 +117,12 @@ def encode(
         _common.warn(text)
 
 
-def _spent(projection: Projection, mu: float | None) -> float | None:
-    """μ over this release and the statistics made here that found the projection's directions."""
+def _spent(projection: Projection, party: str, mu: float | None) -> float | None:
+    """μ over this release and the party's statistics, made here, that found the projection's directions."""
     from mixveil.state import made_here
     from mixveil.theory import gdp
 
-    earlier = [cost for release_id, _, cost in projection.spent if made_here(release_id)]
+    earlier = [cost for release_id, name, cost in projection.spent if name == party and made_here(release_id)]
     return gdp.compose([mu, *earlier]) if mu is not None and earlier else None
 
 

@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mixveil.errors import DataFormatError, ManifestError
+from mixveil.results import Results, markdown, provenance, read_results, table, write_results
+
+ROWS: tuple[dict[str, Any], ...] = (
+    {"settings": {"mu": 1.0, "seed": 0}, "figures": {"accuracy": 0.8, "k": 9}},
+    {"settings": {"mu": 1.0, "seed": 1}, "figures": {"accuracy": 0.9, "k": 9}},
+    {"settings": {"mu": 2.0, "seed": 0, "head": "x"}, "figures": {"accuracy": None}},
+)
+
+
+def test_runs_that_differ_by_seed_only_are_averaged() -> None:
+    lines = table(Results("t", provenance({}), ROWS))
+    assert lines[0] == ["mu", "head", "accuracy", "k", "runs"]
+    assert lines[1] == ["1.0", "–", "0.85 ± 0.071", "9 ± 0", "2"]
+    assert lines[2] == ["2.0", "x", "–", "–", "1"]
+    assert "| 1.0 | – | 0.85 ± 0.071 |" in markdown(Results("t", provenance({}), ROWS))
+
+
+def test_they_are_written_and_read(tmp_path: Path) -> None:
+    found = Results("A title", provenance({"alpha": 0.7}), ROWS)
+    write_results(tmp_path / "r.json", found)
+    again = read_results(tmp_path / "r.json")
+    assert again.title == "A title" and len(again.rows) == 3 and again.provenance["settings"] == {"alpha": 0.7}
+    with pytest.raises(ManifestError):
+        write_results(tmp_path / "s.json", Results("t", provenance({}), ({"settings": {"a": [1]}, "figures": {}},)))  # type: ignore[dict-item]
+    assert not (tmp_path / "s.json").exists()
+    whole = json.loads((tmp_path / "r.json").read_text())
+    changes: list[Any] = [{**whole, "version": 2}, {**whole, "more": 1}, {**whole, "rows": [{"settings": {}}]}, []]
+    for changed in changes:
+        (tmp_path / "bad.json").write_text(json.dumps(changed))
+        with pytest.raises(DataFormatError):
+            read_results(tmp_path / "bad.json")
+
+
+@pytest.mark.parametrize("path", sorted(Path(__file__).parents[1].glob("reproduce/*/*.json")), ids=lambda p: p.name)
+def test_every_published_result_is_of_the_format(path: Path) -> None:
+    assert table(read_results(path))

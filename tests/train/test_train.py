@@ -1,0 +1,226 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from mixveil import errors
+from mixveil.calibration import settled_facts
+from mixveil.encoders.gaussian import Gaussian
+from mixveil.encoders.identity import Identity
+from mixveil.encoders.singular import Singular
+from mixveil.features import Features
+from mixveil.keys import SecureStream, SeededStream
+from mixveil.model import read_model, write_model
+from mixveil.projection import Projected, Projection, fit
+from mixveil.protocol import PROTOCOLS, Protocol, learn, released
+from mixveil.release import in_memory, write_release
+from mixveil.statistics import write_statistics
+from mixveil.train import discriminant, train
+from mixveil.train.linear import Linear
+from mixveil.types import Mu, Release
+from tests.made import blobs, features_of
+
+WEIGHTS = "a" * 64
+PUBLIC = fit(features_of(blobs(600, 1)), WEIGHTS)
+TEST = features_of(blobs(900, 8))
+
+
+def private(n: int, seed: int) -> Features:
+    return features_of(blobs(n, seed))
+
+
+def accuracy(linear: Linear, test: Features = TEST) -> float:
+    return float(linear.named(test).eq(test.labels).double().mean())
+
+
+def record_release(n: int, seed: int, mu: float, projection: Projection = PUBLIC, *, plain: bool = False) -> Release:
+    return released(Projected(private(n, seed), projection), mu, plain=plain, stream=SeededStream(seed))
+
+
+def least_squares(releases: list[Release], precisions: list[float]) -> Tensor:
+    """The slow twin: one tall system, every row scaled by the root of its release's precision."""
+    x, y = [], []
+    for release, precision in zip(releases, precisions, strict=True):
+        batch = release.payload.take(torch.arange(len(release.payload)))
+        x.append(batch.x.double() * precision**0.5)
+        y.append(batch.y.double() * precision**0.5)
+    found: Tensor = torch.linalg.lstsq(torch.cat(y), torch.cat(x)).solution
+    return found
+
+
+@pytest.mark.parametrize("plain", [False, True])
+def test_class_means_are_weighed_least_squares(plain: bool) -> None:
+    releases = [record_release(300, 2, 4.0, plain=plain), record_release(500, 3, 1.0, plain=plain)]
+    head = discriminant.from_records(releases, PUBLIC)
+    precisions = []
+    for release in releases:
+        y = release.payload.take(torch.arange(len(release.payload))).y.double()
+        mixed = y[(y > 0).sum(1) == 2]
+        share = float(mixed.square().sum(1).mean()) if len(mixed) else 1.0
+        sigma = float(release.encoder.sigma or 0)
+        precisions.append(1 / (share + (sigma**2 * share / 2 if len(mixed) else sigma**2)))
+    assert torch.allclose(head.weight.T, least_squares(releases, precisions), rtol=1e-6, atol=1e-6)
+    assert torch.allclose(head.bias, -0.5 * head.weight.square().sum(0))
+
+
+def test_without_noise_it_is_fishers_discriminant() -> None:
+    """On raw values, where the covariance is estimated: the textbook formula."""
+    data = private(3000, 2)
+    release = in_memory(data, Identity(), (), party="p", stream=SeededStream(0))
+    head = discriminant.from_records([release])
+    x = data.take(torch.arange(3000)).x.double()
+    means = torch.stack([x[data.labels == c].mean(0) for c in range(3)])
+    left = x - means[data.labels]
+    weight = torch.linalg.solve(left.T @ left / 3000, means.T)
+    scores = TEST.take(torch.arange(900)).x.double() @ weight - 0.5 * (means * weight.T).sum(1)
+    assert float((head(TEST.take(torch.arange(900)).x).argmax(1) == scores.argmax(1)).double().mean()) > 0.98
+
+
+def test_the_noise_is_taken_out_of_the_covariance() -> None:
+    data = private(20_000, 2)
+    facts = settled_facts(replace(data, low=0.0, high=1.0), certified=True, public=None, clip=None)
+    encoder, _ = Gaussian().calibrate(Mu(20.0), facts)
+    release = in_memory(data, encoder, (), party="p", stream=SeededStream(0))
+    found = discriminant._equations(release, lambda _: None)
+    means = torch.linalg.pinv(found.labels) @ found.cross
+    spread, _ = discriminant._within([found], means)
+    assert torch.allclose(spread.diagonal(), torch.full((6,), 0.05**2).double(), rtol=0.25)
+
+
+def test_a_class_that_nobody_has_is_never_named() -> None:
+    data = features_of(blobs(300, 2, rare=1))
+    release = released(Projected(data, PUBLIC), 8.0, plain=False, stream=SeededStream(0))
+    named = Linear.of(discriminant.from_records([release], PUBLIC), PUBLIC).named(TEST)
+    assert set(named.tolist()) == {0, 1}
+
+
+def test_the_union_of_parties_with_different_mu_beats_each_alone() -> None:
+    """Means over seeds: of 8 parties' pairs, each with its own noise."""
+    alone, union = [], []
+    for seed in range(8):
+        pair = [record_release(150, 20 + seed, 0.6), record_release(300, 40 + seed, 0.4)]
+        found = [
+            accuracy(Linear.of(discriminant.from_records(some, PUBLIC), PUBLIC)) for some in (pair[:1], pair[1:], pair)
+        ]
+        alone.append(max(found[:2]))
+        union.append(found[2])
+    assert sum(union) > sum(alone)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_every_protocol_learns(protocol: Protocol) -> None:
+    parties = [private(400, seed) for seed in (2, 3)]
+    found = learn(parties, PUBLIC, protocol, 4.0, stream=SeededStream(0))
+    assert found.accuracy(TEST) > 0.9
+    assert learn(parties, PUBLIC, protocol, 1e-4, stream=SeededStream(0)).accuracy(TEST) < 0.75
+
+
+def test_the_first_steps_means_are_counted_in() -> None:
+    """Records alone are too noisy here; with the sums that found their directions they are not."""
+    parties = [private(200, seed) for seed in (2, 3, 4)]
+    with_, without = [], []
+    for seed in range(6):
+        found = learn(parties, PUBLIC, "two-step", 0.5, stream=SeededStream(seed))
+        with_.append(found.accuracy(TEST))
+        bare = replace(found.projection, means=torch.empty(0, found.projection.dimension), precision=torch.empty(0))
+        releases = [
+            released(Projected(part, bare), 0.5 / 2**0.5, plain=False, stream=SeededStream(100 + seed))
+            for part in parties
+        ]
+        without.append(accuracy(Linear.of(discriminant.from_records(releases, bare), bare)))
+    assert sum(with_) > sum(without) + 0.3
+
+
+# Files
+
+
+def written(folder: Path, n: int, seed: int, digest: str | None, mu: float = 2.0, party: str = "p") -> Path:
+    rows = Projected(private(n, seed), PUBLIC)
+    facts = settled_facts(rows, certified=True, public=None, clip=PUBLIC.clip)
+    encoder, guarantees = Singular().calibrate(Mu(mu), facts)
+    assets = {} if digest is None else {"projection": digest}
+    write_release(folder, rows, encoder, guarantees, party=party, stream=SecureStream(), assets=assets)
+    return folder
+
+
+def test_from_releases_to_a_model_and_back(tmp_path: Path) -> None:
+    spent = replace(PUBLIC, spent=(("1" * 32, "a", 1.5), ("2" * 32, "b", 1.5)))
+    digest = spent.digest()
+    folders = [written(tmp_path / name, 300, i + 2, digest, party=name) for i, name in enumerate("ab")]
+    trained = train(folders, (spent, digest))
+    assert trained.spent == {"a": 2.5, "b": 2.5} and len(trained.sources) == 2  # √(2² + 1.5²)
+    model = write_model(tmp_path / "m", trained, {"data": "t", "rows": 1, "accuracy": 1.0}, {})
+    again = read_model(tmp_path / "m")
+    assert torch.equal(again.linear.weight, model.linear.weight) and again.classes == trained.classes
+    assert "no record more than 2.5-GDP" in again.card["guarantee"] and again.card["projection"] == digest
+    assert accuracy(again.linear) == accuracy(trained.linear) > 0.9
+
+
+def test_a_seeded_release_leaves_nothing_promised(tmp_path: Path) -> None:
+    rows = Projected(private(100, 2), PUBLIC)
+    encoder, guarantees = Singular().calibrate(
+        Mu(1.0), settled_facts(rows, certified=True, public=None, clip=PUBLIC.clip)
+    )
+    digest = PUBLIC.digest()
+    write_release(
+        tmp_path / "r", rows, encoder, guarantees, party="p", stream=SeededStream(0), assets={"projection": digest}
+    )
+    trained = train([tmp_path / "r"], (PUBLIC, digest))
+    assert trained.spent == {"p": None}
+    assert "Nothing is promised" in write_model(tmp_path / "m", trained, None, {}).card["guarantee"]
+
+
+def test_what_does_not_belong_together_is_refused(tmp_path: Path) -> None:
+    digest = PUBLIC.digest()
+    mine = written(tmp_path / "mine", 60, 2, digest)
+    with pytest.raises(errors.MismatchError, match="not through none"):
+        train([mine])
+    with pytest.raises(errors.MismatchError, match="not through cccccccc"):
+        train([mine], (PUBLIC, "c" * 64))
+    with pytest.raises(errors.MismatchError, match="went through no projection"):
+        train([written(tmp_path / "bare", 60, 3, None)], (PUBLIC, digest))
+    with pytest.raises(errors.MismatchError, match="twice"):
+        train([mine, mine], (PUBLIC, digest))
+    with pytest.raises(errors.ArgumentError, match="no release"):
+        train([])
+    rows = Projected(private(60, 4), PUBLIC)
+    write_statistics(tmp_path / "s", rows, digest, 1.0, party="q", stream=SecureStream())
+    with pytest.raises(errors.MismatchError, match="not on both"):
+        train([mine, tmp_path / "s"], (PUBLIC, digest))
+    with pytest.raises(errors.ArgumentError, match="--projection"):
+        train([tmp_path / "s"])
+    other = blobs(60, 5, classes=4)
+    rows = Projected(features_of(other), PUBLIC)
+    encoder, guarantees = Singular().calibrate(
+        Mu(1.0), settled_facts(rows, certified=True, public=None, clip=PUBLIC.clip)
+    )
+    write_release(
+        tmp_path / "four", rows, encoder, guarantees, party="r", stream=SecureStream(), assets={"projection": digest}
+    )
+    with pytest.raises(errors.MismatchError, match="same classes"):
+        train([mine, tmp_path / "four"], (PUBLIC, digest))
+
+
+def test_a_damaged_model_or_one_from_the_future_is_refused(tmp_path: Path) -> None:
+    digest = PUBLIC.digest()
+    write_model(tmp_path / "m", train([written(tmp_path / "r", 60, 2, digest)], (PUBLIC, digest)), None, {})
+    card = tmp_path / "m" / "card.json"
+    whole = json.loads(card.read_text())
+    card.write_text(json.dumps({**whole, "version": 2}))
+    with pytest.raises(errors.VersionError):
+        read_model(tmp_path / "m")
+    changes: list[Any] = [{**whole, "classes": ["one"]}, {**whole, "extractor": {}}, [], {**whole, "format": "x"}]
+    for changed in changes:
+        card.write_text(json.dumps(changed))
+        with pytest.raises(errors.DataFormatError):
+            read_model(tmp_path / "m")
+    card.write_text(json.dumps(whole))
+    (tmp_path / "m" / "model.safetensors").write_bytes(b"no")
+    with pytest.raises(errors.DataFormatError):
+        read_model(tmp_path / "m")
