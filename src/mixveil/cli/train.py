@@ -74,13 +74,20 @@ def predict(
     cache: Cache = None,
     as_json: AsJson = False,
 ) -> None:
-    """Name the class of every image of DATA; and the accuracy, where DATA has the model's classes."""
+    """Name the class of every image of DATA, which may be a folder of images without labels; and the accuracy, where
+    DATA has the model's classes."""
     from mixveil.data import open_data
+    from mixveil.data.folder import loose_files, loose_images
     from mixveil.errors import MismatchError
     from mixveil.model import read_model
 
     model = read_model(folder)
-    images = open_data(data, data_dir=data_dir, size=size, grey=grey)
+    loose = loose_files(Path(data)) if Path(data).is_dir() else []
+    if loose:
+        images = loose_images(Path(data), size=size, grey=grey)
+    else:
+        images = open_data(data, data_dir=data_dir, size=size, grey=grey)
+    names = [path.name for path in loose] or [str(row) for row in range(len(images))]
     features, weights = _common.open_features(images, model.extractor, data_dir, cache)
     if model.weights is not None and weights != model.weights:
         raise MismatchError(
@@ -95,9 +102,10 @@ def predict(
     right = float(named.eq(images.labels).double().mean()) if images.classes == model.classes else None
     classes = [model.classes[i] for i in named.tolist()]
     if as_json:
-        print_json({"model": str(folder), "data": data, "rows": len(images), "accuracy": right, "classes": classes})
+        told = {"model": str(folder), "data": data, "rows": len(images), "accuracy": right}
+        print_json({**told, "names": names, "classes": classes})
         return
-    for row, name in enumerate(classes):
-        out.print(f"{row}\t{escape(name)}", soft_wrap=True)
+    for name, named_class in zip(names, classes, strict=True):
+        out.print(f"{escape(name)}\t{escape(named_class)}", soft_wrap=True)
     if right is not None:
         _common.err.print(f"accuracy {right:.2%} of {len(images):,}")

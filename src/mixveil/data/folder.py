@@ -41,6 +41,19 @@ def folder_images(root: Path, *, name: str | None = None, size: int | None = Non
     return replace(images, notes=(*images.notes, note))
 
 
+def loose_files(root: Path) -> list[Path]:
+    """Images that lie in a folder itself, in no class folder."""
+    return sorted(path for path in root.iterdir() if path.is_file() and path.suffix.lower() in SUFFIXES)
+
+
+def loose_images(root: Path, *, size: int | None = None, grey: bool = False) -> Images:
+    """Images without labels: all are of the one class `?`."""
+    paths = loose_files(root)
+    if not paths:
+        raise DataFormatError(f"{root}: no images found")
+    return listed_images(root.name, paths, torch.zeros(len(paths)).long(), ("?",), size=size, grey=grey)
+
+
 def listed_images(
     name: str,
     paths: Sequence[Path],
