@@ -225,6 +225,14 @@ def test_the_two_steps_from_images_to_predictions(run: Run) -> None:
     named = run("predict", "m", "part1.npz", "--json").json
     assert named["accuracy"] > 0.8 and len(named["classes"]) == 600
     assert "accuracy" in run("predict", "m", "part1.npz").err
+    from PIL import Image
+
+    Path("new").mkdir()
+    for i in range(3):
+        Image.fromarray((data["x"][i, 0] * 255).round().astype(np.uint8)).save(f"new/{i}.png")
+    loose = run("predict", "m", "new", "--grey", "--json").json
+    assert loose["names"] == ["0.png", "1.png", "2.png"] and loose["accuracy"] is None and len(loose["classes"]) == 3
+    assert run("predict", "m", "new", "--json").json["error"]["type"] == "MismatchError"  # in colour: other features
     audited = run(
         "audit", "r0", "--truth", "part0.npz", "--projection", "p2", "--public", "part1.npz", "--out", "a", "--json"
     )
