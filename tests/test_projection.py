@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from mixveil import projection
+from mixveil.data import from_tensors
 from mixveil.errors import ArgumentError, DataFormatError, OutputExistsError, PrivateFactError, ProjectionError
 from mixveil.keys import SeededStream
 from mixveil.projection import Projection, directions_for_records, directions_for_sums, fit, projected
@@ -93,14 +94,20 @@ def test_it_is_written_and_read_as_it_is(tmp_path: Path) -> None:
 def test_a_damaged_projection_is_refused(tmp_path: Path) -> None:
     projection.write(tmp_path / "p", fitted())
     (tmp_path / "none").write_bytes(b"no")
-    with pytest.raises(DataFormatError):
-        projection.read(tmp_path / "none")
+    save_file({"x": torch.ones(1)}, tmp_path / "shard")
+    for name in ("none", "shard"):
+        with pytest.raises(DataFormatError, match="not a projection"):
+            projection.read(tmp_path / name)
     tensors = load_file(tmp_path / "p")
     settings = json.loads(fitted_header(tmp_path / "p")["mixveil"])
     for name, (changed, header) in {
         "clip": ({}, {**settings, "clip": -1.0}),
         "nan": ({"mean": tensors["mean"] * math.nan}, settings),
         "shape": ({"norms": tensors["norms"][:-1].contiguous()}, settings),
+        "dtype": ({"matrix": tensors["matrix"].double()}, settings),
+        "prints": ({"prints": tensors["prints"].float()}, settings),
+        "precision": ({"precision": torch.tensor(1.0)}, settings),
+        "a negative cost": ({}, {**settings, "spent": [["1" * 32, "p", -1.0]]}),
         "backbone": ({}, {**settings, "extractor": {**settings["extractor"], "names": ["magic"]}}),
         "more": ({}, {**settings, "more": 1}),
     }.items():
@@ -119,20 +126,38 @@ def fitted_header(path: Path) -> dict[str, str]:
         return dict(file.metadata())
 
 
-def test_private_data_are_not_fitted_for_a_certified_release() -> None:
-    private = features_of(blobs(60, 5))
-    with pytest.raises(PrivateFactError, match="60 of these images"):
-        projected(private, WEIGHTS, fit(private, WEIGHTS), certified=True)
+def test_whose_images_were_fitted_can_be_seen_and_stops_nothing() -> None:
+    """Whoever wrote the fingerprints would learn from a refusal whether an image is among the records."""
+    own = features_of(blobs(60, 5))
+    assert projection.shared(fit(own, WEIGHTS), own.images) == 60
+    assert projection.shared(fit(features_of(blobs(60, 6)), WEIGHTS), own.images) == 0
+    assert len(projected(own, WEIGHTS, fit(own, WEIGHTS), certified=True)) == 60
     with pytest.raises(PrivateFactError, match="private data"):
-        projected(private, WEIGHTS, fit(features_of(blobs(60, 6)), WEIGHTS, origin="private"), certified=True)
-    assert len(projected(private, WEIGHTS, fit(private, WEIGHTS), certified=False)) == 60
+        projected(own, WEIGHTS, fit(features_of(blobs(60, 6)), WEIGHTS, origin="private"), certified=True)
+
+
+def test_what_does_not_go_through_it_is_refused() -> None:
     with pytest.raises(ProjectionError, match="these are of none"):
-        projected(private, "b" * 64, fitted(), certified=True)
+        projected(features_of(blobs(9, 5)), "b" * 64, fitted(), certified=True)
+    other = from_tensors(torch.zeros(9, 1, 4, 4), torch.arange(9) % 3)
+    with pytest.raises(ProjectionError, match="these images have 16"):
+        projected(features_of(other), WEIGHTS, fitted(), certified=True)
+
+
+def test_no_projection_makes_a_record_fail() -> None:
+    """A server may send any: from nothing that happens may it learn of a record."""
+    wicked = fitted()
+    matrix = wicked.matrix.clone()
+    matrix[:, 0] = 3.4e38
+    wicked = replace(wicked, matrix=matrix, mean=torch.full((6,), -3.4e38))
+    features = torch.cat(
+        [SeededStream(0).uniform(20, 6).float(), torch.full((1, 6), torch.inf), torch.full((1, 6), torch.nan)]
+    )
+    z = wicked(features)
+    assert bool(z.isfinite().all()) and float(z.norm(dim=1).max()) <= wicked.clip * (1 + 1e-6)
 
 
 def test_what_cannot_be_fitted_is_refused() -> None:
-    from mixveil.data import from_tensors
-
     flat = from_tensors(torch.full((10, 1, 2, 3), 0.5), torch.arange(10) % 2)
     with pytest.raises(ArgumentError, match="do not vary"):
         fit(features_of(flat), WEIGHTS)
@@ -142,3 +167,5 @@ def test_what_cannot_be_fitted_is_refused() -> None:
     assert fit(features_of(one), WEIGHTS, whitening="total").dimension == 6
     with pytest.raises(ArgumentError, match="6 directions only"):
         fitted().first(7)
+    with pytest.raises(ArgumentError, match="how far classes are apart"):
+        directions_for_sums(fit(features_of(one), WEIGHTS, whitening="total"), parties=1, rows=9, classes=2, mu=1.0)

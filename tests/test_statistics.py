@@ -17,7 +17,7 @@ from mixveil.encoders.singular import Singular
 from mixveil.features import Features
 from mixveil.keys import SecureStream, SeededStream, Stream
 from mixveil.projection import Projected, Projection, fit
-from mixveil.state import made_here
+from mixveil.state import statistics_cost
 from mixveil.statistics import Sums, class_means, class_sums, directions, read_statistics, write_statistics
 from mixveil.types import Fact, Facts, Mu
 from tests.made import blobs, features_of
@@ -84,36 +84,39 @@ def test_20_000_repetitions_of_the_optimal_test_against_the_sums() -> None:
 
 
 def both_scores(half: float, actual: float, repetitions: int) -> tuple[Tensor, Tensor]:
-    """The optimal test against statistics and the records in the directions that they found, together."""
+    """The optimal test against statistics and the records in the directions that they found, together. The sums of all
+    repetitions are drawn at once: two classes each."""
     direction = torch.tensor([0.5, -0.5, 0.5, 0.5])
-    stream, wide = SecureStream(), identity()
-    labels = torch.tensor([0, 1, 1])
+    stream, wide, labels = SecureStream(), identity(), torch.tensor([0, 1, 1])
     worlds = [torch.stack([sign * direction, torch.zeros(4), 0.3 * direction.flip(0)]) for sign in (1, -1)]
-    found: tuple[list[float], list[float]] = ([], [])
-    for _ in range(repetitions):
-        for kept, points in zip(found, worlds, strict=True):
-            part = ball(points, labels)
-            sums = class_sums(Projected(part, wide), DIGEST, actual, party="p", stream=stream)[0]
-            narrow = replace(directions([sums], wide, DIGEST), clip=1.0)
-            score = float(sums.sums[0] @ direction.double()) * 2 / (2 / half) ** 2
-            facts = {"dimension": 1.0, "centre": 0.0, "amplitude": 1.0, "clip": 1.0}
-            stated = {name: Fact(value, "public") for name, value in facts.items()}
-            encoder = Singular(alpha=0.5).calibrate(Mu(half), Facts(stated))[0]
-            records = Projected(part, narrow)
+    facts = {name: Fact(value, "public") for name, value in (("dimension", 1.0), ("centre", 0.0))}
+    encoder = Singular(alpha=0.5).calibrate(
+        Mu(half), Facts({**facts, "amplitude": Fact(1.0, "public"), "clip": Fact(1.0, "public")})
+    )[0]
+    found = []
+    for points in worlds:
+        everyone = ball(points.repeat(repetitions, 1), (labels + 2 * torch.arange(repetitions)[:, None]).flatten())
+        drawn = class_sums(Projected(everyone, wide), DIGEST, actual, party="p", stream=stream)[0]
+        part, kept = ball(points, labels), []
+        for sums in drawn.sums.view(repetitions, 2, 4):
+            one = replace(drawn, sums=sums, counts=(1, 2), classes=part.classes)
+            narrow = replace(directions([one], wide, DIGEST), clip=1.0)
             trace = encoder.plan(3, stream=stream)
-            x = encoder.encode(records, torch.arange(3), trace, stream=stream).x.double() * float(encoder.step or 1)
-            seen = [narrow(world).double() for world in worlds]
+            batch = encoder.encode(Projected(part, narrow), torch.arange(3), trace, stream=stream)
+            x, seen = batch.x.double() * float(encoder.step or 1), [narrow(world).double() for world in worlds]
+            score = float(sums[0] @ direction.double()) * 2 / (2 / half) ** 2
             kept.append(score + likelihood_ratio(x, seen[0], seen[1][0], encoder, trace))
-    return torch.tensor(found[0]), torch.tensor(found[1])
+        found.append(torch.tensor(kept))
+    return found[0], found[1]
 
 
 def test_both_steps_together_stay_under_their_composed_bound() -> None:
     """One direction between two classes; it depends on the noisy sums, as it does in the protocol."""
     half = 1 / math.sqrt(2)
-    members, others = both_scores(half, half, 1500)
+    members, others = both_scores(half, half, 8000)
     assert not refutes(members, others, mu=1.0)
-    assert refutes(members, others, mu=0.2)
-    assert refutes(*both_scores(half, 4 * half, 1500), mu=1.0)  # sums with a quarter of the noise that they state
+    assert refutes(members, others, mu=0.5)
+    assert refutes(*both_scores(half, 2 * half, 4000), mu=1.0)  # sums with half of the noise that they state
 
 
 # Means and directions
@@ -153,6 +156,10 @@ def test_what_does_not_belong_together_is_refused() -> None:
         directions([part, replace(part, id="1" * 32, classes=("x", "y", "z"))], base(), DIGEST)
     with pytest.raises(errors.MismatchError, match="twice"):
         directions([part, part], base(), DIGEST)
+    with pytest.raises(errors.MismatchError, match="clipped to"):
+        directions([replace(part, clip=part.clip / 2)], base(), DIGEST)
+    with pytest.raises(errors.MismatchError, match="state 5 values"):
+        directions([replace(part, dimension=5, sums=part.sums[:, :5])], base(), DIGEST)
     with pytest.raises(errors.ArgumentError, match="no statistics"):
         directions([], base(), DIGEST)
     with pytest.raises(errors.ArgumentError, match="fewer than two"):
@@ -170,7 +177,8 @@ def written(folder: Path, stream: Stream) -> Sums:
 def test_they_are_written_read_and_remembered(tmp_path: Path) -> None:
     found = written(tmp_path / "s", SecureStream())
     again = read_statistics(tmp_path / "s")
-    assert torch.equal(found.sums, again.sums) and again.certified and again.mu == 1.0 and made_here(again.id)
+    assert torch.equal(found.sums, again.sums) and again.certified and again.mu == 1.0
+    assert statistics_cost(again.id) == (True, 1.0) and statistics_cost("0" * 32) == (False, 0.0)
     assert statistics.is_statistics(tmp_path / "s") and not statistics.is_statistics(tmp_path)
     seeded = written(tmp_path / "t", SeededStream(0))
     assert not seeded.certified and seeded.mu is None and not read_statistics(tmp_path / "t").guarantees
@@ -200,6 +208,8 @@ LIES: dict[str, tuple[Callable[[Any], None], type[Exception]]] = {
     "negative counts": (set_("counts", value=[-1, 30, 30]), errors.ManifestError),
     "too few counts": (set_("counts", value=[30, 30]), errors.ManifestError),
     "sums beyond what counts allow": (set_("counts", value=[1, 1, 0]), errors.GridError),
+    "a count beyond all numbers": (set_("counts", value=[10**400, 1, 1]), errors.ManifestError),
+    "another size": (set_("file", "bytes", value=1), errors.HashError),
     "another file": (set_("file", "sha256", value="0" * 64), errors.HashError),
     "another shape": (set_("dimension", value=5), errors.ShapeError),
     "an unknown field": (set_("more", value=1), errors.ManifestError),

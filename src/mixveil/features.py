@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -69,7 +70,7 @@ class Loaded:
         return hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()
 
     def __call__(self, images: Tensor) -> Tensor:
-        """(m, d) float32 features of (m, 1 or 3, h, w) images in [0, 1]."""
+        """(m, d) float32 features, on the device, of (m, 1 or 3, h, w) images in [0, 1]."""
         if not self.nets:
             return images.flatten(1).float()
         if images.dim() != 4 or images.shape[1] not in (1, 3):
@@ -79,7 +80,7 @@ class Loaded:
             found = self._features(x)
             if self.extractor.mirror:
                 found = (found + self._features(x.flip(3))) / 2
-        return found.cpu()
+        return found
 
     def _features(self, x: Tensor) -> Tensor:
         stage = self.extractor.stage
@@ -137,10 +138,15 @@ def extract(images: Images, loaded: Loaded, cache: Path | None, progress: Progre
     """Features of all images, by chunks; those that are in the cache already are not computed again.
 
     They are kept as float16: three digits are more than any head can use."""
+    index = torch.split(torch.arange(len(images)), CHUNK)
     chunks: list[Tensor] = []
-    for start in range(0, len(images), CHUNK):
-        x = images.take(torch.arange(start, min(start + CHUNK, len(images)))).x
-        chunks.append(_chunk(x, loaded, cache, progress))
+    with ThreadPoolExecutor(1) as ahead:  # reads the next images while the network is at work
+        coming = ahead.submit(images.take, index[0])
+        for number in range(len(index)):
+            x = coming.result().x
+            if number + 1 < len(index):
+                coming = ahead.submit(images.take, index[number + 1])
+            chunks.append(_chunk(x, loaded, cache, progress))
     first = chunks[0]
 
     def read(index: Tensor) -> Tensor:
@@ -177,7 +183,7 @@ def _chunk(x: Tensor, loaded: Loaded, cache: Path | None, progress: Progress) ->
     for batch in torch.split(x, _BATCH.get(loaded.device.type, 16)):
         parts.append(loaded(batch).half())
         progress(len(batch))
-    found = torch.cat(parts)
+    found = torch.cat(parts).cpu()
     if path is not None:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         files.write_whole(path, save({"x": found}), 0o600)

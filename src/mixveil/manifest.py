@@ -25,8 +25,8 @@ VERSION = 2
 _SLACK = 1e-9  # for rounding in recomputed claims
 
 LABELS = (
-    "Labels are not protected: they are mixed without noise, and show each row's classes, the weights, and how many "
-    "records of each class the party has."
+    "Labels are not protected: they are released without noise, and show each row's class or classes, the weights of a "
+    "mixture, and how many records of each class the party has."
 )
 NOT_ENCRYPTION = "This is not encryption: whoever holds the release can study it for as long as he likes."
 UNIT = "The unit is one record. Several records of one person are not covered together."

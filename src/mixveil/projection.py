@@ -4,7 +4,8 @@
 
 The within-class covariance of labelled public data whitens all directions; they are ordered by how much public features
 vary in them, so that the first k of them are a projection as well. Nothing of it may depend on private records: a
-projection carries the fingerprints of the images that it was fitted on, and is refused for any of them.
+projection carries the fingerprints of the images that it was fitted on, so that an owner can see whether his are among
+them. Whoever sends a projection must learn nothing from what happens to it: no record makes it fail.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from mixveil.errors import ArgumentError, DataFormatError, ManifestError, Privat
 from mixveil.features import Extractor, Features
 from mixveil.theory import gdp
 from mixveil.theory.moments import blocks
-from mixveil.types import Batch, Dataset, Rows
+from mixveil.types import Batch, Rows
 
 FORMAT = "mixveil-projection"
 VERSION = 1
@@ -45,7 +46,7 @@ class Projection:
     sample: (m, k) some public rows; prints: (n, 8) fingerprints of the public images. extractor, weights: which
     features it takes, and their digest; about: where it came from, in words; spent: the statistics that found its
     directions, as (id, party, μ); means, precision: (classes, k) and (classes,) what those statistics say of the
-    classes' means, for a head to start from; none (0, k) before there are statistics."""
+    classes' means, for a head to start from; none (0, k) before there are statistics; classes: of those statistics."""
 
     mean: Tensor = field(repr=False)
     matrix: Tensor = field(repr=False)
@@ -61,6 +62,7 @@ class Projection:
     means: Tensor = field(repr=False)
     precision: Tensor = field(repr=False)
     spent: tuple[tuple[str, str, float], ...] = ()
+    classes: tuple[str, ...] = ()
 
     @property
     def dimension(self) -> int:
@@ -82,7 +84,12 @@ class Projection:
         )
 
     def along(
-        self, directions: Tensor, means: Tensor, precision: Tensor, spent: tuple[tuple[str, str, float], ...]
+        self,
+        directions: Tensor,
+        means: Tensor,
+        precision: Tensor,
+        classes: tuple[str, ...],
+        spent: tuple[tuple[str, str, float], ...],
     ) -> Projection:
         """Its part along orthonormal directions (k, m), clipped at a public quantile of the norms there. means,
         precision: of the classes, in all its directions."""
@@ -98,13 +105,18 @@ class Projection:
             means=(means @ directions.double()).float(),
             precision=precision.float(),
             spent=spent,
+            classes=classes,
         )
 
     def __call__(self, features: Tensor) -> Tensor:
         """(m, k) float32: centred, whitened, projected, and scaled down to norm `clip` where it is longer. A model
         takes them without the last step: who uses it protects nobody."""
         z = (features.float() - self.mean) @ self.matrix
-        norm = torch.linalg.vector_norm(z, dim=1, keepdim=True)
+        wild = ~z.isfinite().all(1)
+        if bool(wild.any()):  # too large for float32, in no way for float64; a feature that is no number becomes 0
+            far = (features[wild].double().nan_to_num(0.0, 0.0, 0.0) - self.mean.double()) @ self.matrix.double()
+            z[wild] = (far * (self.clip / torch.linalg.vector_norm(far, dim=1, keepdim=True)).clamp(max=1)).float()
+        norm = torch.linalg.vector_norm(z.double(), dim=1, keepdim=True)
         return z.mul_((self.clip / norm).clamp_(max=1))
 
     def to_bytes(self) -> bytes:
@@ -122,6 +134,7 @@ class Projection:
             "origin": self.origin,
             "about": dict(self.about),
             "spent": [list(item) for item in self.spent],
+            "classes": list(self.classes),
         }
         header = {"mixveil": json.dumps(settings, sort_keys=True)}  # one entry: the order of several is not fixed
         return save({name: getattr(self, name).contiguous() for name in _TENSORS}, header)
@@ -131,7 +144,17 @@ class Projection:
         return hashlib.sha256(self.to_bytes()).hexdigest()
 
 
-_TENSORS = ("mean", "matrix", "separation", "norms", "sample", "prints", "means", "precision")
+_KINDS = {
+    "mean": (torch.float32, 1),
+    "matrix": (torch.float32, 2),
+    "separation": (torch.float32, 1),
+    "norms": (torch.float32, 1),
+    "sample": (torch.float16, 2),
+    "prints": (torch.uint8, 2),
+    "means": (torch.float32, 2),
+    "precision": (torch.float32, 1),
+}
+_TENSORS = tuple(_KINDS)
 
 
 def fit(
@@ -210,6 +233,8 @@ def directions_for_records(projection: Projection, *, rows: int, classes: int, m
 
 def _widest(projection: Projection, noise: Tensor) -> int:
     apart, k = projection.separation.double().cumsum(0), torch.arange(1, projection.dimension + 1)
+    if not float(apart[-1]) > 0:
+        raise ArgumentError("the public data do not show how far classes are apart: say how many directions with k")
     return int((apart.square() / (apart + 2 * k * noise).clamp(min=1e-300)).argmax()) + 1
 
 
@@ -252,7 +277,12 @@ class Projected:
 
 
 def projected(features: Features, weights: str, projection: Projection, *, certified: bool) -> Projected:
-    """Features through a projection that was made for such features; for a certified release, of other images only."""
+    """Features through a projection that was made for such features; for a certified release, a public one."""
+    if features.shape[0] != projection.mean.numel():
+        raise ProjectionError(
+            f"the projection takes {projection.mean.numel()} features, these images have {features.shape[0]}: their "
+            f"size or colours are others"
+        )
     if weights != projection.weights or features.extractor != projection.extractor:
         raise ProjectionError(
             f"the projection takes features of {projection.extractor} ({projection.weights[:8]}), these are of "
@@ -260,10 +290,6 @@ def projected(features: Features, weights: str, projection: Projection, *, certi
         )
     if certified and projection.origin != "public":
         raise PrivateFactError("the projection was fitted on private data: a certified release needs a public one")
-    if certified and (shared := _shared(projection.prints, features.images)):
-        raise PrivateFactError(
-            f"{shared} of these images were used to fit the projection: it is not public for them; fit it on other data"
-        )
     return Projected(features, projection)
 
 
@@ -275,8 +301,10 @@ def fingerprints(images: Rows) -> Tensor:
     return torch.frombuffer(bytearray(b"".join(found)), dtype=torch.uint8).view(-1, 8)
 
 
-def _shared(prints: Tensor, images: Dataset) -> int:
-    known = {bytes(row) for row in prints.tolist()}
+def shared(projection: Projection, images: Rows) -> int:
+    """How many of these images the projection was fitted on. For their owner's eyes: nothing that leaves may depend on
+    it, or whoever wrote the fingerprints would learn whose they are."""
+    known = {bytes(row) for row in projection.prints.tolist()}
     return sum(bytes(row) in known for row in fingerprints(images).tolist())
 
 
@@ -297,8 +325,10 @@ def read(path: Path) -> tuple[Projection, str]:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (OSError, SafetensorError) as error:
         raise DataFormatError(f"{path} is not a projection: {error}") from None
+    if "mixveil" not in header:
+        raise DataFormatError(f"{path} is not a projection")
     try:
-        return _parsed(header.get("mixveil", ""), tensors), hashlib.sha256(data).hexdigest()
+        return _parsed(header["mixveil"], tensors), hashlib.sha256(data).hexdigest()
     except (ManifestError, ArgumentError) as error:
         raise DataFormatError(f"{path}: {error}") from None
 
@@ -307,7 +337,8 @@ def _parsed(text: str, tensors: dict[str, Tensor]) -> Projection:
     whole = strict.mapping("settings", strict.loads(text))
     if whole.get("format") != FORMAT or whole.get("version") != VERSION or set(tensors) != set(_TENSORS):
         raise ArgumentError(f"not a projection of version {VERSION}")
-    strict.only("settings", whole, {"format", "version", "clip", "extractor", "weights", "origin", "about", "spent"})
+    names = {"format", "version", "clip", "extractor", "weights", "origin", "about", "spent", "classes"}
+    strict.only("settings", whole, names)
     stated = strict.mapping("extractor", whole["extractor"])
     strict.only("extractor", stated, {"names", "stage", "mirror", "size"})
     extractor = Extractor.parse(
@@ -316,11 +347,16 @@ def _parsed(text: str, tensors: dict[str, Tensor]) -> Projection:
         mirror=strict.flag("mirror", stated["mirror"]),
         size=strict.count("size", stated["size"]),
     )
-    d, k = tensors["matrix"].shape if tensors["matrix"].dim() == 2 else (0, 0)
+    kinds = {name: (tensor.dtype, tensor.dim()) for name, tensor in tensors.items()}
+    if kinds != _KINDS:
+        raise ArgumentError("its tensors are not of the kinds that a projection has")
+    d, k = tensors["matrix"].shape
     shapes = {"mean": (d,), "matrix": (d, k), "separation": (k,), "norms": (k,)}
     fits = all(tuple(tensors[name].shape) == shape for name, shape in shapes.items())
-    fits &= tensors["means"].shape == (len(tensors["precision"]), k) and tensors["precision"].dim() == 1
-    fits &= tensors["sample"].dim() == 2 and tensors["sample"].shape[1] == k and tensors["prints"].shape[1:] == (8,)
+    fits &= tensors["means"].shape == (len(tensors["precision"]), k) and bool((tensors["precision"] >= 0).all())
+    fits &= tensors["sample"].shape[1] == k and tensors["prints"].shape[1] == 8
+    classes = tuple(strict.text("classes", name) for name in strict.items("classes", whole["classes"]))
+    fits &= len(classes) == len(tensors["precision"])
     if not fits or k < 1 or not all(bool(tensors[n].float().isfinite().all()) for n in _TENSORS):
         raise ArgumentError("its tensors do not fit together")
     origin = strict.text("origin", whole["origin"], "public|private")
@@ -332,15 +368,14 @@ def _parsed(text: str, tensors: dict[str, Tensor]) -> Projection:
         origin="public" if origin == "public" else "private",
         about={k: strict.text("about", v) for k, v in strict.mapping("about", whole["about"]).items()},
         spent=tuple(_spent(item) for item in strict.items("spent", whole["spent"])),
+        classes=classes,
     )
 
 
 def _spent(item: Any) -> tuple[str, str, float]:
     if not isinstance(item, list) or len(item) != 3:
         raise ArgumentError("spent must list ids, parties and figures")
-    return strict.text("id", item[0], r"[0-9a-f]{32}"), strict.text("party", item[1]), strict.number("mu", item[2])
-
-
-def total_mu(projection: Projection, party: str, mu: float) -> float:
-    """μ of a party's records over the statistics that found the directions and a release at μ in them."""
-    return gdp.compose([mu, *(spent for _, name, spent in projection.spent if name == party)])
+    mu = strict.number("mu", item[2])
+    if mu < 0:
+        raise ArgumentError(f"mu cannot be {mu:g}")
+    return strict.text("id", item[0], r"[0-9a-f]{32}"), strict.text("party", item[1]), mu

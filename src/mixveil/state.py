@@ -88,9 +88,16 @@ def save_statistics(release_id: str, mu: float | None) -> None:
         raise StateError(f"the state folder cannot be written: {error}; MIXVEIL_STATE names another") from None
 
 
-def made_here(release_id: str) -> bool:
-    """Whether statistics of that id were made here."""
-    return trace_path(release_id).with_name(f"{release_id}.json").exists()
+def statistics_cost(release_id: str) -> tuple[bool, float | None]:
+    """Whether statistics of that id were made here, and the μ that they cost; None: they promise nothing."""
+    path = trace_path(release_id).with_name(f"{release_id}.json")
+    if not path.exists():
+        return False, 0.0
+    try:
+        mu = json.loads(path.read_text())["mu"]
+        return True, None if mu is None else float(mu)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise StateError(f"{path} is not what was written here: {error}") from None
 
 
 def recorded_manifest(release_id: str) -> str | None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -142,7 +143,7 @@ def read_statistics(folder: Path) -> Sums:
         raise ManifestError(f"{folder}: not UTF-8: {error}") from None
     except OSError as error:
         raise UnreadableReleaseError(f"{folder} cannot be read: {error}") from None
-    if hashlib.sha256(data).hexdigest() != file["sha256"]:
+    if len(data) != file["bytes"] or hashlib.sha256(data).hexdigest() != file["sha256"]:
         raise HashError(f"{path} is not the file that the manifest names")
     try:
         with safe_open(path, framework="pt") as opened:
@@ -154,7 +155,8 @@ def read_statistics(folder: Path) -> Sums:
     if indices.dtype != torch.int64 or indices.shape != (len(stated["classes"]), stated["dimension"]):
         raise ShapeError(f"{path}: sums are {indices.dtype} of {tuple(indices.shape)}, not what the manifest says")
     most = max(stated["counts"]) * stated["clip"] + (keys.NORMAL_BOUND + 1) * stated["sigma"]
-    if int(indices.abs().max()) > most / (stated["sigma"] * GRID):
+    low, high = torch.aminmax(indices)
+    if max(-int(low), int(high)) > most / (stated["sigma"] * GRID):
         raise GridError(f"{path}: sums larger than the records that the manifest counts can have")
     return Sums(**stated, sums=indices.double() * (stated["sigma"] * GRID))
 
@@ -184,7 +186,7 @@ def class_means(parts: Sequence[Sums]) -> tuple[Tensor, Tensor]:
 
 def directions(parts: Sequence[Sums], projection: Projection, digest: str) -> Projection:
     """The projection along the directions in which the classes' means differ: one fewer than there are classes."""
-    check_together(parts, digest)
+    check_together(parts, projection, digest)
     means, variance = class_means(parts)
     met = variance.isfinite()
     if int(met.sum()) < 2:
@@ -192,10 +194,11 @@ def directions(parts: Sequence[Sums], projection: Projection, digest: str) -> Pr
     centred = means[met] - means[met].mean(0)
     found = torch.linalg.svd(centred, full_matrices=False).Vh[: int(met.sum()) - 1].T.float()
     spent = tuple((part.id, part.party, part.mu or 0.0) for part in parts)
-    return projection.along(found[:, : projection.dimension], means, 1 / variance, projection.spent + spent)
+    found = found[:, : projection.dimension]
+    return projection.along(found, means, 1 / variance, parts[0].classes, projection.spent + spent)
 
 
-def check_together(parts: Sequence[Sums], digest: str) -> None:
+def check_together(parts: Sequence[Sums], projection: Projection, digest: str) -> None:
     """Refuse statistics that do not belong together, or to the projection."""
     if not parts:
         raise ArgumentError("no statistics are given")
@@ -205,7 +208,12 @@ def check_together(parts: Sequence[Sums], digest: str) -> None:
                 f"the statistics {part.id[:8]} of {part.party} were made with the projection {part.projection[:8]}, "
                 f"not with {digest[:8]}"
             )
-        if part.classes != parts[0].classes:
+        if part.dimension != projection.dimension or not math.isclose(part.clip, projection.clip, rel_tol=1e-6):
+            raise MismatchError(
+                f"the statistics {part.id[:8]} of {part.party} state {part.dimension} values clipped to {part.clip:g}, "
+                f"their projection has {projection.dimension} clipped to {projection.clip:g}"
+            )
+        if part.classes != parts[0].classes or (projection.classes and part.classes != projection.classes):
             raise MismatchError(f"{part.party} and {parts[0].party} do not have the same classes in the same order")
     if len({part.id for part in parts}) != len(parts):
         raise MismatchError("the same statistics are given twice: they would count twice")
@@ -217,8 +225,7 @@ def _noisy(rows: Projected, sigma: float, stream: keys.Stream, progress: Progres
     for index in torch.split(torch.arange(len(rows)), _ROWS):
         z = rows.take(index).x.double()
         norm = torch.linalg.vector_norm(z, dim=1, keepdim=True)
-        if not bool(norm.isfinite().all()):  # it would come out without any noise
-            raise ArgumentError(f"a record between rows {int(index[0])} and {int(index[-1])} is not finite")
+        z = torch.where(norm.isfinite(), z, 0.0)  # never so, and if it were: it must not show
         sums.index_add_(0, rows.labels[index], z.mul_((rows.projection.clip / norm).clamp_(max=1)))
         progress(len(index))
     sums += stream.normal(*sums.shape).mul_(sigma)
@@ -266,7 +273,7 @@ def _parsed(text: str) -> tuple[dict[str, Any], Mapping[str, Any]]:
         "party": strict.text("party", whole["party"]),
         "created": strict.text("created", whole["created"]),
         "classes": tuple(strict.text("classes", name) for name in strict.items("classes", whole["classes"])),
-        "counts": tuple(strict.of("counts", item, int) for item in strict.items("counts", whole["counts"])),
+        "counts": tuple(_count(item) for item in strict.items("counts", whole["counts"])),
         "dimension": strict.count("dimension", whole["dimension"]),
         "clip": strict.number("clip", whole["clip"]),
         "sigma": strict.number("sigma", whole["sigma"]),
@@ -276,12 +283,18 @@ def _parsed(text: str) -> tuple[dict[str, Any], Mapping[str, Any]]:
         "projection": strict.text("projection", whole["projection"], r"[0-9a-f]{64}"),
     }
     counts = found["counts"]
-    if len(counts) != len(found["classes"]) or min(counts, default=-1) < 0 or sum(counts) < 2:
+    if len(counts) != len(found["classes"]) or sum(counts) < 2:
         raise ManifestError("counts must be one for each class, and of two records at least")
     if not (found["clip"] > 0 and found["sigma"] > 0):
         raise ManifestError("clip and sigma must be positive")
     _honest(found, tuple(strict.items("not_promised", whole["not_promised"])))
     return found, file
+
+
+def _count(item: Any) -> int:
+    if type(item) is not int or not 0 <= item < 1 << 48:
+        raise ManifestError(f"a count cannot be {strict.shown(item)}")
+    return item
 
 
 def _honest(found: dict[str, Any], not_promised: tuple[Any, ...]) -> None:

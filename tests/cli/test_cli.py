@@ -239,13 +239,24 @@ def test_the_two_steps_from_images_to_predictions(run: Run) -> None:
     assert audited.code == 0 and any(
         item["attack"] == "lmmse" and item["status"] == "ran" for item in audited.json["attacks"]
     )
+    warned = run("statistics", "digits:test", "--projection", "p", "--mu", 5, "--out", "own")
+    assert warned.code == 0 and "597 of these images were used to fit" in warned.err and "no meaningful" in warned.err
+    seeded = run("statistics", "part0.npz", "--projection", "p", "--mu", 1, "--seed", 1, "--party", "h0", "--out", "s2")
+    assert seeded.code == 0 and run("directions", "s2", "--projection", "p", "--out", "p3").code == 0
+    again = ("--projection", "p3", "--mu", 1, "--party", "h0", "--out", "r3", "--json")
+    unpromised = run("encode", "part0.npz", *again).json
+    assert unpromised["total_mu"] is None and any("promise nothing" in text for text in unpromised["warnings"])
+    np.savez("colour.npz", x=np.zeros((20, 3, 8, 8), np.float32), y=np.arange(20) % 10, classes=data["classes"])
+    nothing = ("--mu", 0, "--parties", 0, "--rows", 0, "--classes", 0)
     bad: list[tuple[tuple[object, ...], str]] = [
         (("train", "r0", "--out", "x"), "MismatchError"),
         (("train", "r0", "--projection", "p", "--out", "x"), "MismatchError"),
         (("directions", "s0", "--projection", "p2", "--out", "x"), "MismatchError"),
         (("audit", "r0", "--truth", "part0.npz", "--out", "x"), "MismatchError"),
-        (("statistics", "digits:test", "--projection", "p", "--mu", 1, "--out", "x"), "PrivateFactError"),
-        (("encode", "digits:test", "--projection", "p", "--mu", 1, "--out", "x"), "PrivateFactError"),
+        (("encode", "part0.npz", "--projection", "p2", "--mu", 1, "--party", "q", "--out", "x"), "ArgumentError"),
+        (("statistics", "colour.npz", "--projection", "p", "--mu", 1, "--out", "x"), "ProjectionError"),
+        (("train", "r0", "--projection", "p2", "--test", "colour.npz", "--out", "x"), "MismatchError"),
+        (("prepare", "digits:test", "--backbone", "none", *nothing, "--out", "x"), "ArgumentError"),
         (("prepare", "digits:test", "--backbone", "magic", "--out", "x"), "ArgumentError"),
         (("prepare", "digits:test", "--backbone", "none", "--mu", 1, "--out", "x"), "ArgumentError"),
         (("prepare", "digits:test", "--backbone", "resnet18", "--out", "x"), "WeightsError"),

@@ -89,8 +89,27 @@ def test_the_noise_is_taken_out_of_the_covariance() -> None:
     release = in_memory(data, encoder, (), party="p", stream=SeededStream(0))
     found = discriminant._equations(release, lambda _: None)
     means = torch.linalg.pinv(found.labels) @ found.cross
-    spread, _ = discriminant._within([found], means)
+    spread, variance = discriminant._within([found], means, 0.05**2)
     assert torch.allclose(spread.diagonal(), torch.full((6,), 0.05**2).double(), rtol=0.25)
+    shrunk, dropped = discriminant._shrunk(spread, variance)
+    assert torch.allclose(shrunk, float(spread.diagonal().mean()) * torch.eye(6).double()) and dropped == 1.0
+
+
+def raw(n: int, seed: int, mu: float) -> Release:
+    """Pixels themselves, mixed."""
+    data = replace(private(n, seed), low=0.0, high=1.0)
+    encoder, _ = Singular().calibrate(Mu(mu), settled_facts(data, certified=True, public=None, clip=None))
+    return in_memory(data, encoder, (), party="p", stream=SeededStream(seed))
+
+
+def test_in_pixels_too_a_noisy_party_does_not_spoil_a_good_one() -> None:
+    """Records vary by 0.05² there: a precision that takes this for 1 would weigh both alike."""
+    alone, union = [], []
+    for seed in range(6):
+        pair = [raw(400, 20 + seed, 60.0), raw(400, 40 + seed, 6.0)]
+        alone.append(accuracy(Linear.of(discriminant.from_records(pair[:1]), None)))
+        union.append(accuracy(Linear.of(discriminant.from_records(pair), None)))
+    assert sum(union) > sum(alone) - 0.02
 
 
 def test_a_class_that_nobody_has_is_never_named() -> None:
@@ -151,6 +170,8 @@ def written(folder: Path, n: int, seed: int, digest: str | None, mu: float = 2.0
 
 def test_from_releases_to_a_model_and_back(tmp_path: Path) -> None:
     spent = replace(PUBLIC, spent=(("1" * 32, "a", 1.5), ("2" * 32, "b", 1.5)))
+    with pytest.raises(errors.MismatchError, match="no statistics under that name"):
+        train([written(tmp_path / "c", 60, 9, spent.digest(), party="c")], (spent, spent.digest()))
     digest = spent.digest()
     folders = [written(tmp_path / name, 300, i + 2, digest, party=name) for i, name in enumerate("ab")]
     trained = train(folders, (spent, digest))
@@ -205,6 +226,12 @@ def test_what_does_not_belong_together_is_refused(tmp_path: Path) -> None:
     )
     with pytest.raises(errors.MismatchError, match="same classes"):
         train([mine, tmp_path / "four"], (PUBLIC, digest))
+    with pytest.raises(errors.MismatchError, match="classes of the statistics"):
+        train([mine], (replace(PUBLIC, classes=("2", "1", "0")), digest))
+    with pytest.raises(errors.MismatchError, match="clipped to"):
+        train([mine], (replace(PUBLIC, clip=PUBLIC.clip / 2), digest))
+    with pytest.raises(errors.MismatchError, match="rows of"):
+        train([mine], (PUBLIC.first(4), digest))
 
 
 def test_a_damaged_model_or_one_from_the_future_is_refused(tmp_path: Path) -> None:

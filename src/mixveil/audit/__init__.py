@@ -290,7 +290,11 @@ def _verdict(rows: list[Row], ran: list[Ran], warnings: tuple[str, ...], view: V
         top = _most(rows, metric)
         if top:
             chance = "" if top.know_nothing is None else f" (guessing: {top.know_nothing:.2%})"
-            bound = "" if top.ceiling is None else f"; as μ is stated no attack finds more than {top.ceiling:.1%}"
+            bound = (
+                ""
+                if top.ceiling is None
+                else f"; as μ is stated no attack on these releases finds more than {top.ceiling:.1%}"
+            )
             said.append(words.format(mean=top.mean) + chance + bound + ".")
     for kind, metrics in (
         ("Pictures", {"mse"}),

@@ -141,16 +141,14 @@ class _Job:
             sums.append(write_statistics(target, rows, digest, half, party=name, stream=_common.stream_for(None)))
             most = int(part.labels.bincount(minlength=len(part.classes)).argmax())
             self._say(
-                f"{name}: {len(part):,} images (mostly like {part.classes[most]}) → {len(part.classes)} sums of "
+                f"{name}: {len(part):,} images, most of class {part.classes[most]} → {len(part.classes)} sums of "
                 f"{wide.dimension:,} values"
             )
         found = directions([read_statistics(self.folder / "statistics" / name) for name in self.names], wide, digest)
         narrow = self.folder / "task.projection"
         digest = projection.write(narrow, found)
         self._say(f"The server finds {found.dimension} directions in which the classes differ")
-        self._title(
-            f"3. Each sends its records in these directions, at μ = {half:.3g}: {self.mu:g} in all; the server trains"
-        )
+        self._title(f"3. Each sends its records there, at μ = {half:.3g}: {self.mu:g} in all")
         releases = []
         for name, part in zip(self.names, self._parts(), strict=True):
             records = Projected(part, found)
@@ -202,7 +200,7 @@ class _Job:
         from mixveil.state import load_trace
         from mixveil.types import View
 
-        self._title(f"5. Before its records leave, {self.names[0]} attacks them")
+        self._title(f"5. What {self.names[0]} sees when it attacks its records, before it sends them")
         projection, _ = read(narrow)
         release = read_release(self.folder / "releases" / self.names[0])
         trace = load_trace(release.id, len(release.payload))
@@ -238,8 +236,8 @@ class _Job:
         out.print(table)
         out.print("* No meaningful guarantee: to show what noise costs.")
         out.print(
-            "Pairing buys nothing in μ: plain records and sums do as well or better. Records are sent for what sums "
-            "cannot give: other heads, later questions, a look at outliers.",
+            "Pairing buys nothing in μ, and a linear head learns as much from sums (up to chance: compare the "
+            "columns). Records are sent for what sums cannot give: other heads, later questions, a look at outliers.",
             soft_wrap=True,
         )
 

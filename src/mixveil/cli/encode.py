@@ -27,11 +27,11 @@ from mixveil.cli._common import (
     print_json,
 )
 from mixveil.cli._release import show, summary
-from mixveil.errors import ArgumentError
+from mixveil.errors import ArgumentError, MismatchError
 
 if TYPE_CHECKING:
     from mixveil.data import Images
-    from mixveil.projection import Projected, Projection
+    from mixveil.projection import Projected
     from mixveil.types import Encoder, Guarantee, Target
 
 Calibration = Annotated[
@@ -89,12 +89,19 @@ def encode(
         raise ArgumentError("--projection brings its own public clip norm: leave --clip and --public out")
     rows: Images | Projected
     images, known = _common.open_both(data, public, data_dir=data_dir, size=size, grey=grey)
-    rows, assets, spent = images, {}, None
+    rows = images
+    assets: dict[str, str] = {}
+    spent: float | None = None
+    told: list[str] = []
     if projection is not None:
         rows, digest = _common.open_projected(images, projection, data_dir, cache, certified=mu is not None)
-        clip, assets, spent = rows.projection.clip, {"projection": digest}, _spent(rows.projection, party, mu)
+        clip, assets = rows.projection.clip, {"projection": digest}
+        if rows.projection.classes and rows.classes != rows.projection.classes:
+            raise MismatchError("these data do not have the classes of the statistics, in the same order")
+        if mu is not None:
+            spent, told = _common.total_mu(rows.projection, party, mu)
     guarantees: tuple[Guarantee, ...] = ()
-    warnings = rows.warnings()
+    warnings = rows.warnings() + told
     if target is not None:
         ready, guarantees, more = calibrations.calibrate(
             ready, target, rows, public=known, clip=clip, stream=stream.fork("facts"), watch=_common.progress
@@ -106,24 +113,15 @@ def encode(
         )
     trace = trace_path(written.id)
     if as_json:
-        told = {"release": str(out_dir), **summary(written), "trace": str(trace), "warnings": warnings}
-        print_json({**told, "total_mu": spent})
+        whole = {"release": str(out_dir), **summary(written), "trace": str(trace), "warnings": warnings}
+        print_json({**whole, "total_mu": spent})
         return
     show(out_dir, written)
     if spent is not None:
         out.print(f"With the statistics that found these directions every record is {spent:.4g}-GDP in all.")
-    out.print(f"Pairing and weights stay with you: {escape(str(trace))}", soft_wrap=True)
+    out.print(f"What an audit needs stays with you: {escape(str(trace))}", soft_wrap=True)
     for text in warnings:
         _common.warn(text)
-
-
-def _spent(projection: Projection, party: str, mu: float | None) -> float | None:
-    """μ over this release and the party's statistics, made here, that found the projection's directions."""
-    from mixveil.state import made_here
-    from mixveil.theory import gdp
-
-    earlier = [cost for release_id, name, cost in projection.spent if name == party and made_here(release_id)]
-    return gdp.compose([mu, *earlier]) if mu is not None and earlier else None
 
 
 def _target(

@@ -46,7 +46,7 @@ def prepare(
 
     With --mu, --parties, --rows and --classes the number of directions follows from public figures alone.
     """
-    from mixveil import files, projection
+    from mixveil import checks, files, projection
     from mixveil.data import open_data
     from mixveil.features import Extractor
 
@@ -59,7 +59,9 @@ def prepare(
     features, weights = _common.open_features(images, extractor, data_dir, cache)
     origin: Literal["public", "private"] = "private" if private else "public"
     found = projection.fit(features, weights, whitening=whitening, origin=origin)
-    if mu is not None and parties and rows and classes:
+    if mu is not None and parties is not None and rows is not None and classes is not None:
+        for name, value in (("rows", rows), ("classes", classes)):
+            checks.at_least(name, value, 2)
         first = mu / 2**0.5
         k = projection.directions_for_sums(found, parties=parties, rows=rows, classes=classes, mu=first)
     if k is not None:

@@ -33,6 +33,7 @@ def statistics(
     as_json: AsJson = False,
 ) -> None:
     """Release the noisy class sums of DATA: what a server needs to find the directions in which the classes differ."""
+    from mixveil.calibration import MEANINGLESS_MU, meaningless
     from mixveil.data import open_data
     from mixveil.release import check_output
     from mixveil.statistics import write_statistics
@@ -41,13 +42,17 @@ def statistics(
     stream = _common.stream_for(seed)
     images = open_data(data, data_dir=data_dir, size=size, grey=grey)
     rows, digest = _common.open_projected(images, projection, data_dir, cache, certified=True)
+    total, told = _common.total_mu(rows.projection, party, mu)
+    warnings = rows.warnings() + told + ([meaningless(mu)] if mu >= MEANINGLESS_MU else [])
     with _common.progress("sums", len(rows)) as step:
         written = write_statistics(out_dir, rows, digest, mu, party=party, stream=stream, progress=step)
     if as_json:
-        print_json({"statistics": str(out_dir), **summary(written), "warnings": rows.warnings()})
+        print_json({"statistics": str(out_dir), **summary(written), "total_mu": total, "warnings": warnings})
         return
     show(out_dir, written)
-    for text in rows.warnings():
+    if total is not None:
+        out.print(f"With the statistics that found these directions every record is {total:.4g}-GDP in all.")
+    for text in warnings:
         _common.warn(text)
 
 

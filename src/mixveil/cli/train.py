@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from mixveil.cli import _common
 from mixveil.cli._common import AsJson, Cache, Data, DataDir, Grey, Size, escape, out, print_json
+
+if TYPE_CHECKING:
+    from mixveil.features import Features
+    from mixveil.train.linear import Linear
 
 
 def train(
@@ -46,7 +50,8 @@ def train(
         images = open_data(test, data_dir=data_dir, size=size, grey=grey)
         if images.classes != trained.classes:
             raise MismatchError(f"{test} does not have the classes of the releases in the same order")
-        features, _ = _common.open_features(images, trained.extractor, data_dir, cache)
+        features, weights = _common.open_features(images, trained.extractor, data_dir, cache)
+        _check_features(features, weights, trained.linear, trained.weights)
         right = trained.linear.named(features).eq(images.labels).double()
         tested = {"data": test, "rows": len(images), "accuracy": float(right.mean())}
     about = {"mixveil": version("mixveil"), "torch": torch.__version__}
@@ -78,7 +83,6 @@ def predict(
     DATA has the model's classes."""
     from mixveil.data import open_data
     from mixveil.data.folder import loose_files, loose_images
-    from mixveil.errors import MismatchError
     from mixveil.model import read_model
 
     model = read_model(folder)
@@ -89,14 +93,7 @@ def predict(
         images = open_data(data, data_dir=data_dir, size=size, grey=grey)
     names = [path.name for path in loose] or [str(row) for row in range(len(images))]
     features, weights = _common.open_features(images, model.extractor, data_dir, cache)
-    if model.weights is not None and weights != model.weights:
-        raise MismatchError(
-            f"the model takes features of other weights ({model.weights[:8]}) than these ({weights[:8]})"
-        )
-    if features.shape[0] != len(model.linear.weight):
-        raise MismatchError(
-            f"the model takes {len(model.linear.weight)} features, these images have {features.shape[0]}"
-        )
+    _check_features(features, weights, model.linear, model.weights)
     with _common.progress("predicting", len(images)) as step:
         named = model.linear.named(features, step)
     right = float(named.eq(images.labels).double().mean()) if images.classes == model.classes else None
@@ -109,3 +106,16 @@ def predict(
         out.print(f"{escape(name)}\t{escape(named_class)}", soft_wrap=True)
     if right is not None:
         _common.err.print(f"accuracy {right:.2%} of {len(images):,}")
+
+
+def _check_features(features: Features, weights: str, linear: Linear, wanted: str | None) -> None:
+    """Refuse features that a model was not trained on."""
+    from mixveil.errors import MismatchError
+
+    if wanted is not None and weights != wanted:
+        raise MismatchError(f"the model takes features of other weights ({wanted[:8]}) than these ({weights[:8]})")
+    if features.shape[0] != len(linear.weight):
+        raise MismatchError(
+            f"the model takes {len(linear.weight)} features, these images have {features.shape[0]}: their size or "
+            f"colours are others"
+        )

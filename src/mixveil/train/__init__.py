@@ -65,7 +65,7 @@ def train(
 def _from_sums(parts: Sequence[Sums], projection: tuple[Projection, str] | None) -> Trained:
     if projection is None:
         raise ArgumentError("statistics went through a projection: give it with --projection")
-    check_together(parts, projection[1])
+    check_together(parts, *projection)
     head = discriminant.from_sums(parts)
     sources = tuple(Source(part.id, part.party, "sums", sum(part.counts), part.mu) for part in parts)
     return _trained(head, parts[0].classes, sources, projection)
@@ -88,6 +88,8 @@ def _from_records(
                 f"{release.party} and {releases[0].party} do not have the same classes in the same order, of the same "
                 f"shape"
             )
+    if projection is not None:
+        _check_against(releases, projection[0])
     if len({release.id for release in releases}) != len(releases):
         raise MismatchError("the same release is given twice: it would count twice")
     head = discriminant.from_records(releases, None if projection is None else projection[0], progress=progress)
@@ -98,6 +100,24 @@ def _from_records(
         for r in releases
     )
     return _trained(head, releases[0].classes, sources, projection)
+
+
+def _check_against(releases: Sequence[Release], projection: Projection) -> None:
+    """Refuse records that their projection cannot have made, or whose statistics went by another name."""
+    parties = {party for _, party, _ in projection.spent}
+    for release in releases:
+        clip = getattr(release.encoder, "clip", None) or projection.clip
+        if release.shape != (projection.dimension,) or clip > projection.clip * (1 + 1e-6):
+            raise MismatchError(
+                f"release {release.id[:8]} of {release.party} has rows of {release.shape} clipped to {clip:g}, its "
+                f"projection has ({projection.dimension},) clipped to {projection.clip:g}"
+            )
+        if projection.classes and release.classes != projection.classes:
+            raise MismatchError(f"{release.party} does not have the classes of the statistics, in the same order")
+        if parties and release.party not in parties:
+            raise MismatchError(
+                f"{release.party} sent records, but no statistics under that name: what both cost together is not known"
+            )
 
 
 def _trained(

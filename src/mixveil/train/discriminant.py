@@ -47,9 +47,9 @@ class _Equations:
     share: float
     noise: float
 
-    @property
-    def precision(self) -> float:
-        return 1 / (self.share + self.noise)
+    def precision(self, scale: float) -> float:
+        """Of a row, where records vary by `scale` within their classes."""
+        return 1 / (self.share * scale + self.noise)
 
 
 def from_records(
@@ -59,15 +59,24 @@ def from_records(
     identity, and is taken as it is: a private one from clipped records was worse wherever it was tried. Else it is
     estimated. The means that the projection's statistics found are counted in, by their precision."""
     found = [_equations(release, progress) for release in releases]
-    labels = _sum([part.precision * part.labels for part in found])
-    cross = _sum([part.precision * part.cross for part in found])
-    means = torch.linalg.pinv(labels, hermitian=True) @ cross
     met = _sum([part.labels for part in found]).diagonal() > 0
-    if projection is not None:
-        if len(projection.precision) == len(met):
-            means = _with_earlier(labels, cross, means, projection)
-        return _discriminant(means, torch.eye(means.shape[1], dtype=torch.float64), 1.0, met)
-    return _discriminant(means, *_shrunk(*_within(found, means)), met)
+    labels, cross, means = _means(found, 1.0)
+    if projection is None:
+        scale = 1e-12
+        for _ in range(3):  # how much records vary, and what follows for their means
+            scale = max(float(_within(found, means, scale)[0].diagonal().mean()), 1e-12)
+            labels, cross, means = _means(found, scale)
+        return _discriminant(means, *_shrunk(*_within(found, means, scale)), met)
+    if len(projection.precision) == len(met):
+        means = _with_earlier(labels, cross, means, projection)
+    return _discriminant(means, torch.eye(means.shape[1], dtype=torch.float64), 1.0, met)
+
+
+def _means(found: list[_Equations], scale: float) -> tuple[Tensor, Tensor, Tensor]:
+    """The normal equations of all releases, and the class means that solve them."""
+    labels = _sum([part.precision(scale) * part.labels for part in found])
+    cross = _sum([part.precision(scale) * part.cross for part in found])
+    return labels, cross, torch.linalg.pinv(labels, hermitian=True) @ cross
 
 
 def _with_earlier(labels: Tensor, cross: Tensor, means: Tensor, projection: Projection) -> Tensor:
@@ -135,17 +144,18 @@ def _mixing(release: Release) -> tuple[float, float]:
         count += len(weights)
     if count:
         return share / count, noise / count
-    return 1.0, float(release.encoder.deviation(torch.full((1, 2), 0.5)).square())
+    mixes = hasattr(release.encoder, "alpha")  # one class only, so that no label shows a weight: about half each
+    return 0.5 if mixes else 1.0, float(release.encoder.deviation(torch.full((1, 2), 0.5)).square())
 
 
-def _within(found: list[_Equations], means: Tensor) -> tuple[Tensor, float]:
-    """The within-class covariance, and the variance of one entry of it."""
+def _within(found: list[_Equations], means: Tensor, scale: float) -> tuple[Tensor, float]:
+    """The within-class covariance, and the variance of one entry of it. scale: about how large its diagonal is."""
     total, weight = torch.zeros_like(found[0].second), 0.0
     for part in found:
         explained = part.cross.T @ means
         left = (part.second - explained - explained.T + means.T @ part.labels @ means) / part.rows
         left = (left - part.noise * torch.eye(len(left), dtype=torch.float64)) / part.share
-        precision = part.rows / (1 + part.noise / part.share) ** 2
+        precision = part.rows / (scale + part.noise / part.share) ** 2
         total += precision * left
         weight += precision
     return total / weight, 1 / weight
@@ -157,7 +167,7 @@ def _shrunk(found: Tensor, variance: float) -> tuple[Tensor, float]:
     scale, k = max(float(found.diagonal().mean()), 1e-12), len(found)
     target = scale * torch.eye(k, dtype=torch.float64)
     values, vectors = torch.linalg.eigh(found - target)
-    edge = 2 * math.sqrt(k * variance) * scale
+    edge = 2 * math.sqrt(k * variance)
     kept = values.sign() * (values.abs() - edge).clamp(min=0)
     dropped = 1 - float(kept.abs().sum() / values.abs().sum().clamp(min=1e-300))
     values, vectors = torch.linalg.eigh(target + (vectors * kept) @ vectors.T)
