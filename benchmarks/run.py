@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import json
 import math
-import platform
 import resource
-import subprocess
 import sys
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from mixveil import results
 from mixveil.backbones import KNOWN, Backbone
 from mixveil.calibration import settled_facts
 from mixveil.data import from_tensors
@@ -123,27 +121,15 @@ def features(count: int = 96, batch: int = 16) -> dict[str, float]:
     }
 
 
-def provenance() -> dict[str, Any]:
-    def git(*words: str) -> str:
-        return subprocess.run(["git", *words], cwd=HERE, capture_output=True, text=True, check=False).stdout.strip()
-
-    return {
-        "commit": git("rev-parse", "HEAD"),
-        "modified": bool(git("status", "--porcelain")),
-        "time": datetime.now(UTC).isoformat(timespec="seconds"),
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "machine": platform.machine(),
-        "threads": torch.get_num_threads(),
-    }
-
-
 def main() -> None:
     # Theorem 1 first: peak memory is the process's, and the encoding's arrays would count.
-    found = {"provenance": provenance(), "minimax": minimax(), "encoding": encoding(), "features": features()}
-    text = json.dumps(found, indent=2) + "\n"
-    (HERE / "results.json").write_text(text)
-    sys.stdout.write(text)
+    found = {"minimax": minimax(), "encoding": encoding(), "features": features()}
+    rows: tuple[dict[str, Any], ...] = tuple(
+        {"settings": {"benchmark": name}, "figures": figures} for name, figures in found.items()
+    )
+    about = results.provenance({"threads": torch.get_num_threads()})
+    results.write_results(HERE / "results.json", results.Results("Benchmarks", about, rows))
+    sys.stdout.write(json.dumps(found, indent=2) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import json
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 
 from mixveil.errors import DataFormatError, ManifestError
@@ -40,6 +42,15 @@ def test_they_are_written_and_read(tmp_path: Path) -> None:
             read_results(tmp_path / "bad.json")
 
 
-@pytest.mark.parametrize("path", sorted(Path(__file__).parents[1].glob("reproduce/*/*.json")), ids=lambda p: p.name)
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.mark.parametrize(
+    "path", sorted([*ROOT.glob("reproduce/*/*.json"), *ROOT.glob("benchmarks/*.json")]), ids=lambda p: p.name
+)
 def test_every_published_result_is_of_the_format(path: Path) -> None:
-    assert table(read_results(path))
+    assert len(table(read_results(path))) > 1
+    schema = json.loads((files("mixveil") / "results.schema.json").read_text())
+    jsonschema.validate(json.loads(path.read_text()), schema)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({**json.loads(path.read_text()), "version": 2}, schema)

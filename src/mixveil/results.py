@@ -1,6 +1,7 @@
 """Results as data: one JSON format for all that is measured, with where it came from, and tables made of it.
 
 A row is the settings of one run and the figures that came out; runs that differ in nothing but the seed are averaged.
+`results.schema.json` beside this file is the format for other programs.
 """
 
 from __future__ import annotations
