@@ -1,6 +1,6 @@
 """What certified releases teach: accuracy on CIFAR-10 against μ, the number of parties and the protocol.
 
-    MIXVEIL_DATA=DIR python -m reproduce.certified.accuracy [--seeds 3] [--quick]
+    MIXVEIL_DATA=DIR python -m reproduce.certified.accuracy [--seeds 3] [--backbone NAMES --plain --out FILE] [--quick]
 
 Public data: CIFAR-100's training images. Private data: CIFAR-10's 50,000, dealt to the parties in turn; its 10,000 test
 images are only tested on. Nothing is chosen on them: directions, clip norms and head follow from public data, from μ,
@@ -60,9 +60,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--backbone", default="efficientnet_lite0+mobilenet_v2")
+    parser.add_argument("--plain", action="store_true", help="features of the image alone, without its mirrored twin")
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "accuracy.json")
     parser.add_argument("--quick", action="store_true", help="one party, two steps only")
     chosen = parser.parse_args()
-    extractor = Extractor.parse(chosen.backbone, mirror=True)
+    extractor = Extractor.parse(chosen.backbone, mirror=not chosen.plain)
     loaded = features.load(extractor, data_folder(None))
     sets = {}
     for name in ("cifar100", "cifar10", "cifar10:test"):
@@ -87,8 +89,9 @@ def main() -> None:
             settings = {"protocol": protocol, "parties": parties, "mu": mu, "seed": seed}
             rows.append(said({"settings": settings, "figures": figures}))
     about = results.provenance({"backbone": str(extractor), "public": "cifar100", "private": "cifar10"})
-    out = Path(__file__).parent / "accuracy.json"
-    results.write_results(out, results.Results(f"Certified accuracy on CIFAR-10, {extractor}", about, tuple(rows)))
+    results.write_results(
+        chosen.out, results.Results(f"Certified accuracy on CIFAR-10, {extractor}", about, tuple(rows))
+    )
 
 
 def said(row: dict[str, Any]) -> dict[str, Any]:

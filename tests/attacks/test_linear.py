@@ -17,6 +17,7 @@ from mixveil.attacks.linkage import Linkage, Membership
 from mixveil.attacks.lmmse import Lmmse, LmmseRow
 from mixveil.attacks.lowpass import Lowpass, LowpassRow, enlarged
 from mixveil.data import Images, from_tensors
+from mixveil.encoders.gaussian import Gaussian
 from mixveil.encoders.singular import Singular
 from mixveil.errors import ArgumentError
 from mixveil.keys import SecureStream, SeededStream
@@ -283,3 +284,17 @@ def test_labels_show_both_classes_of_every_pair() -> None:
     assert labels is not None
     truth = torch.stack([data.labels, data.labels[trace.partner[:, 0]]], dim=1)
     assert torch.equal(labels.sort(1).values, truth.sort(1).values)
+
+
+def test_plain_gaussian_records_are_attacked_like_any() -> None:
+    """No pairing, one weight: the posterior of each record by itself, with the moments of the release."""
+    data = gaussian(4000, 1)
+    facts = range_facts(data)
+    encoder = Gaussian().calibrate(Mu(60.0), facts)[0]
+    release, trace = encoded(encoder, data, SeededStream(3))
+    images = Lmmse()(View((release,), (trace,)), stream=SeededStream(0)).images
+    assert images is not None
+    truth = data.take(torch.arange(4000)).x
+    variance, noise = (SCALES.double() / 4).square(), float(encoder.sigma or 0) ** 2
+    risk = float((variance * noise / (variance + noise)).mean())
+    assert float(mse(truth, images).mean()) == pytest.approx(risk, rel=0.06)

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from mixveil.errors import ArgumentError
+from mixveil.mixing import mixing
 from mixveil.parts import Part
 from mixveil.theory.moments import DENSE_LIMIT, blocks
 from mixveil.types import Release, Rows, Trace, View
@@ -164,22 +165,16 @@ def _public_prior(public: Rows) -> Prior:
 
 @remembered
 def _own_prior(view: View) -> Prior:
-    """Cov(x̃) = E[w₁² + w₂²] Σ + E[w₂²] σ² I: the noise is known, so the records' covariance follows.
-
-    A label of two classes shows both weights, and either may be the row's own: E[w₂²] is half of E[w₁² + w₂²]. The mean
-    of few noisy rows is worth less than no guess: it is shrunk to the centre by what noise it carries (James and
-    Stein)."""
+    """Cov(x̃) = E[Σw²] Σ + noise: both are known, so the records' covariance follows. The mean of few noisy rows is
+    worth less than no guess: it is shrunk to the centre by what noise it carries (James and Stein)."""
     release = view.releases[0]
-    shares = release.payload.take(torch.arange(len(release.payload))).y.double()
-    mixed = shares[(shares > 0).sum(1) > 1]
-    squares = float((mixed if len(mixed) else shares).square().sum(1).mean())
-    noise = squares / 2 * (release.encoder.sigma or 0.0) ** 2
+    share, noise = mixing(release)
     values = math.prod(release.shape)
     few = len(release.payload) < _ENOUGH * values
     found = (
-        _smooth(release.payload, release.shape, noise, squares)
+        _smooth(release.payload, release.shape, noise, share)
         if few and len(release.shape) == 3
-        else _fitted(release.payload, noise, squares)
+        else _fitted(release.payload, noise, share)
     )
     carried = noise * len(found.mean) / len(release.payload)
     mean = found.mean * max(0.0, 1 - carried / max(float(found.mean.square().sum()), 1e-300))

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from mixveil.mixing import mixing
 from mixveil.projection import Projection
 from mixveil.statistics import Sums, class_means
 from mixveil.types import Progress, Release
@@ -117,7 +118,7 @@ def _equations(release: Release, progress: Progress) -> _Equations:
         torch.zeros(classes, k, dtype=torch.float64),
         torch.zeros(k, k, dtype=torch.float64),
         n,
-        *_mixing(release),
+        *mixing(release),
     )
     for index in torch.split(torch.arange(n), _ROWS):
         batch = release.payload.take(index)
@@ -127,25 +128,6 @@ def _equations(release: Release, progress: Progress) -> _Equations:
         found.second.addmm_(x.T, x)
         progress(len(index))
     return found
-
-
-def _mixing(release: Release) -> tuple[float, float]:
-    """E[Σw²], and the noise's variance in a value: from labels of several classes, which show the weights but not which
-    of them is the row's own, so both orders count half."""
-    share = noise = 0.0
-    count = 0
-    for index in torch.split(torch.arange(len(release.payload)), _ROWS):
-        y = release.payload.take(index).y
-        several = (y > 0).sum(1) > 1
-        weights = y[several].topk(2, dim=1).values if bool(several.any()) else y[:0, :2]
-        share += float(weights.double().square().sum())
-        both = torch.cat([weights, weights.flip(1)])
-        noise += float(release.encoder.deviation(both).square().sum()) / 2 if len(both) else 0.0
-        count += len(weights)
-    if count:
-        return share / count, noise / count
-    mixes = hasattr(release.encoder, "alpha")  # one class only, so that no label shows a weight: about half each
-    return 0.5 if mixes else 1.0, float(release.encoder.deviation(torch.full((1, 2), 0.5)).square())
 
 
 def _within(found: list[_Equations], means: Tensor, scale: float) -> tuple[Tensor, float]:
