@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import torch
+from torch import Tensor
+
+from mixveil.data import from_tensors
+from mixveil.encoders.gaussian import Gaussian
 from mixveil.encoders.singular import Singular
+from mixveil.keys import SecureStream
 from mixveil.types import Fact, Facts, Mu
 from tests.membership import refutes, scores
 
@@ -52,3 +58,29 @@ def test_a_planted_lie_is_caught() -> None:
 def test_the_default_weights_stay_under_the_bound() -> None:
     encoder = calibrated(1.0)
     assert not refutes(*scores(encoder, encoder, 2_000), mu=1.0)
+
+
+def plain_scores(stated: Gaussian, actual: Gaussian, repetitions: int, length: float = 1.0) -> tuple[Tensor, Tensor]:
+    """The optimal test against plain Gaussian records: every row is one repetition, ± the longest record."""
+    direction = torch.tensor([0.5, -0.5, 0.5, 0.5], dtype=torch.float64)
+    clip, sigma = float(stated.clip or 0), float(stated.sigma or 0)
+    found = []
+    for sign in (1, -1):
+        points = (stated.centre + sign * length * clip * direction).expand(repetitions, 4)
+        data = from_tensors(points, torch.arange(repetitions) % 2)
+        trace = actual.plan(repetitions, stream=SecureStream())
+        batch = actual.encode(
+            replace(data, low=-9.0, high=9.0), torch.arange(repetitions), trace, stream=SecureStream()
+        )
+        found.append(batch.x.double() * float(actual.step or 1) @ direction * 2 * clip / sigma**2)
+    return found[0], found[1]
+
+
+def test_plain_gaussian_records_keep_their_bound_and_no_more() -> None:
+    encoder = Gaussian().calibrate(Mu(1.0), FACTS)[0]
+    assert encoder.sigma == 0.4  # 2C/μ
+    members, others = plain_scores(encoder, encoder, 20_000)
+    assert not refutes(members, others, mu=1.0)
+    assert refutes(members, others, mu=0.8)
+    assert not refutes(*plain_scores(encoder, encoder, 20_000, length=7.0), mu=1.0)  # longer ones are clipped
+    assert refutes(*plain_scores(encoder, replace(encoder, sigma=0.2), 20_000), mu=1.0)  # a planted lie

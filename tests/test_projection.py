@@ -81,6 +81,15 @@ def test_the_rule_takes_fewer_directions_the_more_noise_there_is() -> None:
     assert chosen[1] == worth.index(max(worth)) + 1
 
 
+def test_the_clip_norm_in_new_directions_is_a_public_quantile() -> None:
+    found = fitted()
+    directions = torch.linalg.qr(SeededStream(1).normal(6, 2)).Q.float()
+    along = found.along(directions, torch.zeros(3, 6).double(), torch.ones(3).double(), ("a", "b", "c"), ())
+    norms = (found.sample.float() @ directions).norm(dim=1)
+    assert along.clip == pytest.approx(float(norms.quantile(0.7)))
+    assert along.classes == ("a", "b", "c") and along.dimension == 2
+
+
 def test_it_is_written_and_read_as_it_is(tmp_path: Path) -> None:
     found = fitted()
     digest = projection.write(tmp_path / "p", found)
@@ -107,6 +116,7 @@ def test_a_damaged_projection_is_refused(tmp_path: Path) -> None:
         "dtype": ({"matrix": tensors["matrix"].double()}, settings),
         "prints": ({"prints": tensors["prints"].float()}, settings),
         "precision": ({"precision": torch.tensor(1.0)}, settings),
+        "a clip beyond float32": ({}, {**settings, "clip": 1e39}),
         "a negative cost": ({}, {**settings, "spent": [["1" * 32, "p", -1.0]]}),
         "backbone": ({}, {**settings, "extractor": {**settings["extractor"], "names": ["magic"]}}),
         "more": ({}, {**settings, "more": 1}),
@@ -155,6 +165,8 @@ def test_no_projection_makes_a_record_fail() -> None:
     )
     z = wicked(features)
     assert bool(z.isfinite().all()) and float(z.norm(dim=1).max()) <= wicked.clip * (1 + 1e-6)
+    beyond = replace(wicked, clip=1e39)
+    assert bool(beyond(features).isfinite().all())
 
 
 def test_what_cannot_be_fitted_is_refused() -> None:

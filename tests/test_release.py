@@ -18,6 +18,7 @@ from safetensors.torch import load_file, save_file
 
 from mixveil import errors, files, release
 from mixveil.data import Images, from_tensors
+from mixveil.encoders.gaussian import Gaussian
 from mixveil.encoders.identity import Identity
 from mixveil.encoders.mixup import Mixup
 from mixveil.encoders.singular import Singular
@@ -389,3 +390,20 @@ def test_a_release_is_never_left_without_its_trace(tmp_path: Path, monkeypatch: 
 def test_no_release_at_all(tmp_path: Path) -> None:
     with pytest.raises(errors.ManifestError, match="not a release"):
         read_release(tmp_path)
+
+
+@pytest.mark.parametrize("kind", [Singular, Gaussian])
+@pytest.mark.parametrize("figure", ["nominal", "realised"])
+def test_a_certified_claim_is_recomputed_whatever_the_encoder(
+    kind: type[Singular | Gaussian], figure: str, tmp_path: Path
+) -> None:
+    data = images(12)
+    encoder, guarantees = kind().calibrate(Mu(1.0), range_facts(data))
+    write_release(tmp_path / "r", data, encoder, guarantees, party="p", stream=SecureStream())
+    path = tmp_path / "r" / "manifest.json"
+    whole = json.loads(path.read_text())
+    stated = next(item for item in whole["guarantees"] if item["name"] == "gdp")
+    stated[figure] /= 2
+    path.write_text(json.dumps(whole))
+    with pytest.raises(errors.FalseClaimError):
+        read_release(tmp_path / "r")

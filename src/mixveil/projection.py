@@ -36,6 +36,7 @@ RIDGE = 0.1
 
 _SAMPLE = 2000
 _QUANTILE = 0.7
+_LARGEST = 1e15  # clip norm: far from where float32 ends, so that no record makes anything overflow
 Whitening = Literal["within", "total"]
 
 
@@ -116,6 +117,7 @@ class Projection:
         if bool(wild.any()):  # too large for float32, in no way for float64; a feature that is no number becomes 0
             far = (features[wild].double().nan_to_num(0.0, 0.0, 0.0) - self.mean.double()) @ self.matrix.double()
             z[wild] = (far * (self.clip / torch.linalg.vector_norm(far, dim=1, keepdim=True)).clamp(max=1)).float()
+        z = torch.where(z.isfinite().all(1, keepdim=True), z, 0.0)
         norm = torch.linalg.vector_norm(z.double(), dim=1, keepdim=True)
         return z.mul_((self.clip / norm).clamp_(max=1))
 
@@ -357,12 +359,15 @@ def _parsed(text: str, tensors: dict[str, Tensor]) -> Projection:
     fits &= tensors["sample"].shape[1] == k and tensors["prints"].shape[1] == 8
     classes = tuple(strict.text("classes", name) for name in strict.items("classes", whole["classes"]))
     fits &= len(classes) == len(tensors["precision"])
+    clip = strict.number("clip", whole["clip"])
+    if not 1 / _LARGEST < clip < _LARGEST or bool((tensors["norms"].abs() > _LARGEST).any()):
+        raise ArgumentError(f"a clip norm of {clip:g} is beyond all records")
     if not fits or k < 1 or not all(bool(tensors[n].float().isfinite().all()) for n in _TENSORS):
         raise ArgumentError("its tensors do not fit together")
     origin = strict.text("origin", whole["origin"], "public|private")
     return Projection(
         **tensors,
-        clip=checks.positive("clip", strict.number("clip", whole["clip"])),
+        clip=clip,
         extractor=extractor,
         weights=strict.text("weights", whole["weights"], r"[0-9a-f]{64}"),
         origin="public" if origin == "public" else "private",

@@ -244,6 +244,14 @@ def test_copies_are_said_and_found_as_one() -> None:
     assert found.attacks[0].status == "ran"
 
 
+def test_a_mu_smaller_than_the_weights_give_is_found() -> None:
+    release, trace = made(Mu(1.0))
+    stated = tuple(replace(g, nominal=0.4, realised=0.4) if g.name == "gdp" else g for g in release.guarantees)
+    found = audited((replace(release, guarantees=stated), trace), names=["prior"])
+    assert next(promise for promise in found.promises if promise.name == "gdp").broken
+    assert any(text.startswith("gdp: 0.4 was asked for") for text in found.warnings)
+
+
 def test_a_realised_figure_that_is_not_that_of_the_records_is_found() -> None:
     release, trace = made(Tau(0.1, "spectral"))
     edited = replace(release, guarantees=(replace(release.guarantees[0], nominal=0.07, realised=0.07),))

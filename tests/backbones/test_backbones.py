@@ -115,6 +115,18 @@ def test_features_are_computed_once(weights: Path, tmp_path: Path, monkeypatch: 
     assert torch.equal(mended.take(torch.arange(10)).x, found.take(torch.arange(10)).x)
 
 
+def test_other_settings_and_other_weights_have_other_features(weights: Path, tmp_path: Path) -> None:
+    """In one cache: what was kept for one network must never be read for another."""
+    data, found = images(6, (1, 8, 8)), []
+    for seed in (0, 1):
+        torch.manual_seed(seed)
+        torch.save(KNOWN["resnet18"].make().state_dict(), weights / "weights" / KNOWN["resnet18"].file)
+        for mirror in (False, True):
+            loaded = features.load(Extractor.parse("resnet18", mirror=mirror, size=32), weights, "cpu")
+            found.append(features.extract(data, loaded, tmp_path / "cache").take(torch.arange(6)).x)
+    assert all(not torch.equal(found[i], found[j]) for i in range(4) for j in range(i))
+
+
 def test_bad_extractors() -> None:
     with pytest.raises(ArgumentError, match="'magic'"):
         Extractor.parse("mobilenet_v2+magic")

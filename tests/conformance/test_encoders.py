@@ -60,6 +60,13 @@ def test_settings_are_frozen_and_plain(encoder: Encoder) -> None:
             setattr(encoder, name, None)
 
 
+def test_no_record_enters_longer_than_the_clip_norm(encoder: Encoder) -> None:
+    clip = getattr(encoder, "clip", None)
+    if clip is not None:
+        long = 0.5 + 100 * SeededStream(0).normal(5, 1, 4, 4)
+        assert float(encoder.prepare(long).norm(dim=1).max()) <= clip * (1 + 1e-12)
+
+
 def test_one_row_is_refused(encoder: Encoder) -> None:
     with pytest.raises(TooFewRowsError):
         encoder.plan(1, stream=SeededStream(0))

@@ -156,6 +156,17 @@ def test_the_first_steps_means_are_counted_in() -> None:
     assert sum(with_) > sum(without) + 0.3
 
 
+def test_earlier_means_that_the_records_contradict_count_less() -> None:
+    releases = [record_release(3000, seed, 30.0) for seed in (2, 3)]
+    alone = discriminant.from_records(releases, PUBLIC)
+    wrong = torch.randn(3, 6, generator=torch.Generator().manual_seed(0)) * 5
+    misled = replace(
+        PUBLIC, means=alone.weight.T.float() + wrong, precision=torch.full((3,), 1e9), classes=("0", "1", "2")
+    )
+    found = discriminant.from_records(releases, misled)
+    assert float((found.weight - alone.weight).norm()) < 0.2 * float(alone.weight.norm())
+
+
 # Files
 
 

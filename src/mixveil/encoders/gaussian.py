@@ -63,6 +63,8 @@ class Gaussian:
             amplitude=min(facts["amplitude"], clip),
             sigma=2 * clip / target.value,
         )
+        if (encoder.sigma or 0) > 1e30:
+            raise ArgumentError(f"sigma = {encoder.sigma:g} is more noise than a release can hold")
         if (encoder.index_bound or 0) >= 1 << 31:
             raise ArgumentError(f"mu = {target.value:g} is too little noise to be released on its grid")
         origins = {name: facts.origin(name) for name in ("centre", "clip", "amplitude")}
