@@ -142,8 +142,13 @@ def test_whose_images_were_fitted_can_be_seen_and_stops_nothing() -> None:
     assert projection.shared(fit(own, WEIGHTS), own.images) == 60
     assert projection.shared(fit(features_of(blobs(60, 6)), WEIGHTS), own.images) == 0
     assert len(projected(own, WEIGHTS, fit(own, WEIGHTS), certified=True)) == 60
+    private = fit(features_of(blobs(60, 6)), WEIGHTS, origin="private")
     with pytest.raises(PrivateFactError, match="private data"):
-        projected(own, WEIGHTS, fit(features_of(blobs(60, 6)), WEIGHTS, origin="private"), certified=True)
+        projected(own, WEIGHTS, private, certified=True)
+    assert len(private.sample) == len(private.prints) == 0  # it may be sent: no record goes with it
+    assert projection.shared(private, features_of(blobs(60, 6)).images) == 0
+    with pytest.raises(ArgumentError, match="fitted on private data"):
+        private.along(torch.eye(6)[:, :2], torch.zeros(3, 6).double(), torch.ones(3).double(), ("a", "b", "c"), ())
 
 
 def test_what_does_not_go_through_it_is_refused() -> None:

@@ -94,6 +94,8 @@ class Projection:
     ) -> Projection:
         """Its part along orthonormal directions (k, m), clipped at a public quantile of the norms there. means,
         precision: of the classes, in all its directions."""
+        if not len(self.sample):
+            raise ArgumentError("a projection that was fitted on private data shows no norms to clip new directions by")
         sample = self.sample.float() @ directions
         squares = sample.square().cumsum(1)
         return replace(
@@ -199,6 +201,9 @@ def fit(
     index = torch.linspace(0, n - 1, min(n, _SAMPLE)).round().long()
     sample = (features.take(index).x.double() - mean) @ matrix
     norms = sample.square().cumsum(1).sqrt().median(0).values
+    prints = fingerprints(features.images)
+    if origin == "private":  # it may be sent: no record goes with it, nor what tells of one
+        sample, prints = sample[:0], prints[:0]
     return Projection(
         mean=mean.float(),
         matrix=matrix.float(),
@@ -206,7 +211,7 @@ def fit(
         separation=separation.float(),
         norms=norms.float(),
         sample=sample.half(),
-        prints=fingerprints(features.images),
+        prints=prints,
         extractor=features.extractor,
         weights=weights,
         origin=origin,

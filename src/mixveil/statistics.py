@@ -48,6 +48,7 @@ FORMAT = "mixveil-statistics"
 VERSION = 1
 _FILE = "sums.safetensors"
 _LIMIT = 1 << 30
+_MANIFEST_LIMIT = 8 << 20
 _ROWS = 4096
 
 LABELS = "Labels are not protected: how many records of each class the party has is stated exactly."
@@ -133,7 +134,10 @@ def read_statistics(folder: Path) -> Sums:
     """Open class sums; sizes, hash, shapes, grid range and claims are all checked."""
     path = folder / _FILE
     try:
-        stated, file = _parsed((folder / "manifest.json").read_text(encoding="utf-8"))
+        written = folder / "manifest.json"
+        if written.stat().st_size > _MANIFEST_LIMIT:
+            raise ManifestError(f"{written}: {written.stat().st_size} bytes are too many for a manifest")
+        stated, file = _parsed(written.read_text(encoding="utf-8"))
         if path.is_symlink() or not path.is_file():
             raise MissingShardError(f"{path} is not there")
         if path.stat().st_size > _LIMIT:

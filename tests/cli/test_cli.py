@@ -236,6 +236,7 @@ def test_the_two_steps_from_images_to_predictions(run: Run) -> None:
     audited = run(
         "audit", "r0", "--truth", "part0.npz", "--projection", "p2", "--public", "part1.npz", "--out", "a", "--json"
     )
+    assert any(text.startswith("Values: ") for text in audited.json["verdict"])  # of features, not of pictures
     assert audited.code == 0 and any(
         item["attack"] == "lmmse" and item["status"] == "ran" for item in audited.json["attacks"]
     )
@@ -246,6 +247,12 @@ def test_the_two_steps_from_images_to_predictions(run: Run) -> None:
     again = ("--projection", "p3", "--mu", 1, "--party", "h0", "--out", "r3", "--json")
     unpromised = run("encode", "part0.npz", *again).json
     assert unpromised["total_mu"] is None and any("promise nothing" in text for text in unpromised["warnings"])
+    sown = ("--projection", "p2", "--mu", 1, "--party", "h0", "--seed", 3)
+    for verb, folder in (("encode", "r4"), ("statistics", "s4")):
+        told = run(verb, "part0.npz", *sown, "--out", folder, "--json").json
+        assert told["total_mu"] is None and any("noise from a seed promises nothing" in t for t in told["warnings"])
+    private = run("prepare", "part0.npz", "--backbone", "none", "--private", "--out", "pp")
+    assert private.code == 0 and "send it only if you may show those" in private.err
     np.savez("colour.npz", x=np.zeros((20, 3, 8, 8), np.float32), y=np.arange(20) % 10, classes=data["classes"])
     nothing = ("--mu", 0, "--parties", 0, "--rows", 0, "--classes", 0)
     bad: list[tuple[tuple[object, ...], str]] = [

@@ -203,7 +203,7 @@ def _warnings(view: View, rows: list[Row], ran: list[Ran], promises: tuple[Promi
                 f"{promise.name}: {promise.nominal:.4g} was asked for, on these records it is {promise.found:.4g}: "
                 f"there is more noise than the nominal figure needs."
             )
-    said += _successes(rows)
+    said += _successes(rows, view)
     said += [f"{item.attack} is broken: {item.why}" for item in ran if item.status == "broken"]
     if any(release.reproducible for release in view.releases):
         said.append("The noise came from a seeded stream: whoever finds the seed removes it. Do not send this release.")
@@ -212,14 +212,14 @@ def _warnings(view: View, rows: list[Row], ran: list[Ran], promises: tuple[Promi
     return said
 
 
-def _successes(rows: list[Row]) -> list[str]:
+def _successes(rows: list[Row], view: View) -> list[str]:
     """What came out, where it is much."""
     said = []
     best, gained = _best_pictures(rows)
     if best and gained >= 0.2:
         said.append(
-            f"Pictures come out: {best.attack} takes away {gained:.0%} of the error of knowing nothing. Look at them "
-            f"before you decide."
+            f"{_kind(view)[0]} come out: {best.attack} takes away {gained:.0%} of the error of knowing nothing. Look at "
+            f"them before you decide."
         )
     for metric, words in (
         ("row identified", "Records are recognised: {attack} finds the row of {mean:.0%} of them"),
@@ -236,6 +236,11 @@ def _most(rows: list[Row], metric: str) -> Row | None:
     """The figure that is surest to be more than a guess."""
     found = [row for row in rows if row.metric == metric and row.interval]
     return max(found, key=lambda row: (row.interval or (0, 0))[0] - (row.know_nothing or 0), default=None)
+
+
+def _kind(view: View) -> tuple[str, str]:
+    """What is reconstructed: features are no pictures."""
+    return ("Pictures", "images") if len(view.releases[0].shape) == 3 else ("Values", "records' values")
 
 
 def _best_pictures(rows: list[Row]) -> tuple[Row | None, float]:
@@ -262,19 +267,20 @@ def _verdict(rows: list[Row], ran: list[Ran], warnings: tuple[str, ...], view: V
             f"these pictures; records are recognised among the rows of the part. The noise's strength was measured in "
             f"all rows, its other properties in the part."
         )
+    kind, what = _kind(view)
     best, gained = _best_pictures(rows)
     if best:
         amount = "next to nothing" if gained < 0.02 else "something" if gained < 0.2 else "a great deal"
         possible = _possible(rows)
         if gained <= 0 < possible - 0.02:
             said.append(
-                f"Pictures: these attacks were too weak to tell (they do worse than knowing nothing). The best linear "
+                f"{kind}: these attacks were too weak to tell (they do worse than knowing nothing). The best linear "
                 f"attacker would take away up to {possible:.1%} of the error of knowing nothing. Give public data."
             )
         else:
             said.append(
-                f"Pictures: the best of these attacks ({best.attack}) takes away {max(gained, 0):.1%} of the error of "
-                f"knowing nothing: on average it gets {amount} of the images."
+                f"{kind}: the best of these attacks ({best.attack}) takes away {max(gained, 0):.1%} of the error of "
+                f"knowing nothing: on average it gets {amount} of the {what}."
             )
     for metric, words in (
         (

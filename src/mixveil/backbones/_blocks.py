@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 
 from torch import Tensor, nn
 
 
-class Frozen(nn.Module):
-    """A network in stages. `maps` gives the map after each of them, by name, the last one first pooled for features."""
+class Frozen(nn.Module, ABC):
+    """A network in stages."""
 
+    @abstractmethod
     def maps(self, x: Tensor) -> Iterator[tuple[str, Tensor]]:
-        raise NotImplementedError
+        """The map after each stage, by its name; the last one is what features are pooled of."""
 
 
 def conv(inside: int, outside: int, kernel: int, stride: int = 1, groups: int = 1) -> nn.Conv2d:

@@ -139,9 +139,9 @@ def open_projected(
     return rows, digest
 
 
-def total_mu(projection: Projection, party: str, mu: float) -> tuple[float | None, list[str]]:
+def total_mu(projection: Projection, party: str, mu: float, seed: int | None) -> tuple[float | None, list[str]]:
     """μ over something at μ and all of the projection's statistics that were made here, by what is known here of them;
-    None if there are none. And what the owner must be told."""
+    None if there are none, or if something of it promises nothing. And what the owner must be told."""
     from mixveil.errors import ArgumentError
     from mixveil.state import statistics_cost
     from mixveil.theory import gdp
@@ -156,6 +156,8 @@ def total_mu(projection: Projection, party: str, mu: float) -> tuple[float | Non
         said = "none of the statistics that found these directions were made here: if you sent any, they add to this μ"
         return None, [said]
     costs = [cost for cost in own if cost is not None]
+    if seed is not None:
+        return None, ["noise from a seed promises nothing, so nothing is promised of all together"] if own else []
     if len(costs) < len(own):
         return None, ["your statistics for these directions promise nothing, so nothing is promised of all together"]
     return (gdp.compose([mu, *costs]), []) if costs else (None, [])

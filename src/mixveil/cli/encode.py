@@ -99,7 +99,7 @@ def encode(
         if rows.projection.classes and rows.classes != rows.projection.classes:
             raise MismatchError("these data do not have the classes of the statistics, in the same order")
         if mu is not None:
-            spent, told = _common.total_mu(rows.projection, party, mu)
+            spent, told = _common.total_mu(rows.projection, party, mu, seed)
     guarantees: tuple[Guarantee, ...] = ()
     warnings = rows.warnings() + told
     if target is not None:

@@ -86,3 +86,5 @@ def prepare(
         soft_wrap=True,
     )
     out.print(f"  sha256 {digest}")
+    if private:
+        _common.warn("it holds the mean and the covariance of private images: send it only if you may show those")

@@ -42,7 +42,7 @@ def statistics(
     stream = _common.stream_for(seed)
     images = open_data(data, data_dir=data_dir, size=size, grey=grey)
     rows, digest = _common.open_projected(images, projection, data_dir, cache, certified=True)
-    total, told = _common.total_mu(rows.projection, party, mu)
+    total, told = _common.total_mu(rows.projection, party, mu, seed)
     warnings = rows.warnings() + told + ([meaningless(mu)] if mu >= MEANINGLESS_MU else [])
     with _common.progress("sums", len(rows)) as step:
         written = write_statistics(out_dir, rows, digest, mu, party=party, stream=stream, progress=step)
