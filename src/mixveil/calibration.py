@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from mixveil import checks
-from mixveil.encoders.singular import Singular, prepare
+from mixveil.encoders._noisy import prepare
+from mixveil.encoders.singular import Singular
 from mixveil.errors import ArgumentError
 from mixveil.keys import SeededStream, Stream
 from mixveil.theory import bayes, gdp, minimax, snr

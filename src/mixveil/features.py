@@ -10,13 +10,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from mixveil import backbones, checks, files
+from mixveil import backbones, checks, files, strict
 from mixveil.data import Images
 from mixveil.errors import ArgumentError
 from mixveil.types import Batch, Progress
@@ -49,6 +50,22 @@ class Extractor:
             raise ArgumentError("pixels have neither stages nor mirrored features: name a backbone")
         checks.at_least("size", size, 32)
         return cls(names, stage, mirror, size)
+
+    def plain(self) -> dict[str, Any]:
+        """For JSON."""
+        return {"names": list(self.names), "stage": self.stage, "mirror": self.mirror, "size": self.size}
+
+    @classmethod
+    def read(cls, item: Any) -> Extractor:
+        """From JSON that others wrote."""
+        stated = strict.mapping("extractor", item)
+        strict.only("extractor", stated, {"names", "stage", "mirror", "size"})
+        return cls.parse(
+            "+".join(strict.text("names", name) for name in strict.items("names", stated["names"])) or "none",
+            stage=None if stated["stage"] is None else strict.text("stage", stated["stage"]),
+            mirror=strict.flag("mirror", stated["mirror"]),
+            size=strict.count("size", stated["size"]),
+        )
 
     def __str__(self) -> str:
         parts = "+".join(self.names) or "none"

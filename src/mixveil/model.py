@@ -48,13 +48,12 @@ def in_words(spent: Mapping[str, float | None]) -> str:
 
 def write_model(out: Path, trained: Trained, tested: Mapping[str, Any] | None, about: Mapping[str, Any]) -> Model:
     """Write a model and its card. tested: on what, and the accuracy there; about: how it was made."""
-    extractor = asdict(trained.extractor)
     card = {
         "format": FORMAT,
         "version": VERSION,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "classes": list(trained.classes),
-        "extractor": {**extractor, "names": list(trained.extractor.names)},
+        "extractor": trained.extractor.plain(),
         "weights": trained.weights,
         "projection": trained.projection,
         "trained_on": [asdict(source) for source in trained.sources],
@@ -92,17 +91,10 @@ def read_model(folder: Path) -> Model:
 
 def _model(card: dict[str, Any], tensors: dict[str, torch.Tensor]) -> Model:
     classes = tuple(strict.text("classes", name) for name in strict.items("classes", card["classes"]))
-    stated = strict.mapping("extractor", card["extractor"])
-    extractor = Extractor.parse(
-        "+".join(strict.text("names", name) for name in strict.items("names", stated["names"])) or "none",
-        stage=None if stated["stage"] is None else strict.text("stage", stated["stage"]),
-        mirror=strict.flag("mirror", stated["mirror"]),
-        size=strict.count("size", stated["size"]),
-    )
     weight, bias = tensors["weight"].float(), tensors["bias"].float()
     if weight.dim() != 2 or weight.shape[1] != len(classes) or bias.shape != (len(classes),):
         raise ManifestError("its tensors do not fit its classes")
     if not bool(weight.isfinite().all()) or bool(bias.isnan().any()) or bool((bias == torch.inf).any()):
         raise ManifestError("its tensors are not finite")
     weights = None if card["weights"] is None else strict.text("weights", card["weights"], r"[0-9a-f]{64}")
-    return Model(Linear(weight, bias), classes, extractor, weights, card)
+    return Model(Linear(weight, bias), classes, Extractor.read(card["extractor"]), weights, card)

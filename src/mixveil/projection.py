@@ -128,12 +128,7 @@ class Projection:
             "format": FORMAT,
             "version": VERSION,
             "clip": self.clip,
-            "extractor": {
-                "names": list(self.extractor.names),
-                "stage": self.extractor.stage,
-                "mirror": self.extractor.mirror,
-                "size": self.extractor.size,
-            },
+            "extractor": self.extractor.plain(),
             "weights": self.weights,
             "origin": self.origin,
             "about": dict(self.about),
@@ -346,14 +341,6 @@ def _parsed(text: str, tensors: dict[str, Tensor]) -> Projection:
         raise ArgumentError(f"not a projection of version {VERSION}")
     names = {"format", "version", "clip", "extractor", "weights", "origin", "about", "spent", "classes"}
     strict.only("settings", whole, names)
-    stated = strict.mapping("extractor", whole["extractor"])
-    strict.only("extractor", stated, {"names", "stage", "mirror", "size"})
-    extractor = Extractor.parse(
-        "+".join(strict.text("names", name) for name in strict.items("names", stated["names"])) or "none",
-        stage=None if stated["stage"] is None else strict.text("stage", stated["stage"]),
-        mirror=strict.flag("mirror", stated["mirror"]),
-        size=strict.count("size", stated["size"]),
-    )
     kinds = {name: (tensor.dtype, tensor.dim()) for name, tensor in tensors.items()}
     if kinds != _KINDS:
         raise ArgumentError("its tensors are not of the kinds that a projection has")
@@ -373,7 +360,7 @@ def _parsed(text: str, tensors: dict[str, Tensor]) -> Projection:
     return Projection(
         **tensors,
         clip=clip,
-        extractor=extractor,
+        extractor=Extractor.read(whole["extractor"]),
         weights=strict.text("weights", whole["weights"], r"[0-9a-f]{64}"),
         origin="public" if origin == "public" else "private",
         about={k: strict.text("about", v) for k, v in strict.mapping("about", whole["about"]).items()},

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from mixveil import checks, files, keys, manifest, state, strict
 from mixveil.encoders._grid import GRID
-from mixveil.encoders.singular import GDP_CONDITIONS
+from mixveil.encoders._noisy import GDP_CONDITIONS
 from mixveil.errors import (
     ArgumentError,
     FalseClaimError,

@@ -8,7 +8,8 @@ import torch
 
 from mixveil.data import from_tensors
 from mixveil.encoders._grid import GRID
-from mixveil.encoders.singular import Singular, prepare
+from mixveil.encoders._noisy import prepare
+from mixveil.encoders.singular import Singular
 from mixveil.errors import (
     ArgumentError,
     MissingFactError,

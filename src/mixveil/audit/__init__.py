@@ -218,8 +218,8 @@ def _successes(rows: list[Row], view: View) -> list[str]:
     best, gained = _best_pictures(rows)
     if best and gained >= 0.2:
         said.append(
-            f"{_kind(view)[0]} come out: {best.attack} takes away {gained:.0%} of the error of knowing nothing. Look at "
-            f"them before you decide."
+            f"{_kind(view)[0]} come out: {best.attack} takes away {gained:.0%} of the error of knowing nothing. Look "
+            f"at them before you decide."
         )
     for metric, words in (
         ("row identified", "Records are recognised: {attack} finds the row of {mean:.0%} of them"),

@@ -21,8 +21,8 @@ from torch import Tensor
 
 from mixveil import checks
 from mixveil.encoders._grid import GRID, stored_dtype
-from mixveil.encoders.singular import GDP_CONDITIONS, prepare
-from mixveil.errors import ArgumentError, NotCalibratedError
+from mixveil.encoders._noisy import GDP_CONDITIONS, calibrated, check_settings, prepare
+from mixveil.errors import ArgumentError
 from mixveil.keys import NORMAL_BOUND, Stream
 from mixveil.types import Batch, Fact, Facts, Guarantee, Mu, Rows, Target, Trace
 
@@ -39,11 +39,7 @@ class Gaussian:
     sigma: float | None = None
 
     def __post_init__(self) -> None:
-        for name in ("clip", "amplitude", "sigma"):
-            if (value := getattr(self, name)) is not None:
-                checks.positive(name, value)
-        if not math.isfinite(self.centre):
-            raise ArgumentError(f"centre must be finite, got {self.centre}")
+        check_settings(self)
 
     @classmethod
     def example(cls) -> Self:
@@ -72,26 +68,26 @@ class Gaussian:
         return encoder, (replace(claim, nominal=target.value, assumes={**claim.assumes, **origins}),)
 
     def claims(self) -> Mapping[str, Guarantee]:
-        mu = 2 * _set("clip", self.clip) / _set("sigma", self.sigma)
+        mu = 2 * calibrated(self, "clip") / calibrated(self, "sigma")
         return {"gdp": Guarantee("gdp", mu, mu, GDP_CONDITIONS)}
 
     @property
     def step(self) -> float | None:
-        return _set("sigma", self.sigma) * GRID
+        return calibrated(self, "sigma") * GRID
 
     @property
     def index_bound(self) -> int | None:
-        amplitude, sigma = _set("amplitude", self.amplitude), _set("sigma", self.sigma)
+        amplitude, sigma = calibrated(self, "amplitude"), calibrated(self, "sigma")
         return math.ceil((amplitude / sigma + NORMAL_BOUND) / GRID) + 1
 
     def prepare(self, x: Tensor) -> Tensor:
-        return prepare(x, self.centre, _set("clip", self.clip))
+        return prepare(x, self.centre, calibrated(self, "clip"))
 
     def restore(self, z: Tensor) -> Tensor:
         return z + self.centre
 
     def deviation(self, weight: Tensor) -> Tensor:
-        return torch.full((len(weight),), _set("sigma", self.sigma), dtype=torch.float64)
+        return torch.full((len(weight),), calibrated(self, "sigma"), dtype=torch.float64)
 
     def possible_labels(self, y: Tensor) -> Tensor:
         return (y > 0).sum(1) == 1
@@ -102,13 +98,7 @@ class Gaussian:
 
     def encode(self, rows: Rows, index: Tensor, trace: Trace, *, stream: Stream) -> Batch:
         own = rows.take(index)
-        sigma, bound = _set("sigma", self.sigma), self.index_bound or 0
+        sigma, bound = calibrated(self, "sigma"), self.index_bound or 0
         x = stream.normal(len(index), own.x[0].numel()).mul_(sigma).add_(self.prepare(own.x))
         x = x.div_(sigma * GRID).round_().clamp_(-bound, bound).to(stored_dtype(bound))
         return Batch(x.view(own.x.shape), own.y)
-
-
-def _set(name: str, value: float | None) -> float:
-    if value is None:
-        raise NotCalibratedError(f"gaussian has no {name} yet: calibrate it first, for a mu")
-    return value

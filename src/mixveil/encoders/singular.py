@@ -22,7 +22,8 @@ from torch import Tensor
 
 from mixveil import checks
 from mixveil.encoders._grid import GRID, stored_dtype
-from mixveil.errors import ArgumentError, NotCalibratedError, PixelError
+from mixveil.encoders._noisy import GDP_CONDITIONS, calibrated, check_settings, prepare
+from mixveil.errors import ArgumentError
 from mixveil.keys import NORMAL_BOUND, Stream
 from mixveil.theory import gdp, snr
 from mixveil.types import Batch, Fact, Facts, Guarantee, Mu, Rows, Target, Tau, Trace
@@ -30,11 +31,6 @@ from mixveil.types import Batch, Fact, Facts, Guarantee, Mu, Rows, Target, Tau, 
 CERTIFIED_ALPHA = 0.55  # the nearer to one half, the less noise a given μ costs
 PAPER_ALPHA = 0.7
 
-GDP_CONDITIONS = {
-    "unit": "one record replaced by another with the same label and shape; n and all labels are public",
-    "attacker": "knows every other record, the weights, the pairing and all that is made of the release",
-    "noise": "Gaussian up to float64 rounding, drawn without looking at the records and never shown",
-}
 WORST_SNR_CONDITIONS = {
     "signal": "the worst record there can be, once clipped; its partner counts as known",
     "attacker": "sees one row",
@@ -61,11 +57,7 @@ class Singular:
             checks.cap("alpha", self.alpha)
         if self.noise not in ("gaussian", "sphere"):
             raise ArgumentError(f"noise must be gaussian or sphere, got {self.noise!r}")
-        for name in ("clip", "amplitude", "sigma"):
-            if (value := getattr(self, name)) is not None:
-                checks.positive(name, value)
-        if not math.isfinite(self.centre):
-            raise ArgumentError(f"centre must be finite, got {self.centre}")
+        check_settings(self)
 
     @classmethod
     def example(cls) -> Self:
@@ -166,7 +158,7 @@ class Singular:
         """(amplitude + α·9.35σ)/step: the mixed values, and the largest noise that a stream can draw."""
         if self.noise != "gaussian":
             return None
-        amplitude = _calibrated("amplitude", self.amplitude)
+        amplitude = calibrated(self, "amplitude")
         return math.ceil((amplitude / self._sigma + self._alpha * NORMAL_BOUND) / GRID) + 1
 
     def plan(self, n: int, *, stream: Stream) -> Trace:
@@ -209,27 +201,12 @@ class Singular:
 
     @property
     def _sigma(self) -> float:
-        return _calibrated("sigma", self.sigma)
+        return calibrated(self, "sigma")
 
     @property
     def _alpha(self) -> float:
-        return _calibrated("alpha", self.alpha)
+        return calibrated(self, "alpha")
 
     @property
     def _clip(self) -> float:
-        return _calibrated("clip", self.clip)
-
-
-def prepare(x: Tensor, centre: float, clip: float) -> Tensor:
-    """(m, d) float64: centred, and scaled down to norm `clip` where it is longer."""
-    z = x.flatten(1).to(torch.float64, copy=True).sub_(centre)
-    norm = torch.linalg.vector_norm(z, dim=1, keepdim=True)
-    if not bool(norm.isfinite().all()):  # it would come out without any noise
-        raise PixelError(f"record {int(norm.isfinite().logical_not().nonzero()[0, 0])} of a block is not finite")
-    return z.mul_((clip / norm).clamp_(max=1))
-
-
-def _calibrated(name: str, value: float | None) -> float:
-    if value is None:
-        raise NotCalibratedError(f"singular has no {name} yet: calibrate it first, for a mu or a tau")
-    return value
+        return calibrated(self, "clip")

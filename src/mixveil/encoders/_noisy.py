@@ -1,0 +1,44 @@
+"""What the encoders with noise share: the records' way in, the conditions of μ, and settings that must be set first."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mixveil import checks
+from mixveil.errors import ArgumentError, NotCalibratedError, PixelError
+
+GDP_CONDITIONS = {
+    "unit": "one record replaced by another with the same label and shape; n and all labels are public",
+    "attacker": "knows every other record, the weights, the pairing and all that is made of the release",
+    "noise": "Gaussian up to float64 rounding, drawn without looking at the records and never shown",
+}
+
+
+def check_settings(encoder: Any) -> None:
+    """The figures that `calibrate` sets: positive, and a finite centre."""
+    for name in ("clip", "amplitude", "sigma"):
+        if (value := getattr(encoder, name)) is not None:
+            checks.positive(name, value)
+    if not math.isfinite(encoder.centre):
+        raise ArgumentError(f"centre must be finite, got {encoder.centre}")
+
+
+def calibrated(encoder: Any, name: str) -> float:
+    """A figure that must have been set."""
+    value: float | None = getattr(encoder, name)
+    if value is None:
+        raise NotCalibratedError(f"{encoder.name} has no {name} yet: calibrate it first")
+    return value
+
+
+def prepare(x: Tensor, centre: float, clip: float) -> Tensor:
+    """(m, d) float64: centred, and scaled down to norm `clip` where it is longer."""
+    z = x.flatten(1).to(torch.float64, copy=True).sub_(centre)
+    norm = torch.linalg.vector_norm(z, dim=1, keepdim=True)
+    if not bool(norm.isfinite().all()):  # it would come out without any noise
+        raise PixelError(f"record {int(norm.isfinite().logical_not().nonzero()[0, 0])} of a block is not finite")
+    return z.mul_((clip / norm).clamp_(max=1))
