@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
@@ -141,6 +141,13 @@ class Features:
         y = torch.zeros(len(index), len(self.classes))
         y[torch.arange(len(index)), self.labels[index]] = 1
         return Batch(self.read(index), y)
+
+    @property
+    def units(self) -> tuple[str, ...] | None:
+        return self.images.units
+
+    def originals(self, index: Tensor) -> Sequence[Tensor]:
+        return self.images.originals(index)
 
     def part(self, index: Tensor) -> Features:
         """The rows of `index`."""

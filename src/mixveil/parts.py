@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -39,3 +40,11 @@ class Part:
     @property
     def high(self) -> float:
         return cast(Dataset, self.rows).high
+
+    @property
+    def units(self) -> tuple[str, ...] | None:
+        units = cast(Dataset, self.rows).units
+        return None if units is None else tuple(units[row] for row in self.index.tolist())
+
+    def originals(self, index: Tensor) -> Sequence[Tensor]:
+        return cast(Dataset, self.rows).originals(self.index[checks.rows_within(index, len(self))])

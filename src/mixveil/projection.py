@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -273,6 +273,13 @@ class Projected:
     def take(self, index: Tensor) -> Batch:
         batch = self.features.take(index)
         return Batch(self.projection(batch.x), batch.y)
+
+    @property
+    def units(self) -> tuple[str, ...] | None:
+        return self.features.units
+
+    def originals(self, index: Tensor) -> Sequence[Tensor]:
+        return self.features.originals(index)
 
     def warnings(self) -> list[str]:
         return self.features.warnings()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Protocol, Self, runtime_checkable
 
@@ -46,6 +46,12 @@ class Dataset(Rows, Protocol):
     def low(self) -> float: ...
     @property
     def high(self) -> float: ...
+    @property
+    def units(self) -> tuple[str, ...] | None:
+        """Whose each row is (a patient's number); None where every row is a unit of its own."""
+
+    def originals(self, index: Tensor) -> Sequence[Tensor]:
+        """The images of some rows as their files hold them: what a record is known by, whatever is made of it."""
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -19,7 +19,8 @@ _MOST_CLASSES = 100_000
 class Images:
     """Rows of images. `read` gives the pixels of some rows, (m, *shape) float32; low and high are the range
     that a pixel can have by the format, not the range that these pixels happen to have; notes are what its reader
-    has to say to its owner."""
+    has to say to its owner; units: whose each row is, where rows belong together; full: the images of some rows at
+    their own size, where `read` gives them at another."""
 
     name: str
     read: Callable[[Tensor], Tensor] = field(repr=False)
@@ -29,6 +30,8 @@ class Images:
     low: float = 0.0
     high: float = 1.0
     notes: tuple[str, ...] = ()
+    units: tuple[str, ...] | None = field(default=None, repr=False)
+    full: Callable[[Tensor], Sequence[Tensor]] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if 0 in self.shape:
@@ -42,6 +45,8 @@ class Images:
             raise LabelError(
                 f"{self.name}: label {int(self.labels[row])} of row {row} is outside 0…{len(self.classes) - 1}"
             )
+        if self.units is not None and len(self.units) != len(self.labels):
+            raise DataFormatError(f"{self.name}: {len(self.units)} units for {len(self.labels)} rows")
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -57,10 +62,22 @@ class Images:
         y[torch.arange(len(index)), self.labels[index]] = 1
         return Batch(x, y)
 
+    def originals(self, index: Tensor) -> Sequence[Tensor]:
+        """The images of some rows as their files hold them, (channels, height, width) float32 in the range."""
+        if self.full is None:
+            return list(self.take(index).x)
+        return self.full(checks.rows_within(index, len(self)))
+
     def part(self, index: Tensor) -> Images:
         """The rows of `index`."""
-        read = self.read
-        return replace(self, read=lambda rows: read(index[rows]), labels=self.labels[index])
+        read, full, units = self.read, self.full, self.units
+        return replace(
+            self,
+            read=lambda rows: read(index[rows]),
+            labels=self.labels[index],
+            units=None if units is None else tuple(units[row] for row in index.tolist()),
+            full=None if full is None else lambda rows: full(index[rows]),
+        )
 
     def _pixel_error(self, index: Tensor, x: Tensor) -> PixelError:
         row, *place = ((x >= self.low) & (x <= self.high)).logical_not().nonzero()[0].tolist()
