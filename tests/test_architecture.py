@@ -28,6 +28,9 @@ ROOMS = [
     "strict",
     "manifest",
     "state",
+    "units",
+    "labels",
+    "ledger",
     "release",
 ]
 ALLOWED: dict[str, set[str]] = {room: set(ROOMS[: place + 1]) for place, room in enumerate(ROOMS)}
@@ -35,6 +38,9 @@ ALLOWED["theory"] -= {"registry"}
 ALLOWED["data"] = {"errors", "checks", "types", "data"}
 ALLOWED["encoders"] -= {"data"}
 ALLOWED["release"] -= {"data"}
+ALLOWED["units"] = {"types", "data"}
+ALLOWED["labels"] = {"types", "keys", "theory"}
+ALLOWED["ledger"] = {"errors", "files", "checks", "types", "keys", "state"}
 ALLOWED["projection"] = {"errors", "files", "checks", "types", "theory", "strict", "features"}
 ALLOWED["statistics"] = set(ROOMS) - {"data", "registry"} | {"projection", "statistics"}
 ALLOWED["train"] = {"errors", "types", "mixing", "theory", "features", "projection", "statistics", "release", "train"}
@@ -43,7 +49,7 @@ ALLOWED["protocol"] = ALLOWED["train"] | {"checks", "keys", "encoders", "calibra
 ALLOWED["results"] = {"errors", "files", "strict"}
 ALLOWED["backbones"] = {"errors", "backbones"}
 ALLOWED["features"] = {"errors", "files", "checks", "types", "strict", "data", "backbones"}
-ALLOWED["calibration"] = {"errors", "types", "checks", "keys", "theory", "encoders"}
+ALLOWED["calibration"] = {"errors", "types", "checks", "keys", "theory", "encoders", "units"}
 ALLOWED["metrics"] = {"errors", "checks", "metrics"}
 ALLOWED["attacks"] = {"errors", "types", "checks", "keys", "theory", "registry", "mixing", "parts", "attacks"}
 ALLOWED["__init__"] = set(ROOMS) | {"attacks", "calibration"}

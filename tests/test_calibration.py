@@ -24,7 +24,7 @@ def never(rows: Dataset, facts: Facts) -> Moments:
 class Untouchable:
     """A data set whose rows nobody may read."""
 
-    shape, classes, low, high = (1, 4, 4), ("0", "1"), 0.0, 1.0
+    shape, classes, low, high, units = (1, 4, 4), ("0", "1"), 0.0, 1.0, None
 
     def __len__(self) -> int:
         return 10
@@ -36,9 +36,8 @@ class Untouchable:
 def test_a_certified_calibration_looks_at_no_private_row() -> None:
     data: Dataset = Untouchable()  # type: ignore[assignment]
     facts = calibration.facts_for(Mu(1.0), data, public=None, clip=None, moments_of=never)
-    assert {name: fact.origin for name, fact in facts.known.items()} == dict.fromkeys(
-        ("dimension", "centre", "amplitude", "clip"), "range"
-    )
+    origins = dict.fromkeys(("dimension", "centre", "amplitude", "clip"), "range") | {"unit_rows": "public"}
+    assert {name: fact.origin for name, fact in facts.known.items()} == origins
     assert facts["centre"] == 0.5 and facts["clip"] == pytest.approx(0.5 * 4)
     facts = calibration.facts_for(Mu(1.0), data, public=images(), clip=None, moments_of=never)
     assert facts.origin("clip") == facts.origin("centre") == "public"

@@ -110,7 +110,9 @@ def test_a_damaged_trace_is_a_typed_error(tmp_path: Path) -> None:
             read()
 
 
-def test_a_certified_manifest_says_nothing_of_the_private_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_certified_manifest_says_nothing_of_the_private_data(
+    tmp_path: Path, own_state_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Two data sets of the same shape and labels, the same secure stream: manifests equal but for hashes, id, time."""
     monkeypatch.setattr(os, "urandom", lambda n: bytes(range(n)))
     labels = torch.arange(30) % 3
@@ -119,6 +121,7 @@ def test_a_certified_manifest_says_nothing_of_the_private_data(tmp_path: Path, m
     for name, x in (("dark", dark), ("bright", bright)):
         whole = manifest_of(write(tmp_path / name, from_tensors(x, labels)))
         trace_path(whole["id"]).unlink()
+        (own_state_folder / "ledger.sqlite").unlink()
         assert whole["certified"] is True and whole["reproducible"] is False
         for shard in whole["shards"]:
             assert shard.pop("sha256")
@@ -176,7 +179,11 @@ def test_a_failure_leaves_nothing_behind(tmp_path: Path, own_state_folder: Path)
 
 
 def test_a_full_disk_is_a_typed_error_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(path: Path, data: bytes, mode: int = 0) -> None:
+    real = files.write_file
+
+    def full(path: Path, data: bytes, mode: int = 0o644) -> None:
+        if path.suffix != ".safetensors":
+            return real(path, data, mode)
         path.write_bytes(data[: len(data) // 2])
         raise OSError(28, "No space left on device")
 
@@ -204,6 +211,8 @@ from tests.test_release import write
 
 real = getattr(files, sys.argv[2])
 def dying(*args, **kwargs):
+    if "ledger.key" in str(args[0]):
+        return real(*args, **kwargs)
     if sys.argv[3] == "after":
         real(*args, **kwargs)
     os.kill(os.getpid(), signal.SIGKILL)

@@ -16,8 +16,8 @@ from mixveil.data import Images, from_tensors
 from mixveil.encoders.singular import Singular
 from mixveil.features import Features
 from mixveil.keys import SecureStream, SeededStream, Stream
+from mixveil.ledger import Ledger
 from mixveil.projection import Projected, Projection, fit
-from mixveil.state import statistics_cost
 from mixveil.statistics import Sums, class_means, class_sums, directions, read_statistics, write_statistics
 from mixveil.types import Batch, Fact, Facts, Mu
 from tests.made import blobs, features_of
@@ -193,7 +193,8 @@ def test_they_are_written_read_and_remembered(tmp_path: Path) -> None:
     found = written(tmp_path / "s", SecureStream())
     again = read_statistics(tmp_path / "s")
     assert torch.equal(found.sums, again.sums) and again.certified and again.mu == 1.0
-    assert statistics_cost(again.id) == (True, 1.0) and statistics_cost("0" * 32) == (False, 0.0)
+    (entry,) = Ledger().entries()
+    assert (entry.id, entry.stated, entry.kind) == (again.id, 1.0, "statistics") and entry.finished
     assert statistics.is_statistics(tmp_path / "s") and not statistics.is_statistics(tmp_path)
     seeded = written(tmp_path / "t", SeededStream(0))
     assert not seeded.certified and seeded.mu is None and not read_statistics(tmp_path / "t").guarantees
@@ -218,7 +219,7 @@ LIES: dict[str, tuple[Callable[[Any], None], type[Exception]]] = {
     "no caveat": (set_("not_promised", value=[]), errors.FalseClaimError),
     "certified without a guarantee": (set_("guarantees", value=[]), errors.FalseClaimError),
     "seeded and certified": (set_("reproducible", value=True), errors.FalseClaimError),
-    "the future": (set_("version", value=2), errors.VersionError),
+    "the future": (set_("version", value=3), errors.VersionError),
     "another kind": (set_("format", value="mixveil-release"), errors.ManifestError),
     "negative counts": (set_("counts", value=[-1, 30, 30]), errors.ManifestError),
     "too few counts": (set_("counts", value=[30, 30]), errors.ManifestError),

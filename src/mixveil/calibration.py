@@ -9,13 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import torch
 from torch import Tensor
 
-from mixveil import checks
+from mixveil import checks, units
 from mixveil.encoders._noisy import prepare
 from mixveil.encoders.singular import Singular
 from mixveil.errors import ArgumentError
@@ -111,7 +111,8 @@ def facts_for(
 
 
 def settled_facts(data: Dataset, *, certified: bool, public: Dataset | None, clip: float | None) -> Facts:
-    """What is settled without looking at the records: dimension, centre, amplitude, clip norm.
+    """What is settled without looking at the records: dimension, centre, amplitude, clip norm, and how many rows a unit
+    has (which rows belong together is public, as labels are).
 
     The centre is the middle of the range, or the public data's mean value. The clip norm is the given one, else
     (certified only) the public data's median norm, else what the range implies, which clips nothing and is never
@@ -136,6 +137,7 @@ def settled_facts(data: Dataset, *, certified: bool, public: Dataset | None, cli
             "centre": Fact(centre, origin),
             "amplitude": Fact(amplitude, origin),
             "clip": bound,
+            "unit_rows": Fact(float(units.largest(data)), "public"),
         }
     )
 
@@ -173,7 +175,8 @@ class Figures:
     """What one calibration gives, for its owner's eyes. Errors are squared errors a value; know-nothing is V/d.
 
     realised_snr: of deviations from the mean record; realised_snr_with_mean: a bound on it with the mean counted as
-    signal too; mean_snr: of the average row instead of the one with the largest weight.
+    signal too; mean_snr: of the average row instead of the one with the largest weight; mu: of a unit of unit_rows
+    rows, mu_median: of the median record.
 
     minimax: quantiles over records of σ²T_i (Theorem 1), null beyond 1e308, with their logarithms, and the same
     for an attacker who knows all other records; bayes_mse: the best linear attacker with the pairing known."""
@@ -189,6 +192,7 @@ class Figures:
     realised_snr: float
     realised_snr_with_mean: float
     mean_snr: float
+    unit_rows: int
     mu: float | None
     mu_median: float | None
     epsilon: float | None
@@ -220,18 +224,29 @@ def survey(
     for target in wanted:
         facts = facts_for(target, data, public=public, clip=clip, moments_of=moments_of)
         private = moments_of(data, facts)
-        found.append(figures(encoder, target, facts, len(data), private, stream=SeededStream(seed)))
+        found.append(
+            figures(encoder, target, facts, len(data), private, units.numbered(data), stream=SeededStream(seed))
+        )
     return found
 
 
-def figures(encoder: Singular, target: Target, facts: Facts, n: int, private: Moments, *, stream: Stream) -> Figures:
+def figures(
+    encoder: Singular,
+    target: Target,
+    facts: Facts,
+    n: int,
+    private: Moments,
+    belong: Tensor | None = None,
+    *,
+    stream: Stream,
+) -> Figures:
     """Calibrate for a target and compute everything that the owner of n rows should see.
 
-    private: moments of the rows as they enter the mixture (`watched_moments`)."""
+    private: moments of the rows as they enter the mixture (`watched_moments`); belong: (n,) the rows' units."""
     ready, guarantees = encoder.calibrate(target, facts)
     sigma, alpha, clip = float(ready.sigma or 0), float(ready.alpha or 0), float(ready.clip or 0)
     radius = sigma * math.sqrt(facts["dimension"])
-    trace = ready.plan(n, stream=stream.fork("plan"))
+    trace = ready.plan(n, stream=stream.fork("plan"), units=belong)
     log_minimax = minimax.log_minimax_factors(trace.partner[:, 0], trace.weight) + 2 * math.log(sigma)
     logs = _quantiles(log_minimax)
     claim = ready.claims().get("gdp")
@@ -251,6 +266,7 @@ def figures(encoder: Singular, target: Target, facts: Facts, n: int, private: Mo
             private.lambda_max + float(private.mean.square().sum()), sigma, alpha
         ),
         mean_snr=snr.mean_directional_snr(private.lambda_max, sigma, trace.weight),
+        unit_rows=ready.unit_rows,
         mu=mu,
         mu_median=None if mu is None else float(gdp.mu_records(clip, sigma, trace.weight).median()),
         epsilon=None if mu is None else gdp.epsilon(mu, DELTA),
@@ -277,7 +293,7 @@ def _bayes(encoder: Singular, found: Moments, sigma: float, n: int, stream: Stre
     """Mean squared error a value of the linear attacker: from one row, and from all with the pairing known.
 
     Over a plan of up to 1,024 rows: the average row hardly depends on how many there are."""
-    trace = encoder.plan(min(n, _BAYES_ROWS), stream=stream)
+    trace = replace(encoder, unit_rows=1).plan(min(n, _BAYES_ROWS), stream=stream)
     single = found.average(bayes.single_row_risk(found.eigenvalues, trace.weight, sigma))
     chunks = [
         bayes.whole_release_risk(part, trace.partner[:, 0], trace.weight, sigma).mean(0)

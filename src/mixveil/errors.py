@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+_SHOWN = 50
+
 
 class MixveilError(Exception):
     """The root: catch this to catch everything that mixveil raises on purpose."""
@@ -33,6 +37,18 @@ class MissingDependencyError(MixveilError):
 
 class StateError(MixveilError):
     """The owner's state folder cannot be used."""
+
+
+class LedgerError(StateError):
+    """The ledger cannot be read or written, so nothing can be released."""
+
+
+class LedgerBusyError(LedgerError):
+    """Another process held the ledger for too long."""
+
+
+class BudgetError(MixveilError):
+    """A release would cost some record more than its owner allows."""
 
 
 class OutputError(MixveilError):
@@ -71,7 +87,18 @@ class DataFormatError(DataError):
 
 
 class UnreadableImageError(DataError):
-    """An image file cannot be decoded."""
+    """Image files cannot be decoded. files: each with its reason."""
+
+    def __init__(self, message: str, files: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.files = files or (message,)
+
+    @classmethod
+    def of(cls, files: Sequence[str]) -> UnreadableImageError:
+        """All of them in one message, as far as one can be read."""
+        shown = [*files[:_SHOWN], *([f"… and {len(files) - _SHOWN} more"] if len(files) > _SHOWN else [])]
+        head = "" if len(files) == 1 else f"{len(files)} image files cannot be read:\n"
+        return cls(head + "\n".join(shown), tuple(files))
 
 
 class PixelError(DataError):

@@ -19,6 +19,14 @@ def check_new(out: Path) -> None:
         raise OutputExistsError(f"{out} exists already; nothing is overwritten: choose another name or remove it")
 
 
+def check_space(out: Path, needed: int) -> None:
+    """Refuse what the disk cannot hold, before anything is begun."""
+    place = next(path for path in (out.resolve(), *out.resolve().parents) if path.exists())
+    free = shutil.disk_usage(place).free
+    if needed > free:
+        raise OutputError(f"{out} needs {needed / 1e6:,.0f} MB, and the disk has {free / 1e6:,.0f} MB left")
+
+
 @contextmanager
 def atomic_folder(out: Path, mark: str, mode: int = 0o755) -> Iterator[Path]:
     """A folder that becomes `out` in one step when the block ends well, and vanishes when it does not."""

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from mixveil import checks
-from mixveil.errors import ArgumentError, MissingDependencyError, StreamError
+from mixveil.errors import ArgumentError, MissingDependencyError, StreamError, TooFewRowsError
 
 NORMAL_BOUND = math.sqrt(2 * 63 * math.log(2))
 """No normal is larger than this: the radius of the smallest 63-bit uniform, 2⁻⁶³."""
@@ -31,7 +31,13 @@ WEIGHT_BITS = 24
 """Mixing weights are multiples of 2⁻²⁴: exact in float32, and so is one minus each of them."""
 
 _BLOCK = 1 << 16  # words a pass of Box–Muller: its buffers stay in the cache
+_SWAPS = 100  # rounds
 _63_BITS = (1 << 63) - 1
+
+
+def local_key() -> bytes:
+    """A fresh key for what stays on this machine."""
+    return os.urandom(32)
 
 
 def release_id() -> str:
@@ -126,6 +132,31 @@ class Stream(ABC):
             partner = self.permutation(n)
             if not bool((partner == own).any()):
                 return partner
+
+    def apart(self, units: Tensor) -> Tensor:
+        """(n,) int64: a permutation that gives no row a partner of its own unit. units: (n,) the unit of each row.
+
+        A uniform permutation, mended by swaps at random; where those do not get there in time, rows in the order of
+        their units (units, and rows within them, in random order), shifted by the size of the largest."""
+        n, largest = checks.enough_rows(len(units)), int(units.bincount().max())
+        if 2 * largest > n:
+            raise TooFewRowsError(
+                f"a unit has {largest} of {n} rows, more than half: they cannot all be paired with others' rows"
+            )
+        partner = self.permutation(n)
+        for _ in range(_SWAPS):
+            wrong = (units[partner] == units).nonzero()[:, 0]
+            if not len(wrong):
+                return partner
+            other = self.permutation(n)[: len(wrong)]
+            after = (units[partner[other]] != units[wrong]) & (units[partner[wrong]] != units[other])
+            alone = ~torch.isin(other, wrong)  # a row takes part in one swap at a time
+            first, second = wrong[after & alone], other[after & alone]
+            partner[first], partner[second] = partner[second].clone(), partner[first].clone()
+        order = self.permutation(n)
+        order = order[self.permutation(int(units.max()) + 1)[units[order]].argsort(stable=True)]
+        partner[order] = order.roll(-largest)
+        return partner
 
     def capped_weights(self, n: int, alpha: float) -> Tensor:
         """(n, 2) float32 weights that sum to exactly one, both at most α.

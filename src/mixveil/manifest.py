@@ -20,7 +20,7 @@ from mixveil.errors import FalseClaimError, ManifestError, MixveilError, NotCali
 from mixveil.types import Encoder, Guarantee
 
 FORMAT = "mixveil-release"
-VERSION = 2
+VERSION = 3
 
 _SLACK = 1e-9  # for rounding in recomputed claims
 
@@ -29,7 +29,10 @@ LABELS = (
     "mixture, and how many records of each class the party has."
 )
 NOT_ENCRYPTION = "This is not encryption: whoever holds the release can study it for as long as he likes."
-UNIT = "The unit is one record. Several records of one person are not covered together."
+RANDOMISED = (
+    "Labels were randomised once for this release, each with ε = {:g}: what is said of a record's class is that "
+    "private, and no more. The weights of a mixture are shown, and how many records are said to be of each class."
+)
 SEEDED = "The noise came from a seeded stream: whoever finds the seed removes it. For experiments only, no promise."
 AVERAGE = (
     "The directional SNR is the party's own statement, which a reader cannot check. It speaks of one row, of the "
@@ -43,6 +46,16 @@ NOTHING = "No noise was added: nothing is promised at all."
 _NAMES = {"gdp", "directional_snr"}
 _ORIGINS = {"public", "range"}
 _MOST_SHARDS = 10_000
+
+
+def unit(rows: int) -> str:
+    """What is covered together, and what is not. rows: the most that one unit has."""
+    if rows == 1:
+        return "The unit is one record. Several records of one person are not covered together."
+    return (
+        f"The unit is all records that the party named as one person's, {rows} at most. Which belong together is not "
+        f"protected, and records that it did not name as one person's are not covered together."
+    )
 
 
 @dataclass(frozen=True)
@@ -66,6 +79,7 @@ class Manifest:
     certified: bool
     reproducible: bool
     assets: Mapping[str, str]
+    label_epsilon: float | None
     not_promised: tuple[str, ...]
     shards: tuple[Shard, ...]
 
@@ -91,9 +105,12 @@ def grid(made_by: Encoder) -> dict[str, float] | None:
     return {"step": made_by.step, "bound": made_by.index_bound}
 
 
-def not_promised(made_by: Encoder, guarantees: tuple[Guarantee, ...], reproducible: bool) -> tuple[str, ...]:
+def not_promised(
+    made_by: Encoder, guarantees: tuple[Guarantee, ...], reproducible: bool, label_epsilon: float | None
+) -> tuple[str, ...]:
     """What a reader might think is promised and is not, in plain words."""
-    said = [LABELS, NOT_ENCRYPTION, UNIT]
+    labels = LABELS if label_epsilon is None else RANDOMISED.format(label_epsilon)
+    said = [labels, NOT_ENCRYPTION, unit(getattr(made_by, "unit_rows", 1))]
     if made_by.sigma == 0:
         said.append(NOTHING)
     if {guarantee.name for guarantee in guarantees} == {"directional_snr"}:
@@ -138,6 +155,7 @@ def _parse(text: str) -> Manifest:
         certified=strict.flag("certified", whole["certified"]),
         reproducible=strict.flag("reproducible", whole["reproducible"]),
         assets=_assets(strict.mapping("assets", whole["assets"])),
+        label_epsilon=parse_epsilon(whole["label_epsilon"]),
         not_promised=tuple(
             strict.text("not_promised", item) for item in strict.items("not_promised", whole["not_promised"])
         ),
@@ -181,7 +199,8 @@ def _honest(manifest: Manifest) -> None:
     if manifest.certified:
         for guarantee in manifest.guarantees:
             _certified(guarantee, manifest.encoder.claims())
-    if manifest.not_promised != not_promised(manifest.encoder, manifest.guarantees, manifest.reproducible):
+    due = not_promised(manifest.encoder, manifest.guarantees, manifest.reproducible, manifest.label_epsilon)
+    if manifest.not_promised != due:
         raise FalseClaimError("not_promised does not say what these settings leave unpromised")
 
 
@@ -232,6 +251,16 @@ def _fits(value: Any, hint: Any) -> bool:
     if hint is float:
         return isinstance(value, int | float) and not isinstance(value, bool)
     return type(value) is (types.NoneType if hint is None else hint)
+
+
+def parse_epsilon(item: Any) -> float | None:
+    """The ε of randomised labels, if they were."""
+    if item is None:
+        return None
+    epsilon = strict.number("label_epsilon", item)
+    if not 0 < epsilon <= 700:
+        raise ManifestError(f"label_epsilon cannot be {epsilon:g}")
+    return epsilon
 
 
 def parse_guarantee(item: Any) -> Guarantee:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 import stat
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,13 +20,14 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from mixveil import checks, files, keys, manifest, state
+from mixveil import checks, files, keys, manifest, state, units
 from mixveil.encoders._grid import stored_dtype
 from mixveil.errors import (
     ArgumentError,
     DtypeError,
     GridError,
     HashError,
+    LedgerError,
     ManifestError,
     MissingShardError,
     NotFiniteError,
@@ -35,6 +37,8 @@ from mixveil.errors import (
     SimplexError,
     UnreadableReleaseError,
 )
+from mixveil.labels import Randomised, moves
+from mixveil.ledger import Entry, Ledger, Owners
 from mixveil.manifest import Manifest, Shard
 from mixveil.types import Batch, Dataset, Encoder, Guarantee, Progress, Release, Trace
 
@@ -76,12 +80,19 @@ def write_release(
     party: str,
     stream: keys.Stream,
     assets: Mapping[str, str] | None = None,
+    label_epsilon: float | None = None,
+    recipient: str | None = None,
+    budget: float | None = None,
+    owners: Owners | None = None,
     progress: Progress | None = None,
 ) -> Manifest:
     """Encode all rows and write them as a release. The trace goes to the owner's state folder, nowhere else.
 
     Certified means: calibrated for μ, and noise from a secure stream. A seeded release promises nothing. assets: the
-    SHA-256 of the projection that the rows went through, if they did.
+    SHA-256 of the projection that the rows went through, if they did. label_epsilon: labels under randomised response.
+
+    It is entered in the owner's ledger before anything is written, and refused where it would cost some record more
+    than the budget. recipient: to whom it goes, for the ledger; owners: what `Ledger.owners` said of the rows.
     """
     checks.enough_rows(len(rows))
     check_output(out, party)
@@ -90,10 +101,27 @@ def write_release(
         guarantees = ()  # whoever finds the seed removes the noise
     certified = any(guarantee.name == "gdp" for guarantee in guarantees)
     identity = keys.release_id()
-    trace = encoder.plan(len(rows), stream=stream.fork("plan"))
+    files.check_space(out, _bytes(rows, encoder))
+    book = Ledger()
+    owners = book.owners(rows) if owners is None else owners
+    trace = encoder.plan(len(rows), stream=stream.fork("plan"), units=units.numbered(rows))
+    said = _said(rows, label_epsilon, stream)
+    entry = Entry(
+        id=identity,
+        kind="records",
+        party=party,
+        recipient=recipient,
+        encoder=encoder.name,
+        sigma=encoder.sigma,
+        cost=encoder.cost() if certified else None,
+        stated=next((guarantee.nominal for guarantee in guarantees if guarantee.name == "gdp"), None),
+        label_epsilon=None if reproducible else label_epsilon,
+        rows=len(rows),
+    )
+    book.enter(entry, owners, budget)
     try:
         with files.atomic_folder(out, identity[:8]) as folder:
-            shards = tuple(_write_shards(folder, rows, encoder, trace, stream.fork("noise"), progress))
+            shards = tuple(_write_shards(folder, said, encoder, trace, stream.fork("noise"), progress))
             written = Manifest(
                 id=identity,
                 party=party,
@@ -106,7 +134,8 @@ def write_release(
                 certified=certified,
                 reproducible=reproducible,
                 assets=dict(assets or {}),
-                not_promised=manifest.not_promised(encoder, guarantees, reproducible),
+                label_epsilon=label_epsilon,
+                not_promised=manifest.not_promised(encoder, guarantees, reproducible, label_epsilon),
                 shards=shards,
             )
             text = written.to_json()
@@ -118,6 +147,8 @@ def write_release(
             state.discard_trace(identity)
         raise
     files.sync_folder(out.parent)
+    with suppress(LedgerError):  # it is entered: all that would be missing is that it was finished
+        book.finish(identity)
     return written
 
 
@@ -129,13 +160,13 @@ def in_memory(
     party: str,
     stream: keys.Stream,
     assets: Mapping[str, str] | None = None,
+    label_epsilon: float | None = None,
 ) -> Release:
-    """The same release, for experiments: nothing is written, and nobody keeps its trace."""
-    trace = encoder.plan(checks.enough_rows(len(rows)), stream=stream.fork("plan"))
-    noise, size = stream.fork("noise"), max(1, _BLOCK_ELEMENTS // torch.Size(rows.shape).numel())
-    with _one_thread():
-        parts = [encoder.encode(rows, i, trace, stream=noise) for i in torch.split(torch.arange(len(rows)), size)]
-    batch = Batch(torch.cat([part.x for part in parts]), torch.cat([part.y for part in parts]))
+    """The same release, for experiments: nothing is written or entered, and nobody keeps its trace."""
+    trace = encoder.plan(checks.enough_rows(len(rows)), stream=stream.fork("plan"), units=units.numbered(rows))
+    said = _said(rows, label_epsilon, stream)
+    with _workers() as pool:
+        batch = _encoded(said, 0, len(rows), encoder, trace, stream.fork("noise"), pool)
     stated = () if stream.reproducible else guarantees
     return Release(
         id=keys.release_id(),
@@ -148,6 +179,7 @@ def in_memory(
         certified=any(guarantee.name == "gdp" for guarantee in stated),
         reproducible=stream.reproducible,
         assets=dict(assets or {}),
+        label_epsilon=label_epsilon,
     )
 
 
@@ -174,6 +206,7 @@ def read_release(folder: Path) -> Release:
         certified=stated.certified,
         reproducible=stated.reproducible,
         assets=stated.assets,
+        label_epsilon=stated.label_epsilon,
     )
 
 
@@ -201,36 +234,71 @@ def _write_shards(
     stream: keys.Stream,
     progress: Progress | None,
 ) -> Iterator[Shard]:
-    dtype = stored_dtype(encoder.index_bound)
-    values = torch.Size(rows.shape).numel()
-    shard_rows = max(1, SHARD_BYTES // (values * dtype.itemsize + 4 * len(rows.classes)))
-    block_rows = max(1, _BLOCK_ELEMENTS // values)
-    for number, start in enumerate(range(0, len(rows), shard_rows)):
-        size = min(shard_rows, len(rows) - start)
-        x = torch.empty(size, *rows.shape, dtype=dtype)
-        y = torch.empty(size, len(rows.classes))
-        with _one_thread():
-            for low in range(0, size, block_rows):
-                high = min(low + block_rows, size)
-                index = torch.arange(start + low, start + high)
-                x[low:high], y[low:high] = encoder.encode(rows, index, trace, stream=stream)
-                if progress:
-                    progress(high - low)
-        data = save({"x": x, "y": y})
-        name = f"shard-{number:05d}.safetensors"
-        files.write_file(folder / name, data)
-        yield Shard(name, size, len(data), hashlib.sha256(data).hexdigest())
+    shard_rows = max(1, SHARD_BYTES // _row_bytes(rows, encoder))
+    with _workers() as pool:
+        for number, start in enumerate(range(0, len(rows), shard_rows)):
+            stop = min(start + shard_rows, len(rows))
+            x, y = _encoded(rows, start, stop, encoder, trace, stream, pool, progress)
+            data = save({"x": x, "y": y})
+            name = f"shard-{number:05d}.safetensors"
+            files.write_file(folder / name, data)
+            yield Shard(name, stop - start, len(data), hashlib.sha256(data).hexdigest())
+
+
+def _encoded(
+    rows: Dataset,
+    start: int,
+    stop: int,
+    encoder: Encoder,
+    trace: Trace,
+    stream: keys.Stream,
+    pool: Executor,
+    progress: Progress | None = None,
+) -> Batch:
+    """The rows from `start` to `stop`, encoded by blocks that stay in the cache. Each has a stream of its own, forked
+    in their order: the same stream gives the same rows, however many threads are at work."""
+    x = torch.empty(stop - start, *rows.shape, dtype=stored_dtype(encoder.index_bound))
+    y = torch.empty(stop - start, len(rows.classes))
+
+    def block(index: Tensor, noise: keys.Stream) -> int:
+        here = slice(int(index[0]) - start, int(index[-1]) + 1 - start)
+        x[here], y[here] = encoder.encode(rows, index, trace, stream=noise)
+        return len(index)
+
+    size = max(1, _BLOCK_ELEMENTS // torch.Size(rows.shape).numel())
+    index = torch.split(torch.arange(start, stop), size)
+    for done in pool.map(block, index, [stream.fork("block") for _ in index]):
+        if progress:
+            progress(done)
+    return Batch(x, y)
 
 
 @contextmanager
-def _one_thread() -> Iterator[None]:
-    """Blocks are small: handing their parts to more threads gains nothing, and costs much on a busy machine."""
+def _workers() -> Iterator[Executor]:
+    """As many threads as torch would use, each working on blocks of its own: a block is too small to be shared."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        yield
+        with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+            yield pool
     finally:
         torch.set_num_threads(threads)
+
+
+def _said(rows: Dataset, label_epsilon: float | None, stream: keys.Stream) -> Dataset:
+    """The rows, with labels as they are said."""
+    if label_epsilon is None:
+        return rows
+    return Randomised(rows, moves(len(rows), len(rows.classes), label_epsilon, stream.fork("labels")))
+
+
+def _row_bytes(rows: Dataset, encoder: Encoder) -> int:
+    return torch.Size(rows.shape).numel() * stored_dtype(encoder.index_bound).itemsize + 4 * len(rows.classes)
+
+
+def _bytes(rows: Dataset, encoder: Encoder) -> int:
+    """About how much room a release takes."""
+    return len(rows) * _row_bytes(rows, encoder)
 
 
 # Reading

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 from pathlib import Path
 
-from mixveil import files
 from mixveil.errors import ArgumentError, StateError
 from mixveil.types import Trace
 
@@ -76,28 +74,6 @@ def load_trace(release_id: str, rows: int) -> Trace | None:
     if trace.partner.numel() and not 0 <= int(trace.partner.min()) <= int(trace.partner.max()) < rows:
         raise StateError(f"{path} names rows that the release does not have")
     return trace
-
-
-def save_statistics(release_id: str, mu: float | None) -> None:
-    """Keep what a release of statistics cost its records, under its id: later releases of them add to it."""
-    path = trace_path(release_id).with_name(f"{release_id}.json")
-    try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        files.write_file(path, json.dumps({"mu": mu}).encode(), 0o600)
-    except OSError as error:
-        raise StateError(f"the state folder cannot be written: {error}; MIXVEIL_STATE names another") from None
-
-
-def statistics_cost(release_id: str) -> tuple[bool, float | None]:
-    """Whether statistics of that id were made here, and the μ that they cost; None: they promise nothing."""
-    path = trace_path(release_id).with_name(f"{release_id}.json")
-    if not path.exists():
-        return False, 0.0
-    try:
-        mu = json.loads(path.read_text())["mu"]
-        return True, None if mu is None else float(mu)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise StateError(f"{path} is not what was written here: {error}") from None
 
 
 def recorded_manifest(release_id: str) -> str | None:

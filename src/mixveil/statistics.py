@@ -3,8 +3,8 @@
     s_c = Σ_{i of class c} z_i + N(0, σ²I),   ‖z‖ ≤ C
 
 Formal guarantees
-- Replacing a record by another with the same label moves one sum by at most 2C: every record is μ-GDP, μ = 2C/σ,
-  against whoever knows everything else. The counts of the classes are public, as all labels are.
+- Replacing a record by another with the same label moves one sum by at most 2C: every unit of m records is μ-GDP,
+  μ = 2Cm/σ, against whoever knows everything else. The counts of the classes are public, as all labels are.
 - What is computed from the sums (directions, means, a model) is post-processing and costs nothing more.
 """
 
@@ -14,7 +14,8 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -24,14 +25,15 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from mixveil import checks, files, keys, manifest, state, strict
+from mixveil import checks, files, keys, manifest, strict, units
 from mixveil.encoders._grid import GRID
-from mixveil.encoders._noisy import GDP_CONDITIONS
+from mixveil.encoders._noisy import gdp_conditions
 from mixveil.errors import (
     ArgumentError,
     FalseClaimError,
     GridError,
     HashError,
+    LedgerError,
     ManifestError,
     MismatchError,
     MissingShardError,
@@ -40,24 +42,32 @@ from mixveil.errors import (
     UnreadableReleaseError,
     VersionError,
 )
+from mixveil.labels import moves
+from mixveil.ledger import Entry, Ledger, Owners
 from mixveil.projection import Projected, Projection
 from mixveil.release import check_output
-from mixveil.types import Guarantee, Progress
+from mixveil.theory.response import posterior
+from mixveil.types import Cost, Guarantee, Progress
 
 FORMAT = "mixveil-statistics"
-VERSION = 1
+VERSION = 2
 _FILE = "sums.safetensors"
 _LIMIT = 1 << 30
 _MANIFEST_LIMIT = 8 << 20
 _ROWS = 4096
 
 LABELS = "Labels are not protected: how many records of each class the party has is stated exactly."
+RANDOMISED = (
+    "Labels were randomised once for this release, each with ε = {:g}: what is said of a record's class is that "
+    "private, and no more."
+)
 
 
 @dataclass(frozen=True)
 class Sums:
-    """A release of class sums. sums: (classes, k) values; counts: (classes,) records of each class; clip, sigma: of
-    records and of the noise; projection: the SHA-256 of the projection that made records of images."""
+    """A release of class sums. sums: (classes, k) values; counts: (classes,) records that are said to be of each class;
+    clip, sigma: of records and of the noise; unit_rows: the most records that one unit has; label_epsilon: of
+    randomised labels; projection: the SHA-256 of the projection that made records of images."""
 
     id: str
     party: str
@@ -67,6 +77,8 @@ class Sums:
     dimension: int
     clip: float
     sigma: float
+    unit_rows: int
+    label_epsilon: float | None
     guarantees: tuple[Guarantee, ...]
     certified: bool
     reproducible: bool
@@ -87,40 +99,79 @@ def write_statistics(
     *,
     party: str,
     stream: keys.Stream,
+    label_epsilon: float | None = None,
+    recipient: str | None = None,
+    budget: float | None = None,
+    owners: Owners | None = None,
     progress: Progress = lambda _: None,
 ) -> Sums:
-    """Write the noisy class sums of all rows at μ. digest: of the rows' projection."""
+    """Write the noisy class sums of all rows at μ. digest: of the rows' projection. It is entered in the owner's ledger
+    before they are computed, as a release of records is."""
     check_output(out, party)
-    found, indices = class_sums(rows, digest, mu, party=party, stream=stream, progress=progress)
+    book, identity = Ledger(), keys.release_id()
+    owners = book.owners(rows) if owners is None else owners
+    sigma = _sigma(rows, mu)
+    cost = Cost(2 * rows.projection.clip / sigma, 2 * rows.projection.clip / sigma, 1.0)
+    seeded = stream.reproducible
+    entry = Entry(
+        id=identity,
+        kind="statistics",
+        party=party,
+        recipient=recipient,
+        encoder="class sums",
+        sigma=sigma,
+        cost=None if seeded else cost,
+        stated=None if seeded else mu,
+        label_epsilon=None if seeded else label_epsilon,
+        rows=len(rows),
+    )
+    book.enter(entry, owners, budget)
+    found, indices = class_sums(
+        rows, digest, mu, party=party, stream=stream, label_epsilon=label_epsilon, progress=progress
+    )
+    found = replace(found, id=identity)
     data = save({"sums": indices})
     text = _to_json(found, data)
     _parsed(text)  # what we would refuse to read we do not write
     with files.atomic_folder(out, found.id[:8]) as folder:
         files.write_file(folder / _FILE, data)
         files.write_file(folder / "manifest.json", text.encode())
-        state.save_statistics(found.id, found.mu)
     files.sync_folder(out.parent)
+    with suppress(LedgerError):  # it is entered: all that would be missing is that it was finished
+        book.finish(identity)
     return found
 
 
 def class_sums(
-    rows: Projected, digest: str, mu: float, *, party: str, stream: keys.Stream, progress: Progress = lambda _: None
+    rows: Projected,
+    digest: str,
+    mu: float,
+    *,
+    party: str,
+    stream: keys.Stream,
+    label_epsilon: float | None = None,
+    progress: Progress = lambda _: None,
 ) -> tuple[Sums, Tensor]:
-    """The noisy class sums of all rows at μ, and as they are on the grid."""
+    """The noisy class sums of all rows at μ, and as they are on the grid. All m records of a unit may be in one sum,
+    and cost m times as much as one."""
     checks.enough_rows(len(rows))
-    clip = rows.projection.clip
-    sigma = 2 * clip / checks.positive("mu", mu)
-    indices = _noisy(rows, sigma, stream.fork("sums"), progress)
-    guarantees = () if stream.reproducible else (_claim(clip, sigma, mu),)
+    clip, sigma, unit_rows, classes = rows.projection.clip, _sigma(rows, mu), units.largest(rows), len(rows.classes)
+    labels = rows.labels
+    if label_epsilon is not None:
+        labels = (labels + moves(len(labels), classes, label_epsilon, stream.fork("labels"))) % classes
+    indices = _noisy(rows, labels, sigma, stream.fork("sums"), progress)
+    guarantees = () if stream.reproducible else (_claim(clip, sigma, unit_rows, mu),)
     found = Sums(
         id=keys.release_id(),
         party=party,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         classes=rows.classes,
-        counts=tuple(rows.labels.bincount(minlength=len(rows.classes)).tolist()),
+        counts=tuple(labels.bincount(minlength=classes).tolist()),
         dimension=rows.projection.dimension,
         clip=clip,
         sigma=sigma,
+        unit_rows=unit_rows,
+        label_epsilon=label_epsilon,
         guarantees=guarantees,
         certified=bool(guarantees),
         reproducible=stream.reproducible,
@@ -177,15 +228,23 @@ def is_statistics(folder: Path) -> bool:
 def class_means(parts: Sequence[Sums]) -> tuple[Tensor, Tensor]:
     """(classes, k) the means that all parties' sums say, and (classes,) the variance of one value of each.
 
-    A sum of n records with within-class variance 1 has the variance n + σ²: every party counts by its precision. A
-    class that nobody has gets the mean 0 and an infinite variance."""
-    top, bottom = torch.zeros_like(parts[0].sums), torch.zeros(len(parts[0].classes), dtype=torch.float64)
+    A sum of n records with within-class variance 1 has the variance n + σ²: every party counts by its precision. Where
+    labels were randomised, a sum is one of all classes, by the shares that its records have of them. A class that
+    nobody has gets the mean 0 and an infinite variance."""
+    classes = len(parts[0].classes)
+    top, bottom = torch.zeros_like(parts[0].sums), torch.zeros(classes, classes, dtype=torch.float64)
     for part in parts:
         counts = torch.tensor(part.counts, dtype=torch.float64)
         precision = counts / (counts + part.sigma**2)
-        top += precision[:, None] * part.sums
-        bottom += precision * counts
-    return torch.where(bottom[:, None] > 0, top / bottom.clamp(min=1e-300)[:, None], 0.0), 1 / bottom
+        shares = torch.eye(classes, dtype=torch.float64)
+        if part.label_epsilon is not None:
+            shares = posterior(counts, part.label_epsilon)
+        top += shares.T @ (precision[:, None] * part.sums)
+        bottom += shares.T @ ((precision * counts)[:, None] * shares)
+    solved = torch.linalg.pinv(bottom, hermitian=True)
+    met = bottom.diagonal() > 0
+    variance = torch.where(met, solved.diagonal(), torch.inf)
+    return torch.where(met[:, None], solved @ top, 0.0), variance
 
 
 def directions(parts: Sequence[Sums], projection: Projection, digest: str) -> Projection:
@@ -223,26 +282,32 @@ def check_together(parts: Sequence[Sums], projection: Projection, digest: str) -
         raise MismatchError("the same statistics are given twice: they would count twice")
 
 
-def _noisy(rows: Projected, sigma: float, stream: keys.Stream, progress: Progress) -> Tensor:
+def _sigma(rows: Projected, mu: float) -> float:
+    """The noise that makes every unit μ-GDP: its records move one sum by 2C each, at most."""
+    return 2 * rows.projection.clip * units.largest(rows) / checks.positive("mu", mu)
+
+
+def _noisy(rows: Projected, labels: Tensor, sigma: float, stream: keys.Stream, progress: Progress) -> Tensor:
     """(classes, k) int64: the sums of clipped records and their noise, on the grid."""
     sums = torch.zeros(len(rows.classes), rows.projection.dimension, dtype=torch.float64)
     for index in torch.split(torch.arange(len(rows)), _ROWS):
         z = rows.take(index).x.double()
         norm = torch.linalg.vector_norm(z, dim=1, keepdim=True)
         z = torch.where(norm.isfinite(), z, 0.0)  # never so, and if it were: it must not show
-        sums.index_add_(0, rows.labels[index], z.mul_((rows.projection.clip / norm).clamp_(max=1)))
+        sums.index_add_(0, labels[index], z.mul_((rows.projection.clip / norm).clamp_(max=1)))
         progress(len(index))
     sums += stream.normal(*sums.shape).mul_(sigma)
     return sums.div_(sigma * GRID).round_().long()
 
 
-def _claim(clip: float, sigma: float, mu: float) -> Guarantee:
+def _claim(clip: float, sigma: float, unit_rows: int, mu: float) -> Guarantee:
     origins = {"clip": "public", "centre": "public", "projection": "public"}
-    return Guarantee("gdp", mu, 2 * clip / sigma, {**GDP_CONDITIONS, **origins})
+    return Guarantee("gdp", mu, 2 * clip * unit_rows / sigma, {**gdp_conditions(unit_rows), **origins})
 
 
-def _not_promised(reproducible: bool) -> tuple[str, ...]:
-    said = [LABELS, manifest.NOT_ENCRYPTION, manifest.UNIT]
+def _not_promised(reproducible: bool, unit_rows: int, label_epsilon: float | None) -> tuple[str, ...]:
+    labels = LABELS if label_epsilon is None else RANDOMISED.format(label_epsilon)
+    said = [labels, manifest.NOT_ENCRYPTION, manifest.unit(unit_rows)]
     return (*said, manifest.SEEDED) if reproducible else tuple(said)
 
 
@@ -253,7 +318,7 @@ def _to_json(found: Sums, data: bytes) -> str:
         "version": VERSION,
         **fields,
         "guarantees": [asdict(guarantee) for guarantee in found.guarantees],
-        "not_promised": _not_promised(found.reproducible),
+        "not_promised": _not_promised(found.reproducible, found.unit_rows, found.label_epsilon),
         "file": {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()},
     }
     return json.dumps(whole, indent=2, sort_keys=True, allow_nan=False, ensure_ascii=False) + "\n"
@@ -281,6 +346,8 @@ def _parsed(text: str) -> tuple[dict[str, Any], Mapping[str, Any]]:
         "dimension": strict.count("dimension", whole["dimension"]),
         "clip": strict.number("clip", whole["clip"]),
         "sigma": strict.number("sigma", whole["sigma"]),
+        "unit_rows": strict.count("unit_rows", whole["unit_rows"]),
+        "label_epsilon": manifest.parse_epsilon(whole["label_epsilon"]),
         "guarantees": tuple(manifest.parse_guarantee(item) for item in strict.items("guarantees", whole["guarantees"])),
         "certified": strict.flag("certified", whole["certified"]),
         "reproducible": strict.flag("reproducible", whole["reproducible"]),
@@ -308,11 +375,11 @@ def _honest(found: dict[str, Any], not_promised: tuple[Any, ...]) -> None:
     if found["certified"] != bool(stated) or len(stated) > 1:
         raise FalseClaimError("statistics are certified if and only if they state one gdp guarantee")
     for guarantee in stated:
-        due = _claim(found["clip"], found["sigma"], guarantee.nominal)
+        due = _claim(found["clip"], found["sigma"], found["unit_rows"], guarantee.nominal)
         figures = (guarantee.nominal, guarantee.realised or 0.0)
         if guarantee.name != "gdp" or guarantee.assumes != due.assumes:
             raise FalseClaimError("the guarantee of statistics is gdp, under its own conditions")
         if min(figures) < (due.realised or 0.0) * (1 - 1e-9):
             raise FalseClaimError(f"the manifest claims μ = {min(figures):g}, its settings give {due.realised:g}")
-    if not_promised != _not_promised(found["reproducible"]):
+    if not_promised != _not_promised(found["reproducible"], found["unit_rows"], found["label_epsilon"]):
         raise FalseClaimError("not_promised does not say what these settings leave unpromised")

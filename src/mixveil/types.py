@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Protocol, Self, runtime_checkable
@@ -79,7 +80,8 @@ class Fact:
 
 @dataclass(frozen=True)
 class Facts:
-    """Facts by name: dimension, centre, amplitude, clip, energy (V), lambda_max, distance (D)."""
+    """Facts by name: dimension, centre, amplitude, clip, energy (V), lambda_max, distance (D), unit_rows (the most
+    rows that one unit has; one, where nobody says)."""
 
     known: Mapping[str, Fact]
 
@@ -98,6 +100,10 @@ class Facts:
                 f"needs it from public data, from the pixel range, or given"
             )
         return fact.value
+
+    @property
+    def unit_rows(self) -> int:
+        return int(self.known["unit_rows"].value) if "unit_rows" in self.known else 1
 
     def with_(self, **facts: Fact) -> Facts:
         return Facts({**self.known, **facts})
@@ -146,6 +152,20 @@ class Guarantee:
     assumes: Mapping[str, str]
 
 
+@dataclass(frozen=True)
+class Cost:
+    """What a release costs those whose rows it holds, in μ. mu: of one row; m rows of the same unit cost mu·m^power
+    together where none of them was mixed with another of them, and together·m^power where that may be."""
+
+    mu: float
+    together: float
+    power: float
+
+    def of(self, rows: int) -> float:
+        """Of so many rows, none mixed with another of them."""
+        return self.mu * math.pow(rows, self.power)
+
+
 class Encoder(Protocol):
     """One defence. A frozen dataclass whose fields ARE its public settings; call arguments may be private."""
 
@@ -173,6 +193,9 @@ class Encoder(Protocol):
         """What these settings guarantee for any records at all, by the guarantee's name, and on what conditions.
         A certified manifest may claim no less, and nothing else."""
 
+    def cost(self) -> Cost | None:
+        """What any record pays for being released with these settings; None: there is no bound."""
+
     def prepare(self, x: Tensor) -> Tensor:
         """(m, d) float64: records as they enter the mixture."""
 
@@ -185,7 +208,8 @@ class Encoder(Protocol):
     def possible_labels(self, y: Tensor) -> Tensor:
         """(m,) whether a row with these soft labels can come from this encoder."""
 
-    def plan(self, n: int, *, stream: Stream) -> Trace: ...
+    def plan(self, n: int, *, stream: Stream, units: Tensor | None = None) -> Trace:
+        """Who is mixed with whom. units: (n,) numbers; rows of the same unit are not mixed with one another."""
 
     def encode(self, rows: Rows, index: Tensor, trace: Trace, *, stream: Stream) -> Batch: ...
 
@@ -204,6 +228,7 @@ class Release:
     certified: bool
     reproducible: bool
     assets: Mapping[str, str] = field(default_factory=dict)
+    label_epsilon: float | None = None
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,10 @@ LABELS = (
     "The labels are not protected: whoever gets the release reads the classes of every row and how many records of "
     "each class there are. In a hospital the label is the diagnosis."
 )
+LABELS_RANDOMISED = (
+    "The labels were randomised: of each record they say its class with ε = {:.3g} in all. The noise on the images "
+    "does not protect them any further."
+)
 Watch = Callable[[str], None]
 
 _KINDS = {
@@ -180,7 +184,7 @@ def _chosen(names: Sequence[str] | None) -> dict[str, Attack]:
 
 
 def _warnings(view: View, rows: list[Row], ran: list[Ran], promises: tuple[Promise, ...]) -> list[str]:
-    said = [LABELS]
+    said = [LABELS if _label_epsilon(view) is None else LABELS_RANDOMISED.format(_label_epsilon(view))]
     said += [
         f"{row.attack} beats its ceiling: {row.metric} {row.mean:.4g}, where {row.ceiling:.4g} should be the best. The "
         f"claim of this release is false, or this audit is."
@@ -210,6 +214,13 @@ def _warnings(view: View, rows: list[Row], ran: list[Ran], promises: tuple[Promi
     if any(not release.guarantees for release in view.releases):
         said.append("A release states no guarantee at all: it is for experiments, do not send it.")
     return said
+
+
+def _label_epsilon(view: View) -> float | None:
+    """Of all releases together; None where one shows labels as they are, or randomised them by a seed."""
+    found = [None if release.reproducible else release.label_epsilon for release in view.releases]
+    known = [epsilon for epsilon in found if epsilon is not None]
+    return sum(known) if len(known) == len(found) else None
 
 
 def _successes(rows: list[Row], view: View) -> list[str]:
@@ -312,7 +323,9 @@ def _verdict(rows: list[Row], ran: list[Ran], warnings: tuple[str, ...], view: V
             said.append(f"{kind}: NOT tested: {tried or 'no attack of this kind was asked for'}.")
     if view.traces is None:
         said.append("Noise: NOT measured, for want of the trace: whether it is what the release says is not known.")
-    said.append("Labels: shown to everyone who gets the release.")
+    epsilon = _label_epsilon(view)
+    how = "shown to everyone who gets the release" if epsilon is None else f"randomised, ε = {epsilon:.3g} in all"
+    said.append(f"Labels: {how}.")
     if len(warnings) > 1:
         said.append(f"{len(warnings) - 1} warning(s) beside that of the labels: read them before anything leaves.")
     return said

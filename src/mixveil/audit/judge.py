@@ -309,5 +309,6 @@ def assigned(links: Tensor) -> Tensor:
 
 
 def release_mu(release: Release) -> float:
-    """The μ that a release states; infinite where it states none."""
-    return next((g.nominal for g in release.guarantees if g.name == "gdp"), math.inf)
+    """The μ of one record, by what a release states of units; infinite where it states none."""
+    rows = getattr(release.encoder, "unit_rows", 1)
+    return next((g.nominal / math.sqrt(rows) for g in release.guarantees if g.name == "gdp"), math.inf)

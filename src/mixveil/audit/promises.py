@@ -58,7 +58,7 @@ def _kept(release: Release, trace: Trace | None, stated: Guarantee, found: Momen
             broken = untrue or measured > 2 * stated.nominal
             loose = measured < stated.nominal / 2
     if stated.name == "gdp" and clip and sigma and trace is not None and trace.weight.shape[1] == 2:
-        measured = float(gdp.mu_records(clip, sigma, trace.weight).max())
+        measured = float(gdp.mu_records(clip, sigma, trace.weight).max()) * math.sqrt(getattr(encoder, "unit_rows", 1))
         broken = measured > stated.nominal * (1 + 1e-6)
     return Promise(release.id, stated.name, stated.nominal, stated.realised, measured, broken, loose)
 

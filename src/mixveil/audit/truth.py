@@ -39,9 +39,9 @@ class Inspected:
 def inspect(view: View, truth: Dataset) -> list[Inspected]:
     """Every row of every release, block by block; refused are rows that were not made of these data.
 
-    Labels must be the mixtures that the trace says. Pixels are judged by the likelihood of the rows: if the truth is
-    right, the rows' projection on it is E with variance E; if it is not, 0 with variance E; if σ is not what the
-    settings say, a multiple of E."""
+    Labels must be the mixtures that the trace says, where they were not randomised. Pixels are judged by the likelihood
+    of the rows: if the truth is right, the rows' projection on it is E with variance E; if it is not, 0 with variance
+    E; if σ is not what the settings say, a multiple of E."""
     return [_inspected(r, t, truth) for r, t in zip(view.releases, view.traces or (), strict=view.traces is not None)]
 
 
@@ -54,7 +54,7 @@ def unsure(view: View, inspected: list[Inspected]) -> list[str]:
         ]
     return [
         f"The noise is so strong that the pixels do not show whether release {release.id[:8]} was made of these data; "
-        f"the labels agree."
+        f"the labels {'agree' if release.label_epsilon is None else 'were randomised, and do not show it either'}."
         for release, found in zip(view.releases, inspected, strict=True)
         if not found.telling
     ]
@@ -69,7 +69,7 @@ def _inspected(release: Release, trace: Trace, truth: Dataset) -> Inspected:
     energies = []
     for rows in index:
         mixed, seen, labels = _mixtures(release, trace, truth, rows)
-        if not torch.allclose(labels, release.payload.take(rows).y, atol=1e-6):
+        if release.label_epsilon is None and not torch.allclose(labels, release.payload.take(rows).y, atol=1e-6):
             raise WrongTruthError(
                 f"release {release.id} was not made of these data: its labels are not mixtures of theirs"
             )

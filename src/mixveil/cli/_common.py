@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from mixveil.data import Images
     from mixveil.features import Extractor, Features
     from mixveil.keys import Stream
-    from mixveil.projection import Projected, Projection
+    from mixveil.projection import Projected
 
 DATA_HELP = "A named set (see `mixveil data list`; NAME:SPLIT for a split), an .npz file, or a folder of class folders."
 
@@ -137,30 +137,6 @@ def open_projected(
             f"certified does not hold. Fit it on other data."
         )
     return rows, digest
-
-
-def total_mu(projection: Projection, party: str, mu: float, seed: int | None) -> tuple[float | None, list[str]]:
-    """μ over something at μ and all of the projection's statistics that were made here, by what is known here of them;
-    None if there are none, or if something of it promises nothing. And what the owner must be told."""
-    from mixveil.errors import ArgumentError
-    from mixveil.state import statistics_cost
-    from mixveil.theory import gdp
-
-    found = [(name, *statistics_cost(release_id)) for release_id, name, _ in projection.spent]
-    made = [(name, cost) for name, known, cost in found if known]
-    own = [cost for name, cost in made if name == party]
-    if made and not own:
-        names = ", ".join(sorted({repr(name) for name, _ in made}))
-        raise ArgumentError(f"the statistics made here were sent as {names}, not as {party!r}: give the same --party")
-    if projection.spent and not own:
-        said = "none of the statistics that found these directions were made here: if you sent any, they add to this μ"
-        return None, [said]
-    costs = [cost for cost in own if cost is not None]
-    if seed is not None:
-        return None, ["noise from a seed promises nothing, so nothing is promised of all together"] if own else []
-    if len(costs) < len(own):
-        return None, ["your statistics for these directions promise nothing, so nothing is promised of all together"]
-    return (gdp.compose([mu, *costs]), []) if costs else (None, [])
 
 
 @contextmanager

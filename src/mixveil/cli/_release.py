@@ -26,6 +26,7 @@ def summary(written: Manifest) -> dict[str, object]:
         "certified": written.certified,
         "reproducible": written.reproducible,
         "guarantees": [asdict(guarantee) for guarantee in written.guarantees],
+        "label_epsilon": written.label_epsilon,
         "not_promised": list(written.not_promised),
     }
 
@@ -41,10 +42,16 @@ def show(folder: Path, written: Manifest) -> None:
     for guarantee in written.guarantees:
         kind = "promised" if written.certified else "stated"
         out.print(f"  {kind}: {in_words(guarantee)}", soft_wrap=True)
+    if written.label_epsilon is not None and not written.reproducible:
+        out.print(f"  promised: the label of every record is {written.label_epsilon:g}-DP (randomised response)")
     kind = "[green]certified[/]" if written.certified else "[yellow]not certified[/]"
     out.print(f"  {kind}, id {written.id}")
     for text in written.not_promised:
         out.print(f"  [dim]not promised:[/] {escape(text)}", soft_wrap=True)
+
+
+def _unit(guarantee: Guarantee) -> str:
+    return "every record" if guarantee.assumes.get("unit", "").startswith("one record") else "every unit (all its rows)"
 
 
 def in_words(guarantee: Guarantee) -> str:
@@ -54,8 +61,8 @@ def in_words(guarantee: Guarantee) -> str:
     claim = guarantee.nominal if guarantee.realised is None else max(guarantee.nominal, guarantee.realised)
     if guarantee.name == "gdp":
         return (
-            f"every record is {claim:.4g}-GDP: ε = {gdp.epsilon(claim):.3g} at δ = 1e-5; no membership test finds more "
-            f"than {gdp.member_tpr(claim, 0.01):.1%} of the members at 1 % false alarms"
+            f"{_unit(guarantee)} is {claim:.4g}-GDP: ε = {gdp.epsilon(claim):.3g} at δ = 1e-5; no membership test "
+            f"finds more than {gdp.member_tpr(claim, 0.01):.1%} of the members at 1 % false alarms"
         )
     asked = "" if math.isclose(claim, guarantee.nominal) else f" (nominal τ = {guarantee.nominal:.4g})"
     given = guarantee.assumes.get("moments")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from mixveil.cli import _common
+from mixveil.cli import _common, _spending
 from mixveil.cli._common import (
     Alpha,
     AsJson,
@@ -27,6 +27,7 @@ from mixveil.cli._common import (
     print_json,
 )
 from mixveil.cli._release import show, summary
+from mixveil.cli._spending import Budget, LabelEpsilon, To
 from mixveil.errors import ArgumentError, MismatchError
 
 if TYPE_CHECKING:
@@ -60,6 +61,9 @@ def encode(
     clip: Clip = None,
     public: Public = None,
     party: Party = "party",
+    to: To = None,
+    budget: Budget = None,
+    label_epsilon: LabelEpsilon = None,
     seed: Seed = None,
     data_dir: DataDir = None,
     size: Size = None,
@@ -68,7 +72,8 @@ def encode(
     cache: Cache = None,
     as_json: AsJson = False,
 ) -> None:
-    """Encode DATA once, as a release that may leave. Pairing and weights stay in your state folder.
+    """Encode DATA once, as a release that may leave. Pairing and weights stay in your state folder, and the release is
+    entered in your ledger before it is made (`mixveil ledger`).
 
     [bold]--mu[/] asks for a certified release: noise from public facts only. [bold]--tau[/] asks for Theorem 2's
     directional SNR: noise from the private data's own moments, not certified.
@@ -91,15 +96,14 @@ def encode(
     images, known = _common.open_both(data, public, data_dir=data_dir, size=size, grey=grey)
     rows = images
     assets: dict[str, str] = {}
-    spent: float | None = None
     told: list[str] = []
+    owners = _spending.owners_of(images)
     if projection is not None:
         rows, digest = _common.open_projected(images, projection, data_dir, cache, certified=mu is not None)
         clip, assets = rows.projection.clip, {"projection": digest}
         if rows.projection.classes and rows.classes != rows.projection.classes:
             raise MismatchError("these data do not have the classes of the statistics, in the same order")
-        if mu is not None:
-            spent, told = _common.total_mu(rows.projection, party, mu, seed)
+        told = _spending.earlier_statistics(rows.projection, party)
     guarantees: tuple[Guarantee, ...] = ()
     warnings = rows.warnings() + told
     if target is not None:
@@ -109,16 +113,26 @@ def encode(
         warnings += more
     with _common.progress("encoding", len(rows)) as step:
         written = write_release(
-            out_dir, rows, ready, guarantees, party=party, stream=stream.fork("release"), assets=assets, progress=step
+            out_dir,
+            rows,
+            ready,
+            guarantees,
+            party=party,
+            stream=stream.fork("release"),
+            assets=assets,
+            label_epsilon=label_epsilon,
+            recipient=to,
+            budget=budget,
+            owners=owners,
+            progress=step,
         )
     trace = trace_path(written.id)
     if as_json:
         whole = {"release": str(out_dir), **summary(written), "trace": str(trace), "warnings": warnings}
-        print_json({**whole, "total_mu": spent})
+        print_json({**whole, "spent": _spending.summary(owners)})
         return
     show(out_dir, written)
-    if spent is not None:
-        out.print(f"With the statistics that found these directions every record is {spent:.4g}-GDP in all.")
+    out.print(_spending.sentence(owners), soft_wrap=True)
     out.print(f"What an audit needs stays with you: {escape(str(trace))}", soft_wrap=True)
     for text in warnings:
         _common.warn(text)

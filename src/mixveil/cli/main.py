@@ -8,7 +8,7 @@ import sys
 
 import typer
 
-from mixveil.cli import audit, calibrate, data, demo, encode, prepare, results, statistics, train, verify
+from mixveil.cli import audit, calibrate, data, demo, encode, ledger, prepare, results, statistics, train, verify
 from mixveil.cli._common import err, escape, print_json
 from mixveil.errors import MixveilError
 
@@ -25,6 +25,7 @@ app.command("prepare")(prepare.prepare)
 app.command("statistics")(statistics.statistics)
 app.command("directions")(statistics.directions)
 app.command("encode")(encode.encode)
+app.command("ledger")(ledger.ledger)
 app.command("verify")(verify.verify)
 app.command("audit")(audit.audit)
 app.command("report")(audit.report)

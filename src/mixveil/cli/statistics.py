@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mixveil.cli import _common
+from mixveil.cli import _common, _spending
 from mixveil.cli._common import AsJson, Cache, Data, DataDir, Grey, Seed, Size, escape, out, print_json
 from mixveil.cli._release import in_words
+from mixveil.cli._spending import Budget, LabelEpsilon, To
 
 if TYPE_CHECKING:
     from mixveil.statistics import Sums
@@ -25,6 +26,9 @@ def statistics(
     mu: Annotated[float, typer.Option("--mu", help="Certified: every record μ-GDP, labels excluded.")],
     out_dir: Annotated[Path, typer.Option("--out", help="The folder to make. It must not exist.")],
     party: Annotated[str, typer.Option("--party", help="The party's name, as the manifest shows it.")] = "party",
+    to: To = None,
+    budget: Budget = None,
+    label_epsilon: LabelEpsilon = None,
     seed: Seed = None,
     data_dir: DataDir = None,
     size: Size = None,
@@ -41,17 +45,30 @@ def statistics(
     check_output(out_dir, party)
     stream = _common.stream_for(seed)
     images = open_data(data, data_dir=data_dir, size=size, grey=grey)
+    owners = _spending.owners_of(images)
     rows, digest = _common.open_projected(images, projection, data_dir, cache, certified=True)
-    total, told = _common.total_mu(rows.projection, party, mu, seed)
+    told = _spending.earlier_statistics(rows.projection, party)
     warnings = rows.warnings() + told + ([meaningless(mu)] if mu >= MEANINGLESS_MU else [])
     with _common.progress("sums", len(rows)) as step:
-        written = write_statistics(out_dir, rows, digest, mu, party=party, stream=stream, progress=step)
+        written = write_statistics(
+            out_dir,
+            rows,
+            digest,
+            mu,
+            party=party,
+            stream=stream,
+            label_epsilon=label_epsilon,
+            recipient=to,
+            budget=budget,
+            owners=owners,
+            progress=step,
+        )
+    spent = _spending.summary(owners)
     if as_json:
-        print_json({"statistics": str(out_dir), **summary(written), "total_mu": total, "warnings": warnings})
+        print_json({"statistics": str(out_dir), **summary(written), "spent": spent, "warnings": warnings})
         return
     show(out_dir, written)
-    if total is not None:
-        out.print(f"With the statistics that found these directions every record is {total:.4g}-GDP in all.")
+    out.print(_spending.sentence(owners), soft_wrap=True)
     for text in warnings:
         _common.warn(text)
 
@@ -90,6 +107,7 @@ def summary(written: Sums) -> dict[str, object]:
         "party": written.party,
         "rows": sum(written.counts),
         "dimension": written.dimension,
+        "label_epsilon": written.label_epsilon,
         "certified": written.certified,
         "reproducible": written.reproducible,
         "projection": written.projection,
@@ -107,4 +125,7 @@ def show(folder: Path, written: Sums) -> None:
         out.print(f"  promised: {in_words(guarantee)}", soft_wrap=True)
     kind = "[green]certified[/]" if written.certified else "[yellow]not certified[/]"
     out.print(f"  {kind}, id {written.id}")
-    out.print("  [dim]not promised:[/] how many records of each class there are is stated exactly.")
+    if written.label_epsilon is None:
+        out.print("  [dim]not promised:[/] how many records of each class there are is stated exactly.")
+    elif not written.reproducible:
+        out.print(f"  promised: the label of every record is {written.label_epsilon:g}-DP (randomised response)")

@@ -11,11 +11,20 @@ from torch import Tensor
 from mixveil import checks
 from mixveil.errors import ArgumentError, NotCalibratedError, PixelError
 
-GDP_CONDITIONS = {
-    "unit": "one record replaced by another with the same label and shape; n and all labels are public",
-    "attacker": "knows every other record, the weights, the pairing and all that is made of the release",
-    "noise": "Gaussian up to float64 rounding, drawn without looking at the records and never shown",
-}
+
+def gdp_conditions(unit_rows: int) -> dict[str, str]:
+    """What μ rests on, for a unit of at most so many rows."""
+    unit = "one record replaced by another with the same label and shape; n and all labels are public"
+    if unit_rows > 1:
+        unit = (
+            f"all rows of a unit, at most {unit_rows}, replaced by others with the same labels and shape; n, all "
+            f"labels and which rows belong together are public"
+        )
+    return {
+        "unit": unit,
+        "attacker": "knows every other record, the weights, the pairing and all that is made of the release",
+        "noise": "Gaussian up to float64 rounding, drawn without looking at the records and never shown",
+    }
 
 
 def check_settings(encoder: Any) -> None:
@@ -23,6 +32,7 @@ def check_settings(encoder: Any) -> None:
     for name in ("clip", "amplitude", "sigma"):
         if (value := getattr(encoder, name)) is not None:
             checks.positive(name, value)
+    checks.at_least("unit_rows", encoder.unit_rows, 1)
     if not math.isfinite(encoder.centre):
         raise ArgumentError(f"centre must be finite, got {encoder.centre}")
 
@@ -33,6 +43,16 @@ def calibrated(encoder: Any, name: str) -> float:
     if value is None:
         raise NotCalibratedError(f"{encoder.name} has no {name} yet: calibrate it first")
     return value
+
+
+def check_units(encoder: Any, n: int, units: Tensor | None) -> None:
+    """Refuse rows of which more belong to one unit than the noise was calibrated for."""
+    if units is not None and len(units) != n:
+        raise ArgumentError(f"{len(units)} units are given for {n} rows")
+    largest = 1 if units is None else int(units.bincount().max())
+    if largest > encoder.unit_rows or (units is None and encoder.unit_rows > 1):
+        said = f"a unit has {largest} rows" if units is not None else "it is not said which rows belong together"
+        raise ArgumentError(f"{said}, and the noise is for units of up to {encoder.unit_rows}")
 
 
 def prepare(x: Tensor, centre: float, clip: float) -> Tensor:

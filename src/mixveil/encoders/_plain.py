@@ -8,7 +8,7 @@ from typing import ClassVar, NoReturn
 from torch import Tensor
 
 from mixveil.errors import ArgumentError
-from mixveil.types import Batch, Facts, Guarantee, Rows, Target, Trace
+from mixveil.types import Batch, Cost, Facts, Guarantee, Rows, Target, Trace
 
 
 class Plain:
@@ -30,6 +30,9 @@ class Plain:
 
     def claims(self) -> Mapping[str, Guarantee]:
         return {}
+
+    def cost(self) -> Cost | None:
+        return None
 
     def prepare(self, x: Tensor) -> Tensor:
         return x.flatten(1).double()

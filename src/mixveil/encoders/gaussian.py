@@ -3,7 +3,7 @@
     x̃_i = z_i + e_i,   ỹ_i = y_i,   z = clip(x − centre),   e ~ N(0, σ²I)
 
 Formal guarantees
-- Asked for μ: every record is μ-GDP, μ = 2C/σ, against whoever knows everything else, labels excluded.
+- Asked for μ: every unit of m rows is μ-GDP, μ = (2C/σ)√m, against whoever knows everything else, labels excluded.
 - Labels are released as they are.
 
 It is here to be compared with: pairing buys nothing in GDP, and this is what it buys nothing over.
@@ -21,22 +21,23 @@ from torch import Tensor
 
 from mixveil import checks
 from mixveil.encoders._grid import GRID, stored_dtype
-from mixveil.encoders._noisy import GDP_CONDITIONS, calibrated, check_settings, prepare
+from mixveil.encoders._noisy import calibrated, check_settings, check_units, gdp_conditions, prepare
 from mixveil.errors import ArgumentError
 from mixveil.keys import NORMAL_BOUND, Stream
-from mixveil.types import Batch, Fact, Facts, Guarantee, Mu, Rows, Target, Trace
+from mixveil.types import Batch, Cost, Fact, Facts, Guarantee, Mu, Rows, Target, Trace
 
 
 @dataclass(frozen=True)
 class Gaussian:
     """All fields are set by `calibrate`: centre is subtracted from every value, clip bounds a record's norm, amplitude
-    its single values, sigma is the noise of one value."""
+    its single values, sigma is the noise of one value, unit_rows the most rows that one unit has."""
 
     name: ClassVar[str] = "gaussian"
     centre: float = 0.0
     clip: float | None = None
     amplitude: float | None = None
     sigma: float | None = None
+    unit_rows: int = 1
 
     def __post_init__(self) -> None:
         check_settings(self)
@@ -57,7 +58,8 @@ class Gaussian:
             centre=facts["centre"],
             clip=clip,
             amplitude=min(facts["amplitude"], clip),
-            sigma=2 * clip / target.value,
+            sigma=2 * clip / target.value * math.sqrt(facts.unit_rows),
+            unit_rows=facts.unit_rows,
         )
         if (encoder.sigma or 0) > 1e30:
             raise ArgumentError(f"sigma = {encoder.sigma:g} is more noise than a release can hold")
@@ -68,8 +70,13 @@ class Gaussian:
         return encoder, (replace(claim, nominal=target.value, assumes={**claim.assumes, **origins}),)
 
     def claims(self) -> Mapping[str, Guarantee]:
+        mu = self.cost().of(self.unit_rows)
+        return {"gdp": Guarantee("gdp", mu, mu, gdp_conditions(self.unit_rows))}
+
+    def cost(self) -> Cost:
+        """Every row has noise of its own: m rows cost √m times as much, whoever has them."""
         mu = 2 * calibrated(self, "clip") / calibrated(self, "sigma")
-        return {"gdp": Guarantee("gdp", mu, mu, GDP_CONDITIONS)}
+        return Cost(mu, mu, 0.5)
 
     @property
     def step(self) -> float | None:
@@ -92,8 +99,9 @@ class Gaussian:
     def possible_labels(self, y: Tensor) -> Tensor:
         return (y > 0).sum(1) == 1
 
-    def plan(self, n: int, *, stream: Stream) -> Trace:
+    def plan(self, n: int, *, stream: Stream, units: Tensor | None = None) -> Trace:
         checks.enough_rows(n)
+        check_units(self, n, units)
         return Trace(torch.empty(n, 0, dtype=torch.int64), torch.ones(n, 1))
 
     def encode(self, rows: Rows, index: Tensor, trace: Trace, *, stream: Stream) -> Batch:

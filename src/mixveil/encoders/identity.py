@@ -25,7 +25,7 @@ class Identity(Plain):
     def possible_labels(self, y: Tensor) -> Tensor:
         return within_simplex(y, 1)
 
-    def plan(self, n: int, *, stream: Stream) -> Trace:
+    def plan(self, n: int, *, stream: Stream, units: Tensor | None = None) -> Trace:
         checks.enough_rows(n)
         return Trace(partner=torch.empty(n, 0, dtype=torch.int64), weight=torch.ones(n, 1))
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from mixveil import checks
 from mixveil.encoders._plain import Plain, mix, within_simplex
+from mixveil.errors import ArgumentError
 from mixveil.keys import Stream
 from mixveil.types import Batch, Rows, Trace
 
@@ -31,9 +32,11 @@ class Mixup(Plain):
     def possible_labels(self, y: Tensor) -> Tensor:
         return within_simplex(y, self.k)
 
-    def plan(self, n: int, *, stream: Stream) -> Trace:
+    def plan(self, n: int, *, stream: Stream, units: Tensor | None = None) -> Trace:
         checks.enough_rows(n)
         pairing, weights = stream.fork("pairing"), stream.fork("weights")
+        if units is not None:
+            raise ArgumentError("mixup promises nothing, to units either: leave them out")
         partner = torch.stack([pairing.permutation(n) for _ in range(self.k - 1)], dim=1)
         return Trace(partner=partner, weight=weights.mixing_weights(n, self.k))
 

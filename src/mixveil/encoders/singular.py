@@ -3,8 +3,8 @@
     x̃_i = w₁z_i + w₂(z_π(i) + e_i),   ỹ_i = w₁y_i + w₂y_π(i),   z = clip(x − centre)
 
 Formal guarantees
-- Asked for μ: every record is μ-GDP (theory/gdp.py) against whoever knows everything else, labels excluded.
-  Nothing computed from the private records enters: centre, clip and σ come from public facts.
+- Asked for μ: every unit (a record, or all rows of a person) is μ-GDP (theory/gdp.py) against whoever knows everything
+  else, labels excluded. Nothing computed from the private records enters: centre, clip and σ come from public facts.
 - Asked for τ: the directional SNR of a row is at most τ on average over records (theory/snr.py), for the
   calibrations `theorem` and `spectral`; the noise depends on private second moments and is not certified.
 - Labels are mixed, not protected.
@@ -22,11 +22,11 @@ from torch import Tensor
 
 from mixveil import checks
 from mixveil.encoders._grid import GRID, stored_dtype
-from mixveil.encoders._noisy import GDP_CONDITIONS, calibrated, check_settings, prepare
+from mixveil.encoders._noisy import calibrated, check_settings, check_units, gdp_conditions, prepare
 from mixveil.errors import ArgumentError
 from mixveil.keys import NORMAL_BOUND, Stream
 from mixveil.theory import gdp, snr
-from mixveil.types import Batch, Fact, Facts, Guarantee, Mu, Rows, Target, Tau, Trace
+from mixveil.types import Batch, Cost, Fact, Facts, Guarantee, Mu, Rows, Target, Tau, Trace
 
 CERTIFIED_ALPHA = 0.55  # the nearer to one half, the less noise a given μ costs
 PAPER_ALPHA = 0.7
@@ -41,7 +41,8 @@ WORST_SNR_CONDITIONS = {
 class Singular:
     """alpha: cap on the weights; noise: `gaussian`, or `sphere` to reproduce the paper; fixed_points: allow
     π(i) = i, as the paper does. The other fields are set by `calibrate`: centre is subtracted from every
-    value, clip bounds a record's norm, amplitude its single values, sigma is the noise of one value."""
+    value, clip bounds a record's norm, amplitude its single values, sigma is the noise of one value, unit_rows the
+    most rows that one unit has."""
 
     name: ClassVar[str] = "singular"
     alpha: float | None = None
@@ -51,6 +52,7 @@ class Singular:
     clip: float | None = None
     amplitude: float | None = None
     sigma: float | None = None
+    unit_rows: int = 1
 
     def __post_init__(self) -> None:
         if self.alpha is not None:
@@ -87,7 +89,9 @@ class Singular:
         alpha = CERTIFIED_ALPHA if self.alpha is None else self.alpha
         for name in ("dimension", "centre", "amplitude", "clip"):
             facts.certified(name)
-        encoder = self._with(facts, alpha, gdp.sigma_for(target.value, facts["clip"], alpha))
+        encoder = self._with(
+            facts, alpha, gdp.sigma_for(target.value / math.sqrt(facts.unit_rows), facts["clip"], alpha)
+        )
         origins = {name: facts.origin(name) for name in ("centre", "clip", "amplitude")}
         claims = encoder.claims()
         return encoder, tuple(
@@ -119,7 +123,13 @@ class Singular:
     def _with(self, facts: Facts, alpha: float, sigma: float) -> Self:
         amplitude, clip = facts["amplitude"], facts["clip"]
         encoder = replace(
-            self, alpha=alpha, sigma=sigma, centre=facts["centre"], clip=clip, amplitude=min(amplitude, clip)
+            self,
+            alpha=alpha,
+            sigma=sigma,
+            centre=facts["centre"],
+            clip=clip,
+            amplitude=min(amplitude, clip),
+            unit_rows=facts.unit_rows,
         )
         if sigma > 1e30:
             raise ArgumentError(f"sigma = {sigma:g} is more noise than a release can hold")
@@ -132,14 +142,24 @@ class Singular:
     def claims(self) -> Mapping[str, Guarantee]:
         """For any records, once clipped: μ and the worst directional SNR. Nothing where the noise lies on a sphere
         or where fixed points are allowed, whose cost is not counted."""
-        if self.noise != "gaussian" or self.fixed_points:
+        cost = self.cost()
+        if cost is None:
             return {}
-        mu = gdp.mu_worst(self._clip, self._sigma, self._alpha)
+        mu = cost.of(self.unit_rows)
         tau = snr.worst_directional_snr(self._clip, self._sigma, self._alpha)
         return {
-            "gdp": Guarantee("gdp", mu, mu, GDP_CONDITIONS),
+            "gdp": Guarantee("gdp", mu, mu, gdp_conditions(self.unit_rows)),
             "directional_snr": Guarantee("directional_snr", tau, tau, WORST_SNR_CONDITIONS),
         }
+
+    def cost(self) -> Cost | None:
+        if self.noise != "gaussian" or self.fixed_points:
+            return None
+        return Cost(
+            gdp.mu_worst(self._clip, self._sigma, self._alpha),
+            gdp.mu_together(self._clip, self._sigma, self._alpha),
+            0.5,
+        )
 
     def possible_labels(self, y: Tensor) -> Tensor:
         """One class, or two with both shares in [1 − α, α]: others would prove a weight beyond the cap."""
@@ -161,10 +181,14 @@ class Singular:
         amplitude = calibrated(self, "amplitude")
         return math.ceil((amplitude / self._sigma + self._alpha * NORMAL_BOUND) / GRID) + 1
 
-    def plan(self, n: int, *, stream: Stream) -> Trace:
+    def plan(self, n: int, *, stream: Stream, units: Tensor | None = None) -> Trace:
         checks.enough_rows(n)
+        check_units(self, n, units)
         pairing = stream.fork("pairing")
-        partner = pairing.permutation(n) if self.fixed_points else pairing.derangement(n)
+        if self.fixed_points:
+            partner = pairing.permutation(n)
+        else:
+            partner = pairing.derangement(n) if units is None else pairing.apart(units)
         weight = stream.fork("weights").capped_weights(n, self._alpha)
         return Trace(partner=partner[:, None], weight=weight)
 

@@ -5,6 +5,9 @@ record i moves its own row by w₁Δ under noise w₂σ, and its partner's row b
 
     μ_i = (2C/σ) √((w₁/w₂)² + 1) ≤ (2C/σ) √((α/(1 − α))² + 1).
 
+m rows of one person, none of them paired with another, move 2m rows at most, each under noise of its own: √m times as
+much. Where they may be paired with one another, a row moves by (w₁ + w₂)·2C, and (2C/σ) √m/(1 − α) covers all cases.
+
 This holds for an attacker who knows everything else. It says nothing of labels, nor of adding or removing
 a record, and it needs Gaussian noise: two records lie on different spheres, which one look tells apart.
 """
@@ -30,6 +33,11 @@ def record_factor(alpha: float) -> float:
 def mu_worst(clip: float, sigma: float, alpha: float) -> float:
     """μ of every record, whatever weights are drawn under the cap α."""
     return 2 * checks.positive("clip", clip) / checks.positive("sigma", sigma) * record_factor(alpha)
+
+
+def mu_together(clip: float, sigma: float, alpha: float) -> float:
+    """(2C/σ)/(1 − α): times √m, the μ of m records together however they are paired."""
+    return 2 * checks.positive("clip", clip) / checks.positive("sigma", sigma) / (1 - checks.cap("alpha", alpha))
 
 
 def mu_records(clip: float, sigma: float, weight: Tensor) -> Tensor:

@@ -4,15 +4,16 @@
 
 Class means by least squares on the soft labels, each release weighed by its precision. The within-class covariance is
 the public one, where records were whitened by it; else it is what the means leave, less the known noise, over the
-share that mixing leaves of a variance, and only as far as noise cannot explain it. Nothing is chosen on a test set,
-and rows are read block by block.
+share that mixing leaves of a variance, and only as far as noise cannot explain it. Where labels were randomised, a
+row is explained by the classes that its labels make likely. Nothing is chosen on a test set, and rows are read block by
+block.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -20,6 +21,7 @@ from torch import Tensor
 from mixveil.mixing import mixing
 from mixveil.projection import Projection
 from mixveil.statistics import Sums, class_means
+from mixveil.theory.response import posterior
 from mixveil.types import Progress, Release
 
 _ROWS = 8192
@@ -39,7 +41,8 @@ class Discriminant:
 
 @dataclass
 class _Equations:
-    """Of one release: YᵀY, YᵀR, RᵀR, its rows, what mixing leaves of a variance, and the noise's variance."""
+    """Of one release: YᵀY, YᵀR, RᵀR, its rows, what mixing leaves of a variance, the noise's variance, and how much is
+    not known of a record's class: the covariance of its true label, given the label that is said."""
 
     labels: Tensor
     cross: Tensor
@@ -47,6 +50,7 @@ class _Equations:
     rows: int
     share: float
     noise: float
+    doubt: Tensor
 
     def precision(self, scale: float) -> float:
         """Of a row, where records vary by `scale` within their classes."""
@@ -119,6 +123,7 @@ def _equations(release: Release, progress: Progress) -> _Equations:
         torch.zeros(k, k, dtype=torch.float64),
         n,
         *mixing(release),
+        torch.zeros(classes, classes, dtype=torch.float64),
     )
     for index in torch.split(torch.arange(n), _ROWS):
         batch = release.payload.take(index)
@@ -127,7 +132,20 @@ def _equations(release: Release, progress: Progress) -> _Equations:
         found.cross.addmm_(y.T, x)
         found.second.addmm_(x.T, x)
         progress(len(index))
-    return found
+    return found if release.label_epsilon is None else _debiased(found, release.label_epsilon)
+
+
+def _debiased(found: _Equations, epsilon: float) -> _Equations:
+    """Labels that were randomised say how likely each class is: rows are explained by those shares instead."""
+    said = found.labels.sum(1)
+    shares = posterior(said, epsilon)
+    weighed = (said / said.sum())[:, None] * shares
+    return replace(
+        found,
+        labels=shares.T @ found.labels @ shares,
+        cross=shares.T @ found.cross,
+        doubt=weighed.sum(0).diag() - shares.T @ weighed,
+    )
 
 
 def _within(found: list[_Equations], means: Tensor, scale: float) -> tuple[Tensor, float]:
@@ -137,6 +155,7 @@ def _within(found: list[_Equations], means: Tensor, scale: float) -> tuple[Tenso
         explained = part.cross.T @ means
         left = (part.second - explained - explained.T + means.T @ part.labels @ means) / part.rows
         left = (left - part.noise * torch.eye(len(left), dtype=torch.float64)) / part.share
+        left -= means.T @ part.doubt @ means
         precision = part.rows / (scale + part.noise / part.share) ** 2
         total += precision * left
         weight += precision

@@ -1,0 +1,96 @@
+"""What the verbs say of the ledger, and the options that concern it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mixveil.cli import _common
+from mixveil.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from mixveil.ledger import Owners, Spent
+    from mixveil.projection import Projection
+
+Budget = Annotated[
+    float | None,
+    typer.Option(
+        "--budget",
+        help="Refuse if any record would have spent more than this μ in all its releases.",
+        show_default=False,
+    ),
+]
+To = Annotated[str | None, typer.Option("--to", help="To whom it goes, for your ledger.", show_default=False)]
+LabelEpsilon = Annotated[
+    float | None,
+    typer.Option("--label-epsilon", help="Randomise the labels first: each is ε-DP. Else all are shown."),
+]
+
+
+def owners_of(rows: Any) -> Owners:
+    """Who the rows are, by the ledger's fingerprints of all their images."""
+    from mixveil.ledger import Ledger
+
+    with _common.progress("reading", len(rows)) as step:
+        return Ledger().owners(rows, step)
+
+
+def summary(owners: Owners) -> dict[str, object]:
+    """What these rows have spent, for `--json`."""
+    from mixveil.ledger import Ledger
+
+    book = Ledger()
+    spent, budget = book.spent(owners), book.budget
+    return {
+        "releases": spent.releases,
+        "total_mu": None if spent.unbounded else spent.most,
+        "median_mu": None if spent.unbounded else spent.median,
+        "without_promise": list(spent.unbounded),
+        "label_epsilon": finite(spent.label_epsilon),
+        "budget": budget,
+        "left": None if budget is None else spent.left(budget),
+    }
+
+
+def finite(value: float) -> float | None:
+    return value if value < float("inf") else None
+
+
+def in_words(spent: Spent, budget: float | None, unit: str) -> str:
+    """What all releases so far cost some records, in a sentence. unit: what it is counted for."""
+    if not spent.releases:
+        return "Your ledger has no release of these records."
+    count = f"{spent.releases} release{'s' if spent.releases > 1 else ''}"
+    if spent.unbounded:
+        names = ", ".join(identity[:8] for identity in spent.unbounded[:5])
+        more = f" and {len(spent.unbounded) - 5} more" if len(spent.unbounded) > 5 else ""
+        return (
+            f"Your ledger has {count} of these records, of which {names}{more} promise nothing: whoever got all is "
+            f"bound by no μ."
+        )
+    left = "" if budget is None else f"; of a budget of {budget:g}, {spent.left(budget):.4g} is left"
+    return f"Your ledger has {count} of these records: together {unit} is {spent.most:.4g}-GDP{left}."
+
+
+def sentence(owners: Owners) -> str:
+    from mixveil.ledger import Ledger
+
+    book = Ledger()
+    return in_words(book.spent(owners), book.budget, "a record" if owners.units is None else "a unit")
+
+
+def earlier_statistics(projection: Projection, party: str) -> list[str]:
+    """What the owner must be told of the statistics that found a projection's directions, before more is sent."""
+    from mixveil.ledger import Ledger
+
+    if not projection.spent:
+        return []
+    asked = {identity for identity, _, _ in projection.spent}
+    made = [entry for entry in Ledger().entries() if entry.id in asked]
+    if not made:
+        return ["none of the statistics that found these directions are in your ledger: if you sent any, they add up"]
+    if party not in {entry.party for entry in made}:
+        names = ", ".join(sorted({repr(entry.party) for entry in made}))
+        raise ArgumentError(f"the statistics made here were sent as {names}, not as {party!r}: give the same --party")
+    return []

@@ -1,0 +1,82 @@
+"""`mixveil ledger`: what was released, what it cost, and what is left."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mixveil.cli import _spending
+from mixveil.cli._common import DATA_HELP, AsJson, DataDir, Grey, Size, escape, number, out, print_json
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from mixveil.ledger import Entry
+
+Some = Annotated[
+    str | None, typer.Argument(metavar="[DATA]", help=f"Only of these records. {DATA_HELP}", show_default=False)
+]
+Standing = Annotated[
+    float | None,
+    typer.Option("--budget", help="From now on, refuse what would bring any record beyond this μ.", show_default=False),
+]
+
+
+def ledger(
+    data: Some = None,
+    budget: Standing = None,
+    data_dir: DataDir = None,
+    size: Size = None,
+    grey: Grey = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show what was released from this machine, what all of it cost any record, and what is left of the budget.
+
+    A release counts from the moment it was begun, whether or not it was finished or sent.
+    """
+    from mixveil.data import open_data
+    from mixveil.ledger import Ledger
+
+    book = Ledger()
+    if budget is not None:
+        book.set_budget(budget)
+    entries = book.entries()
+    if data is not None:
+        owners = _spending.owners_of(open_data(data, data_dir=data_dir, size=size, grey=grey))
+    else:
+        owners = book.everyone()
+    if as_json:
+        spent = _spending.summary(owners)
+        print_json({"ledger": str(book.path), "entries": [_plain(entry) for entry in entries], "spent": spent})
+        return
+    out.print(entries_table(entries) if entries else "Nothing was released yet.")
+    if entries:
+        out.print(_spending.sentence(owners), soft_wrap=True)
+    if book.budget is not None:
+        out.print(f"The standing budget is μ = {book.budget:g}: what would exceed it for any record is refused.")
+
+
+def entries_table(entries: list[Entry]) -> Table:
+    from rich.table import Column, Table
+
+    right = [Column(name, justify="right") for name in ("rows", "μ", "label ε")]
+    table = Table("begun", "release", "from", "to", "what", *right, "")
+    for entry in entries:
+        table.add_row(
+            entry.started.replace("T", " ").removesuffix("+00:00"),
+            entry.id[:8],
+            escape(entry.party),
+            escape(entry.recipient or "not said"),
+            entry.encoder,
+            f"{entry.rows:,}",
+            "[red]none[/]" if entry.stated is None else number(entry.stated),
+            "shown" if entry.label_epsilon is None else number(entry.label_epsilon),
+            "" if entry.finished else "[yellow]not finished: counts[/]",
+        )
+    return table
+
+
+def _plain(entry: Entry) -> dict[str, object]:
+    return {**asdict(entry), "cost": None if entry.cost is None else asdict(entry.cost)}

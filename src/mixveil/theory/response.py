@@ -1,0 +1,59 @@
+"""Randomised response: a label is said as it is with probability e^ε/(e^ε + k − 1), else any other of the k classes.
+
+Whatever is done with the said label, it is ε-differentially private: no class explains what is seen e^ε times as well
+as another. What labels cost in learning is known exactly, so that a head can count it in.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from mixveil import checks
+from mixveil.errors import ArgumentError
+
+
+def keep_probability(epsilon: float, classes: int) -> float:
+    """How often a label is said as it is.
+
+    >>> round(keep_probability(1.0, 10), 4)
+    0.232
+    """
+    checks.at_least("classes", classes, 2)
+    if checks.positive("label epsilon", epsilon) > 700:
+        raise ArgumentError(
+            f"label epsilon must be at most 700, got {epsilon:g}: leave it out to show labels as they are"
+        )
+    return math.exp(epsilon) / (math.exp(epsilon) + classes - 1)
+
+
+def channel(epsilon: float, classes: int) -> Tensor:
+    """(classes, classes) float64: how often class b (column) is said to be class c (row)."""
+    keep = keep_probability(epsilon, classes)
+    found = torch.full((classes, classes), (1 - keep) / (classes - 1), dtype=torch.float64)
+    return found.fill_diagonal_(keep)
+
+
+def true_shares(said: Tensor, epsilon: float) -> Tensor:
+    """(classes,) the shares of the true classes, from how many records are said to be of each: unmixed, then drawn
+    towards equal shares by as much of their differences as chance explains (James and Stein), and none below zero."""
+    n, classes = float(said.sum()), len(said)
+    shares = said.double() / n
+    found: Tensor = torch.linalg.solve(channel(epsilon, classes), shares)
+    keep = keep_probability(epsilon, classes)
+    chance = float(1 - shares.square().sum()) / n / (keep - (1 - keep) / (classes - 1)) ** 2
+    apart = found - 1 / classes
+    found = 1 / classes + apart * max(0.0, 1 - chance / max(float(apart.square().sum()), 1e-300))
+    found = found.clamp(min=0)
+    return found / found.sum()
+
+
+def posterior(said: Tensor, epsilon: float) -> Tensor:
+    """(classes, classes) float64: of the records said to be of class c (row), the share that is of class b (column).
+    said: (classes,) how many are said to be of each class. A class that nobody says has its own column only."""
+    joint = channel(epsilon, len(said)) * true_shares(said, epsilon)
+    total = joint.sum(1, keepdim=True)
+    found: Tensor = torch.where(total > 0, joint / total.clamp(min=1e-300), torch.eye(len(said), dtype=torch.float64))
+    return found
