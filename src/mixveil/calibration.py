@@ -47,7 +47,7 @@ E = TypeVar("E", bound=Encoder)
 
 def calibrate(
     encoder: E,
-    target: Target,
+    target: Target | None,
     data: Dataset,
     *,
     public: Dataset | None = None,
@@ -55,10 +55,14 @@ def calibrate(
     stream: Stream,
     watch: Watch = unwatched,
 ) -> tuple[E, tuple[Guarantee, ...], list[str]]:
-    """An encoder with the noise for a target, its guarantees, and what the owner should be warned of."""
+    """An encoder with the noise for a target, its guarantees, and what the owner should be warned of. Without a target
+    the noise is as large as the records are on average: for encoders that promise nothing."""
     moments_of = watched_moments(stream, watch)
     checks.enough_rows(len(data))
-    facts = facts_for(target, data, public=public, clip=clip, moments_of=moments_of)
+    if target is None:
+        facts = sized_facts(data, public=public)
+    else:
+        facts = facts_for(target, data, public=public, clip=clip, moments_of=moments_of)
     ready, guarantees = encoder.calibrate(target, facts)
     warnings = []
     if isinstance(target, Mu) and target.value >= MEANINGLESS_MU:
@@ -108,6 +112,15 @@ def facts_for(
         lambda_max=Fact(found.lambda_max, origin),
         distance=Fact(found.distance, origin),
     )
+
+
+def sized_facts(data: Dataset, *, public: Dataset | None) -> Facts:
+    """What is settled without looking at the records, and how large they are on average, or public ones."""
+    facts = settled_facts(data, certified=False, public=public, clip=None)
+    shown = data if public is None else public
+    total = sum(float((block - facts["centre"]).abs().sum()) for block in blocks(shown))
+    size = total / (len(shown) * facts["dimension"])
+    return facts.with_(size=Fact(size, "private" if public is None else "public"))
 
 
 def settled_facts(data: Dataset, *, certified: bool, public: Dataset | None, clip: float | None) -> Facts:

@@ -110,6 +110,11 @@ class Stream(ABC):
         normals = self.normal(n, d)
         return normals.mul_(radius / torch.linalg.vector_norm(normals, dim=1, keepdim=True))
 
+    def laplace(self, *shape: int) -> Tensor:
+        """Laplace noise of mean size 1, float64: exponentials with fair signs."""
+        size = torch.log1p(-self.uniform(math.prod(shape))).neg_()
+        return size.mul_(self.signs(len(size))).view(shape)
+
     def signs(self, *shape: int) -> Tensor:
         """Fair ±1, int8, one bit of the stream each."""
         n = math.prod(shape)

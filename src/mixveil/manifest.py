@@ -42,6 +42,9 @@ PRIVATE_FACTS = (
     "The noise was chosen from the private records' own moments, and this manifest shows figures computed from them."
 )
 NOTHING = "No noise was added: nothing is promised at all."
+SIZED = (
+    "The noise is about as large as the records themselves are, which is for comparison: nothing is promised at all."
+)
 
 _NAMES = {"gdp", "directional_snr"}
 _ORIGINS = {"public", "range"}
@@ -113,6 +116,8 @@ def not_promised(
     said = [labels, NOT_ENCRYPTION, unit(getattr(made_by, "unit_rows", 1))]
     if made_by.sigma == 0:
         said.append(NOTHING)
+    elif not made_by.claims() and not guarantees:
+        said.append(SIZED)
     if {guarantee.name for guarantee in guarantees} == {"directional_snr"}:
         said.append(AVERAGE)
     if any("private" in guarantee.assumes.values() for guarantee in guarantees):

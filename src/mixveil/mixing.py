@@ -34,5 +34,5 @@ def mixing(release: Release) -> Mixing:
         count += len(several)
     if count:
         return Mixing(share / count, noise / count)
-    mixes = hasattr(release.encoder, "alpha")
+    mixes = release.encoder.name == "singular"
     return Mixing(0.5 if mixes else 1.0, float(release.encoder.deviation(torch.full((1, 2), 0.5)).square()))

@@ -81,7 +81,7 @@ class Fact:
 @dataclass(frozen=True)
 class Facts:
     """Facts by name: dimension, centre, amplitude, clip, energy (V), lambda_max, distance (D), unit_rows (the most
-    rows that one unit has; one, where nobody says)."""
+    rows that one unit has; one, where nobody says), size (mean absolute value)."""
 
     known: Mapping[str, Fact]
 
@@ -187,7 +187,8 @@ class Encoder(Protocol):
     def index_bound(self) -> int | None:
         """No released integer is larger than this in size; None where floats are released."""
 
-    def calibrate(self, target: Target, facts: Facts) -> tuple[Self, tuple[Guarantee, ...]]: ...
+    def calibrate(self, target: Target | None, facts: Facts) -> tuple[Self, tuple[Guarantee, ...]]:
+        """A new encoder with its noise. target: None where nothing is asked for."""
 
     def claims(self) -> Mapping[str, Guarantee]:
         """What these settings guarantee for any records at all, by the guarantee's name, and on what conditions.

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+import torch
 from torch import Tensor
 
 from mixveil.audit import noise_check
@@ -8,7 +9,7 @@ from mixveil.keys import SeededStream
 
 
 def faults(normals: Tensor, *, sphere: bool) -> list[str]:
-    return noise_check.faults(normals, normals.square().sum(1), sphere=sphere)
+    return noise_check.faults(normals, normals.square().sum(1), "sphere" if sphere else "gaussian")
 
 
 SHAPES = [(20, 8), (100, 9), (50, 64), (500, 64), (3000, 16), (10, 3072)]
@@ -32,3 +33,14 @@ def test_noise_on_a_sphere_passes_as_such_only() -> None:
     assert faults(noise, sphere=True) == []
     noise[5] *= 1.01
     assert any("length" in text for text in faults(noise, sphere=True))
+
+
+def test_laplace_noise_is_told_from_gaussian() -> None:
+    laplace, normal = SeededStream(0).laplace(200, 64) / 2**0.5, SeededStream(0).normal(200, 64)
+
+    def found(noise: Tensor) -> list[str]:
+        return noise_check.faults(noise, noise.square().sum(1), "laplace")
+
+    assert found(laplace) == [] and "not Laplace" in found(normal)[0]
+    assert any("share" in text for text in found(torch.cat([laplace[:100], laplace[:100]])))
+    assert faults(laplace, sphere=False)

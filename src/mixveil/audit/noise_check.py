@@ -7,6 +7,7 @@ sphere). The thresholds are 7 and more deviations of what is tested: honest nois
 from __future__ import annotations
 
 import math
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -15,13 +16,18 @@ _BEYOND = 6.0  # deviations of a normal, for tests on many rows or values at onc
 _MOST = 2000  # rows or values compared with each other
 
 
-def faults(normals: Tensor, rows: Tensor, *, sphere: bool) -> list[str]:
+Law = Literal["gaussian", "sphere", "laplace"]
+
+
+def faults(normals: Tensor, rows: Tensor, law: Law) -> list[str]:
     """What is wrong with (n, d) standardised noise, in words; nothing if it is as it should be. rows: the energies of
     these rows, or of all of a larger set that they are a part of."""
     n, d = normals.shape
     said = []
     columns = normals.square().sum(0)
-    if sphere:
+    if law == "laplace":
+        return _not_laplace(normals)
+    if law == "sphere":
         if float((rows / d - 1).abs().max()) > 1e-3:
             said.append("some rows' noise is not of the stated length")
     elif worst := _odd_energies(rows, d):
@@ -35,8 +41,19 @@ def faults(normals: Tensor, rows: Tensor, *, sphere: bool) -> list[str]:
     if _related(normals.T):
         said.append("values of a row share their noise")
     fourth = float(normals.pow(4).mean())
-    if not sphere and abs(fourth - 3) > _BEYOND * math.sqrt(96 / normals.numel()) + 1e-3:
+    if law == "gaussian" and abs(fourth - 3) > _BEYOND * math.sqrt(96 / normals.numel()) + 1e-3:
         said.append(f"the noise is not Gaussian: its fourth moment is {fourth:.3g}, not 3")
+    return said
+
+
+def _not_laplace(noise: Tensor) -> list[str]:
+    """Standardised Laplace noise has the mean size 1/√2 (deviation 1/√2), and values that are not related."""
+    said = []
+    size = float(noise.abs().mean()) * math.sqrt(2)
+    if abs(size - 1) > _BEYOND / math.sqrt(noise.numel()) + 1e-3:
+        said.append(f"the noise is not Laplace: its mean size is {size:.3g} of what it should be")
+    if _related(noise) or _related(noise.T):
+        said.append("rows or values share their noise")
     return said
 
 

@@ -39,7 +39,8 @@ def promises(view: View, inspected: list[Inspected], found: Moments) -> list[Pro
         if sigma and trace is not None:
             count = len(inspected[t].energies) * inspected[t].values
             measured = math.sqrt(float(inspected[t].energies.sum()) / count)
-            slack = 6 / math.sqrt(2 * count) + 1e-5
+            spread = 5 if _law(release) == "laplace" else 2  # the variance of a square
+            slack = 6 * math.sqrt(spread / (4 * count)) + 1e-5
             said.append(Promise(release.id, "noise", sigma, None, measured * sigma, abs(measured - 1) > slack))
     return said
 
@@ -63,6 +64,12 @@ def _kept(release: Release, trace: Trace | None, stated: Guarantee, found: Momen
     return Promise(release.id, stated.name, stated.nominal, stated.realised, measured, broken, loose)
 
 
+def _law(release: Release) -> noise_check.Law:
+    if release.encoder.name == "laplace":
+        return "laplace"
+    return "sphere" if getattr(release.encoder, "noise", "") == "sphere" else "gaussian"
+
+
 def noise_faults(view: View, records: Dataset, inspected: list[Inspected]) -> list[str]:
     """What is wrong with the noise of the releases, in words: its strength in all rows, all else in the view's."""
     said: list[str] = []
@@ -71,10 +78,9 @@ def noise_faults(view: View, records: Dataset, inspected: list[Inspected]) -> li
         if view.traces is None or not release.encoder.sigma:
             continue
         normals = standardised_noise(release, view.traces[t], records)
-        sphere = getattr(release.encoder, "noise", "") == "sphere"
+        law = _law(release)
         said += [
-            f"release {release.id[:8]}: {fault}"
-            for fault in noise_check.faults(normals, inspected[t].energies, sphere=sphere)
+            f"release {release.id[:8]}: {fault}" for fault in noise_check.faults(normals, inspected[t].energies, law)
         ]
         for earlier in kept:
             if abs(float((earlier * normals).mean())) * math.sqrt(normals.numel()) > 8:

@@ -73,11 +73,24 @@ def in_words(spent: Spent, budget: float | None, unit: str) -> str:
     return f"Your ledger has {count} of these records: together {unit} is {spent.most:.4g}-GDP{left}."
 
 
-def sentence(owners: Owners) -> str:
+def known_owners(rows: Any) -> Owners | None:
+    """The same, where there is a ledger: to look at it makes none."""
     from mixveil.ledger import Ledger
 
+    return owners_of(rows) if Ledger().path.exists() else None
+
+
+def sentence(owners: Owners, more: float | None = None) -> str:
+    """What the ledger says of these rows. more: the μ of a release that their owner thinks of."""
+    from mixveil.ledger import Ledger
+    from mixveil.theory import gdp
+
     book = Ledger()
-    return in_words(book.spent(owners), book.budget, "a record" if owners.units is None else "a unit")
+    spent, unit = book.spent(owners), "a record" if owners.units is None else "a unit"
+    said = in_words(spent, book.budget, unit)
+    if more is None or spent.unbounded or not spent.releases:
+        return said
+    return f"{said} With μ = {more:g} more it would be {gdp.compose([spent.most, more]):.4g}."
 
 
 def earlier_statistics(projection: Projection, party: str) -> list[str]:

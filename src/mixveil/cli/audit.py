@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from mixveil.cli import _common
+from mixveil.cli import _common, _spending
 from mixveil.cli._common import AsJson, Cache, DataDir, Grey, ProjectionFile, Size, err, escape, number, out, print_json
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from mixveil.audit import Audit
+    from mixveil.ledger import Owners
     from mixveil.types import Release, Trace, View
 
 Releases = Annotated[
@@ -61,6 +62,7 @@ def audit(
     opened = tuple(read_release(folder) for folder in releases)
     data: Any = open_data(truth, data_dir=data_dir, size=size, grey=grey)
     similar: Any = None if public is None else open_data(public, data_dir=data_dir, size=size, grey=grey)
+    owners = _spending.known_owners(data)
     if projection is not None:
         data, digest = _common.open_projected(data, projection, data_dir, cache, certified=False)
         if any(release.assets.get("projection") != digest for release in opened):
@@ -83,7 +85,7 @@ def audit(
             stream=SeededStream(seed),
             watch=lambda name: status.update(f"attacking: {name}") if status else None,
         )
-    found = replace(found, warnings=(*found.warnings, *left_out))
+    found = replace(found, warnings=(*found.warnings, *left_out), verdict=(*found.verdict, *_counted(owners)))
     how = _provenance(seed)
     write_audit(out_dir, found, how)
     if as_json:
@@ -91,6 +93,11 @@ def audit(
         return
     show(found)
     out.print(f"Report, private, for your eyes only: {escape(str(out_dir / 'report.html'))}", soft_wrap=True)
+
+
+def _counted(owners: Owners | None) -> list[str]:
+    """What the ledger says of all releases of these records: this audit saw only those it was given."""
+    return [] if owners is None else [f"In all: {_spending.sentence(owners)}"]
 
 
 def report(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mixveil.cli import _common
+from mixveil.cli import _common, _spending
 from mixveil.cli._common import (
     Alpha,
     AsJson,
@@ -60,13 +60,18 @@ def calibrate(
     rows, known = _common.open_both(data, public, data_dir=data_dir, size=size, grey=grey)
     found = calibration.survey(rows, encoder, wanted, public=known, clip=clip, seed=seed, watch=_common.progress)
     warnings = [*rows.warnings(), *calibration.warnings_of(found)]
+    owners = _spending.known_owners(rows)
     if as_json:
         about = {"name": rows.name, "rows": len(rows), "shape": list(rows.shape), "classes": list(rows.classes)}
-        print_json({"data": about, "calibrations": [asdict(item) for item in found], "warnings": warnings})
+        spent = None if owners is None else _spending.summary(owners)
+        shown = [asdict(item) for item in found]
+        print_json({"data": about, "calibrations": shown, "spent": spent, "warnings": warnings})
         return
     out.print(f"{rows.name}: {len(rows):,} rows of {'×'.join(str(s) for s in rows.shape)}, {len(rows.classes)} classes")
     out.print(figures_table(found))
     out.print("Errors are mean squared errors a pixel value. These figures are for the owner: do not send them.")
+    if owners is not None:
+        out.print(_spending.sentence(owners, mu), soft_wrap=True)
     for text in warnings:
         _common.warn(text)
 
@@ -86,8 +91,8 @@ def figures_table(found: list[Figures]) -> Table:
         ("realised sup SNR", [_realised(f) for f in found]),
         ("… mean image included, ≤", [number(f.realised_snr_with_mean) for f in found]),
         ("… of the average row", [number(f.mean_snr) for f in found]),
-        ("μ of a record", [number(f.mu) for f in found]),
-        ("… of the median one", [number(f.mu_median) for f in found]),
+        ("μ of a record" if found[0].unit_rows == 1 else "μ of a unit", [number(f.mu) for f in found]),
+        ("… of the median record", [number(f.mu_median) for f in found]),
         (f"ε at δ = {found[0].delta:g}", [number(f.epsilon) for f in found]),
         (f"member TPR at {found[0].member_fpr:.0%} FPR", [number(f.member_tpr) for f in found]),
         ("minimax error, 5 %", [_minimax(f, "q05") for f in found]),

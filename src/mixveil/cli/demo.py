@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mixveil.cli import _common
+from mixveil.cli import _common, _spending
 from mixveil.cli._common import AsJson, Cache, DataDir, escape, out, print_json
 from mixveil.errors import ArgumentError
 
@@ -107,6 +107,7 @@ class _Job:
         self._table(alone, together, sweep)
         plot = self._plot(sweep, alone, together)
         report = self._audit(narrow)
+        spent = self._ledger()
         return {
             "folder": str(self.folder),
             "parties": dict(zip(self.names, alone, strict=True)),
@@ -116,6 +117,7 @@ class _Job:
             "sweep": {f"{mu:g}": row for mu, row in sweep.items()},
             "plot": str(plot),
             "report": report,
+            "spent": spent,
         }
 
     def _two_steps(self, wide: Projection) -> tuple[Path, float]:
@@ -218,6 +220,14 @@ class _Job:
             show(found)
             out.print(f"Report, private, for your eyes only: {escape(str(report))}", soft_wrap=True)
         return str(report)
+
+    def _ledger(self) -> dict[str, object]:
+        """What the first party has spent, by its ledger: the parties of a demo share one, their records do not."""
+        self._title(f"6. What {self.names[0]}'s ledger says of its {len(self.dealt[0]):,} images")
+        owners = _spending.owners_of(self._parts()[0])
+        if not self.quiet:
+            out.print(_spending.sentence(owners), soft_wrap=True)
+        return _spending.summary(owners)
 
     def _table(self, alone: list[float], together: float, sweep: dict[float, dict[str, float]]) -> None:
         if self.quiet:

@@ -42,7 +42,10 @@ Calibration = Annotated[
 MuOption = Annotated[float | None, typer.Option("--mu", help="Certified: every record μ-GDP, labels excluded.")]
 TauOption = Annotated[float | None, typer.Option("--tau", help="Theorem 2's directional SNR, in (0, 1].")]
 EncoderOption = Annotated[
-    str, typer.Option("--encoder", help="singular; gaussian (no pairing); or mixup or identity, which promise nothing.")
+    str,
+    typer.Option(
+        "--encoder", help="singular; gaussian (no pairing); or mixup, laplace or identity, which promise nothing."
+    ),
 ]
 K = Annotated[int | None, typer.Option("--k", help="Images in each row of mixup. Default: 2.", show_default=False)]
 Party = Annotated[str, typer.Option("--party", help="The party's name, as the manifest shows it.")]
@@ -85,9 +88,7 @@ def encode(
     check_output(out_dir, party)
     target = _target(mu, tau, calibration)
     ready = _configured(encoder, {"alpha": alpha, "noise": noise, "k": k})
-    if target is None and ready.sigma != 0:
-        raise ArgumentError("say what to ask for: --mu (certified) or --tau (Theorem 2), one of the two")
-    if target is None and (clip is not None or public is not None):
+    if ready.sigma == 0 and (clip is not None or public is not None):
         raise ArgumentError(f"--clip and --public are for noise, and the encoder {encoder} adds none")
     stream = _common.stream_for(seed)
     if projection is not None and (clip is not None or public is not None):
@@ -106,7 +107,7 @@ def encode(
         told = _spending.earlier_statistics(rows.projection, party)
     guarantees: tuple[Guarantee, ...] = ()
     warnings = rows.warnings() + told
-    if target is not None:
+    if target is not None or ready.sigma != 0:
         ready, guarantees, more = calibrations.calibrate(
             ready, target, rows, public=known, clip=clip, stream=stream.fork("facts"), watch=_common.progress
         )

@@ -61,19 +61,19 @@ def ledger(
 def entries_table(entries: list[Entry]) -> Table:
     from rich.table import Column, Table
 
-    right = [Column(name, justify="right") for name in ("rows", "μ", "label ε")]
-    table = Table("begun", "release", "from", "to", "what", *right, "")
+    right = [Column(name, justify="right", no_wrap=True) for name in ("rows", "μ", "label ε")]
+    caption = "* not finished: a try that died counts" if not all(entry.finished for entry in entries) else None
+    fixed = [Column(name, no_wrap=True) for name in ("begun (UTC)", "release")]
+    table = Table(*fixed, "from → to", "what", *right, caption=caption)
     for entry in entries:
         table.add_row(
-            entry.started.replace("T", " ").removesuffix("+00:00"),
-            entry.id[:8],
-            escape(entry.party),
-            escape(entry.recipient or "not said"),
+            entry.started[:16].replace("T", " "),
+            entry.id[:8] + ("" if entry.finished else "*"),
+            escape(f"{entry.party} → {entry.recipient or 'not said'}"),
             entry.encoder,
             f"{entry.rows:,}",
             "[red]none[/]" if entry.stated is None else number(entry.stated),
             "shown" if entry.label_epsilon is None else number(entry.label_epsilon),
-            "" if entry.finished else "[yellow]not finished: counts[/]",
         )
     return table
 

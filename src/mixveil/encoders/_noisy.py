@@ -11,6 +11,8 @@ from torch import Tensor
 from mixveil import checks
 from mixveil.errors import ArgumentError, NotCalibratedError, PixelError
 
+NO_TARGET = "say what to ask for: --mu (certified) or --tau (Theorem 2), one of the two"
+
 
 def gdp_conditions(unit_rows: int) -> dict[str, str]:
     """What μ rests on, for a unit of at most so many rows."""
@@ -57,8 +59,14 @@ def check_units(encoder: Any, n: int, units: Tensor | None) -> None:
 
 def prepare(x: Tensor, centre: float, clip: float) -> Tensor:
     """(m, d) float64: centred, and scaled down to norm `clip` where it is longer."""
+    z, factor = centred(x, centre, clip)
+    return z.mul_(factor)
+
+
+def centred(x: Tensor, centre: float, clip: float) -> tuple[Tensor, Tensor]:
+    """(m, d) float64 centred records, and (m, 1) by what to multiply each so that none is longer than `clip`."""
     z = x.flatten(1).to(torch.float64, copy=True).sub_(centre)
     norm = torch.linalg.vector_norm(z, dim=1, keepdim=True)
     if not bool(norm.isfinite().all()):  # it would come out without any noise
         raise PixelError(f"record {int(norm.isfinite().logical_not().nonzero()[0, 0])} of a block is not finite")
-    return z.mul_((clip / norm).clamp_(max=1))
+    return z, (clip / norm).clamp_(max=1)

@@ -43,7 +43,7 @@ class Plain:
     def deviation(self, weight: Tensor) -> Tensor:
         return 0 * weight.double()[:, 0]
 
-    def calibrate(self, target: Target, facts: Facts) -> NoReturn:
+    def calibrate(self, target: Target | None, facts: Facts) -> NoReturn:
         raise ArgumentError(f"the encoder {self.name} adds no noise: neither mu nor tau can be asked of it")
 
 

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from mixveil import checks
 from mixveil.encoders._grid import GRID, stored_dtype
-from mixveil.encoders._noisy import calibrated, check_settings, check_units, gdp_conditions, prepare
+from mixveil.encoders._noisy import NO_TARGET, calibrated, check_settings, check_units, gdp_conditions, prepare
 from mixveil.errors import ArgumentError
 from mixveil.keys import NORMAL_BOUND, Stream
 from mixveil.types import Batch, Cost, Fact, Facts, Guarantee, Mu, Rows, Target, Trace
@@ -47,7 +47,9 @@ class Gaussian:
         known = {"dimension": 16.0, "centre": 0.5, "amplitude": 0.5, "clip": 2.0}
         return cls().calibrate(Mu(1.0), Facts({name: Fact(value, "range") for name, value in known.items()}))[0]
 
-    def calibrate(self, target: Target, facts: Facts) -> tuple[Self, tuple[Guarantee, ...]]:
+    def calibrate(self, target: Target | None, facts: Facts) -> tuple[Self, tuple[Guarantee, ...]]:
+        if target is None:
+            raise ArgumentError(NO_TARGET)
         if not isinstance(target, Mu):
             raise ArgumentError("the encoder gaussian mixes nothing: tau speaks of mixtures; ask for a mu")
         for name in ("dimension", "centre", "amplitude", "clip"):

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from mixveil import checks
 from mixveil.encoders._grid import GRID, stored_dtype
-from mixveil.encoders._noisy import calibrated, check_settings, check_units, gdp_conditions, prepare
+from mixveil.encoders._noisy import NO_TARGET, calibrated, centred, check_settings, check_units, gdp_conditions, prepare
 from mixveil.errors import ArgumentError
 from mixveil.keys import NORMAL_BOUND, Stream
 from mixveil.theory import gdp, snr
@@ -67,11 +67,13 @@ class Singular:
         facts = Facts({name: Fact(value, "range") for name, value in known.items()})
         return cls().calibrate(Mu(1.0), facts)[0]
 
-    def calibrate(self, target: Target, facts: Facts) -> tuple[Self, tuple[Guarantee, ...]]:
+    def calibrate(self, target: Target | None, facts: Facts) -> tuple[Self, tuple[Guarantee, ...]]:
         """A new encoder with its noise. Facts: dimension, centre, amplitude and clip; for τ also energy
         and lambda_max."""
         if isinstance(target, Mu):
             return self._certify(target, facts)
+        if target is None:
+            raise ArgumentError(NO_TARGET)
         alpha = PAPER_ALPHA if self.alpha is None else self.alpha
         dimension, lambda_max = int(facts["dimension"]), facts["lambda_max"]
         signal = snr.signal_bound(
@@ -195,11 +197,11 @@ class Singular:
     def encode(self, rows: Rows, index: Tensor, trace: Trace, *, stream: Stream) -> Batch:
         own, other = rows.take(index), rows.take(trace.partner[index, 0])
         weight = trace.weight[index]
-        own_weight, other_weight = weight.double().T[:, :, None]
-        x = self._noise(len(index), own.x[0].numel(), stream)
-        x += self.prepare(other.x)
-        x *= other_weight
-        x += self.prepare(own.x).mul_(own_weight)
+        own_weight, other_weight = weight.double().T[:, :, None] / (self.step or 1)  # in steps of the grid
+        x = self._noise(len(index), own.x[0].numel(), stream).mul_(other_weight)
+        for source, share in ((other, other_weight), (own, own_weight)):
+            z, factor = centred(source.x, self.centre, self._clip)
+            x.addcmul_(z, factor * share)
         y = own.y * weight[:, :1] + other.y * weight[:, 1:]
         return Batch(self._store(x).view(own.x.shape), y)
 
@@ -218,10 +220,10 @@ class Singular:
         return stream.gaussian(m, d, radius) if self.noise == "gaussian" else stream.sphere(m, d, radius)
 
     def _store(self, x: Tensor) -> Tensor:
-        step, bound = self.step, self.index_bound
-        if step is None or bound is None:
+        bound = self.index_bound
+        if bound is None:
             return x.float()
-        return x.mul_(1 / step).round_().clamp_(-bound, bound).to(stored_dtype(bound))
+        return x.round_().clamp_(-bound, bound).to(stored_dtype(bound))
 
     @property
     def _sigma(self) -> float:

@@ -38,15 +38,16 @@ def channel(epsilon: float, classes: int) -> Tensor:
 
 def true_shares(said: Tensor, epsilon: float) -> Tensor:
     """(classes,) the shares of the true classes, from how many records are said to be of each: unmixed, then drawn
-    towards equal shares by as much of their differences as chance explains (James and Stein), and none below zero."""
+    towards equal shares by as much of their differences as the randomising explains (James and Stein). By that much no
+    class is taken for missing either."""
     n, classes = float(said.sum()), len(said)
-    shares = said.double() / n
-    found: Tensor = torch.linalg.solve(channel(epsilon, classes), shares)
+    found: Tensor = torch.linalg.solve(channel(epsilon, classes), said.double() / n)
     keep = keep_probability(epsilon, classes)
-    chance = float(1 - shares.square().sum()) / n / (keep - (1 - keep) / (classes - 1)) ** 2
+    other = (1 - keep) / (classes - 1)
+    chance = (keep * (1 - keep) + (classes - 1) * other * (1 - other)) / n / (keep - other) ** 2
     apart = found - 1 / classes
     found = 1 / classes + apart * max(0.0, 1 - chance / max(float(apart.square().sum()), 1e-300))
-    found = found.clamp(min=0)
+    found = found.clamp(min=0.5 * min(1 / classes, math.sqrt(chance / classes)))
     return found / found.sum()
 
 

@@ -1,0 +1,355 @@
+"""The ledger: what is entered, how costs add up, and that no process and no kill can get round it."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from mixveil import errors, ledger
+from mixveil.data import Images, from_tensors
+from mixveil.encoders.identity import Identity
+from mixveil.encoders.singular import Singular
+from mixveil.keys import SecureStream, SeededStream, Stream
+from mixveil.ledger import Entry, Ledger, Owners
+from mixveil.release import verify_release, write_release
+from mixveil.types import Cost, Mu
+from tests.made import images, range_facts
+
+ROOT2 = math.sqrt(2)
+
+
+def release(out: Path, data: Images, mu: float = 1.0, stream: Stream | None = None, budget: float | None = None) -> str:
+    encoder, guarantees = Singular().calibrate(Mu(mu), range_facts(data))
+    stream = stream or SecureStream()
+    return write_release(out, data, encoder, guarantees, party="p", stream=stream, budget=budget).id
+
+
+def spent(data: Images) -> ledger.Spent:
+    return Ledger().spent(Ledger().owners(data))
+
+
+def entry(number: int, cost: Cost | None = None, label_epsilon: float | None = None) -> Entry:
+    return Entry(f"{number:032x}", "records", "p", None, "singular", 1.0, cost, None, label_epsilon, 3)
+
+
+def prints(*values: int) -> ledger.Prints:
+    return np.array(values, np.uint64)
+
+
+# What adds up
+
+
+def test_two_releases_of_the_same_data_cost_the_root_of_two(tmp_path: Path) -> None:
+    assert spent(images()).most == 0
+    release(tmp_path / "a", images())
+    assert spent(images()).most == pytest.approx(1)
+    release(tmp_path / "b", images())
+    assert spent(images()).most == pytest.approx(ROOT2) == spent(images()).median
+    assert [e.stated for e in Ledger().entries()] == [1.0, 1.0] and all(e.finished for e in Ledger().entries())
+
+
+def test_one_image_more_or_less_or_in_another_order_resets_nothing(tmp_path: Path) -> None:
+    data = images(20)
+    release(tmp_path / "a", data)
+    more = from_tensors(
+        torch.cat([data.take(torch.arange(20)).x.flip(0)[:15], torch.rand(1, 1, 4, 4)]), torch.zeros(16)
+    )
+    found = spent(more)
+    assert sorted(found.mu.round(9).tolist()) == [0.0] + [1.0] * 15
+    release(tmp_path / "b", more)
+    assert spent(data).most == pytest.approx(ROOT2) and spent(more).mu.min() == pytest.approx(1)
+
+
+def test_grey_stored_as_colour_is_the_same_image(tmp_path: Path) -> None:
+    grey = torch.rand(6, 1, 4, 4)
+    release(tmp_path / "a", from_tensors(grey, torch.arange(6) % 2))
+    assert spent(from_tensors(grey.expand(-1, 3, -1, -1), torch.arange(6) % 2)).most == pytest.approx(1)
+    tinted = grey.expand(-1, 3, -1, -1).clone()
+    tinted[:, 2] += 0.001
+    assert spent(from_tensors(tinted.clamp(0, 1), torch.arange(6) % 2)).most == 0
+
+
+def test_copies_of_an_image_are_one_unit(tmp_path: Path) -> None:
+    """Three copies may be paired with one another: (2C/σ)√3/(1 − α), more than the stated μ of one record."""
+    data = images(20)
+    x = data.take(torch.arange(20)).x
+    x[1] = x[2] = x[0]
+    copies = from_tensors(x, data.labels)
+    release(tmp_path / "a", copies)
+    encoder, _ = Singular().calibrate(Mu(1.0), range_facts(copies))
+    worst = 2 * (encoder.clip or 0) / (encoder.sigma or 0) * math.sqrt(3) / (1 - (encoder.alpha or 0))
+    assert spent(copies).most == pytest.approx(worst) and len(spent(copies).mu) == 18
+
+
+def test_what_promises_nothing_binds_nobody(tmp_path: Path) -> None:
+    data = images()
+    seeded = release(tmp_path / "a", data, stream=SeededStream(0))
+    write_release(tmp_path / "b", data, Identity(), (), party="p", stream=SecureStream())
+    found = spent(data)
+    assert found.unbounded[0] == seeded and len(found.unbounded) == 2 and found.left(100.0) == 0
+    assert spent(images(seed=9)).unbounded == ()
+
+
+def slow_totals(asked: Owners, releases: list[tuple[Cost, Owners]]) -> dict[int, float]:
+    """By double loop: for every unit asked about, all rows of a release with one of its images, or with its name."""
+    total = {}
+    names = asked.records if asked.units is None else asked.units
+    for unit in set(names.tolist()):
+        own = {int(r) for r, name in zip(asked.records, names, strict=True) if name == unit}
+        squares = 0.0
+        for cost, given in releases:
+            named = [asked.units is not None and given.units is not None and u == unit for u in _units(given)]
+            either = [n or int(r) in own for n, r in zip(named, given.records, strict=True)]
+            m = sum(either)
+            base = cost.mu if m <= 1 or sum(named) == m else cost.together
+            squares += (base * m**cost.power) ** 2 if m else 0.0
+        total[unit] = math.sqrt(squares)
+    return total
+
+
+def _units(owners: Owners) -> list[int | None]:
+    return [None] * len(owners.records) if owners.units is None else owners.units.tolist()
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_costs_add_up_as_a_double_loop_says(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+
+    def some(units: bool) -> Owners:
+        n = int(rng.integers(2, 12))
+        names = rng.integers(100, 104, n).astype(np.uint64) if units else None
+        return Owners(rng.integers(0, 8, n).astype(np.uint64), names)
+
+    book, released = Ledger(), []
+    for number in range(4):
+        cost = Cost(float(rng.uniform(0.5, 1)), float(rng.uniform(1, 2)), float(rng.choice([0.5, 1.0])))
+        owners = some(bool(rng.integers(2)))
+        book.enter(entry(number, cost), owners)
+        released.append((cost, owners))
+    for units in (False, True):
+        asked = some(units)
+        names = asked.records if asked.units is None else asked.units
+        found = dict(zip(np.unique(names).tolist(), book.spent(asked).mu.tolist(), strict=True))
+        assert found == pytest.approx(slow_totals(asked, released))
+
+
+def test_the_labels_epsilon_adds_up_and_a_shown_label_ends_it() -> None:
+    book, owners = Ledger(), Owners(prints(1, 2, 3))
+    for number in range(2):
+        book.enter(entry(number, Cost(1, 1, 0.5), 0.5), owners)
+    assert book.spent(owners).label_epsilon == 1.0
+    book.enter(entry(5, Cost(1, 1, 0.5)), owners)
+    assert book.spent(owners).label_epsilon == math.inf
+
+
+# Budgets
+
+
+def test_what_would_exceed_the_budget_is_refused_with_the_figures(tmp_path: Path) -> None:
+    data = images()
+    for name in "ab":
+        release(tmp_path / name, data, budget=1.5)
+    with pytest.raises(errors.BudgetError, match=r"1\.732 of a budget of 1\.5: 1\.414 is spent in 2 .* 0\.5 is left"):
+        release(tmp_path / "c", data, budget=1.5)
+    assert not (tmp_path / "c").exists() and len(Ledger().entries()) == 2
+    release(tmp_path / "d", data, mu=0.5, budget=1.5)  # exactly what is left
+    release(tmp_path / "e", images(seed=5), budget=1.5)  # other records have a budget of their own
+
+
+def test_the_stricter_of_two_budgets_holds(tmp_path: Path) -> None:
+    Ledger().set_budget(0.9)
+    with pytest.raises(errors.BudgetError, match=r"budget of 0\.9"):
+        release(tmp_path / "a", images(), budget=2.0)
+    assert Ledger().budget == 0.9
+    with pytest.raises(errors.BudgetError, match=r"budget of 0\.5"):
+        release(tmp_path / "a", images(), mu=0.8, budget=0.5)
+    with pytest.raises(errors.ArgumentError):
+        Ledger().set_budget(0)
+
+
+def test_no_budget_holds_where_something_promises_nothing(tmp_path: Path) -> None:
+    with pytest.raises(errors.BudgetError, match="this release promises nothing"):
+        release(tmp_path / "a", images(), stream=SeededStream(0), budget=5.0)
+    first = release(tmp_path / "a", images(), stream=SeededStream(0))
+    with pytest.raises(errors.BudgetError, match=f"{first[:8]} of these records promises nothing"):
+        release(tmp_path / "b", images(), budget=5.0)
+
+
+# The file
+
+
+def test_a_try_that_failed_counts_and_one_that_was_refused_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("mixveil.files.sync_folder", broken)
+        with pytest.raises(errors.OutputError):
+            release(tmp_path / "a", images())
+    assert [e.finished for e in Ledger().entries()] == [None] and spent(images()).most == pytest.approx(1)
+    with pytest.raises(errors.OutputError, match="the disk has"):
+        monkeypatch.setattr("mixveil.release._bytes", lambda *_: 1 << 60)
+        release(tmp_path / "b", images())
+    assert len(Ledger().entries()) == 1 and not list(tmp_path.glob("[ab]*"))
+
+
+def test_it_is_private_and_names_nothing(tmp_path: Path, own_state_folder: Path) -> None:
+    data = replace(images(), units=tuple(f"patient-{i}" for i in range(20)))
+    release(tmp_path / "a", data)
+    for name in ("ledger.sqlite", "ledger.key"):
+        assert (own_state_folder / name).stat().st_mode & 0o777 == 0o600
+    assert own_state_folder.stat().st_mode & 0o777 == 0o700
+    whole = (own_state_folder / "ledger.sqlite").read_bytes()
+    assert b"patient" not in whole and data.take(torch.tensor([0])).x.numpy().tobytes()[:16] not in whole
+
+
+def test_another_key_sees_other_fingerprints(tmp_path: Path, own_state_folder: Path) -> None:
+    first = Ledger().owners(images()).records
+    second = Ledger(tmp_path / "other").owners(images()).records
+    assert not np.intersect1d(first, second).size
+    release(tmp_path / "a", images())
+    (own_state_folder / "ledger.key").write_bytes(bytes(32))
+    with pytest.raises(errors.LedgerError, match="is not the key of this ledger"):
+        release(tmp_path / "b", images())
+    (own_state_folder / "ledger.key").unlink()
+    with pytest.raises(errors.LedgerError, match="cannot be read"):
+        spent(images())
+    assert not (tmp_path / "b").exists()
+
+
+@pytest.mark.parametrize("damage", ["garbage", "version"])
+def test_a_damaged_ledger_stops_everything(tmp_path: Path, own_state_folder: Path, damage: str) -> None:
+    release(tmp_path / "a", images())
+    path = own_state_folder / "ledger.sqlite"
+    if damage == "garbage":
+        path.write_bytes(b"not a database, " * 1000)
+    else:
+        with sqlite3.connect(path) as db:
+            db.execute("PRAGMA user_version = 9")
+        db.close()
+    for ask in (lambda: release(tmp_path / "b", images()), Ledger().entries):
+        with pytest.raises(errors.LedgerError):
+            ask()
+    assert not (tmp_path / "b").exists()
+
+
+def test_a_locked_ledger_is_waited_for_and_then_an_error(
+    tmp_path: Path, own_state_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    release(tmp_path / "a", images())
+    monkeypatch.setattr(ledger, "PATIENCE", 0.2)
+    other = sqlite3.connect(own_state_folder / "ledger.sqlite", isolation_level=None)
+    other.execute("BEGIN EXCLUSIVE")
+    with pytest.raises(errors.LedgerBusyError, match="another process has held the ledger"):
+        release(tmp_path / "b", images())
+    other.execute("ROLLBACK")
+    other.close()
+    assert not (tmp_path / "b").exists()
+    release(tmp_path / "b", images())
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root writes where nobody may")
+def test_a_state_folder_that_is_read_only(tmp_path: Path, own_state_folder: Path) -> None:
+    own_state_folder.mkdir()
+    own_state_folder.chmod(0o500)
+    with pytest.raises(errors.LedgerError, match="MIXVEIL_STATE names another"):
+        release(tmp_path / "a", images())
+    assert not (tmp_path / "a").exists()
+
+
+# Processes
+
+
+def in_children(work: Callable[[int], None], count: int) -> list[int]:
+    """Run the work in so many processes at once; their ids."""
+    children = []
+    for number in range(count):
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                work(number)
+                code = 0
+            finally:
+                os._exit(code)
+        children.append(child)
+    return children
+
+
+def codes(children: list[int]) -> list[int]:
+    return [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+
+
+def test_ten_processes_at_once_leave_a_right_ledger(tmp_path: Path) -> None:
+    """Even the first, who makes it: nobody's key is lost, nothing is counted twice or not at all."""
+    found = codes(in_children(lambda i: void(release(tmp_path / str(i), images())), 10))
+    assert found == [0] * 10
+    entries = Ledger().entries()
+    assert len(entries) == 10 and {verify_release(tmp_path / str(i)).id for i in range(10)} == {e.id for e in entries}
+    assert spent(images()).most == pytest.approx(math.sqrt(10))
+
+
+def test_ten_processes_at_once_keep_to_the_budget(tmp_path: Path) -> None:
+    found = codes(in_children(lambda i: void(release(tmp_path / str(i), images(), budget=2.0)), 10))
+    assert sorted(found) == [0] * 4 + [1] * 6 and spent(images()).most == pytest.approx(2)
+    assert len(list(tmp_path.glob("[0-9]"))) == 4
+
+
+def void(_: object) -> None:
+    return None
+
+
+def test_kills_at_random_points_never_leave_a_release_without_an_entry(tmp_path: Path) -> None:
+    """The data are large enough for a tenth of a second; the points spread over all of it, and beyond its end."""
+    data = images(4000, (1, 16, 16))
+    start = time.perf_counter()
+    release(tmp_path / "timed", data)
+    whole = time.perf_counter() - start
+    died, points = 0, SeededStream(time.time_ns() % 2**32).uniform(20).tolist()
+    for number, point in enumerate(points):
+        out = tmp_path / f"r{number}"
+        (child,) = in_children(lambda _, out=out: void(release(out, data)), 1)  # type: ignore[misc]
+        time.sleep(1.2 * whole * point)
+        os.kill(child, signal.SIGKILL)
+        died += codes([child]) == [-signal.SIGKILL]
+        known = {e.id: e for e in Ledger().entries()}  # it can always be read
+        if out.exists():
+            assert verify_release(out).id in known, point
+        for left in tmp_path.glob(f".r{number}.*"):
+            with pytest.raises(errors.ReleaseError):
+                verify_release(left)
+            assert any(identity.startswith(left.name.split(".")[2]) for identity in known), point
+    assert died >= 5
+    assert spent(data).most == pytest.approx(math.sqrt(len(Ledger().entries())))
+
+
+def test_the_command_line_says_what_was_spent(tmp_path: Path) -> None:
+    """As a user would: two encodings, a third that is refused, and what the ledger shows."""
+    np.savez(tmp_path / "d.npz", x=np.random.default_rng(0).random((20, 1, 4, 4), np.float32), y=np.arange(20) % 2)
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([sys.executable, "-m", "mixveil.cli.main", *words], capture_output=True, text=True)
+
+    data, out = str(tmp_path / "d.npz"), str(tmp_path / "r")
+    first = run("encode", data, "--mu", "1", "--out", out + "1", "--to", "the coordinator")
+    assert "has 1 release of these records: together a record is 1-GDP" in first.stdout
+    assert "1.414-GDP" in run("encode", data, "--mu", "1", "--out", out + "2").stdout
+    third = run("encode", data, "--mu", "1", "--out", out + "3", "--budget", "1.5")
+    assert third.returncode == 2 and "BudgetError" in third.stderr and "0.5 is left" in third.stderr
+    shown = run("ledger", "--budget", "2").stdout
+    assert "coordinator" in shown and "1.414-GDP; of a budget of 2, 1.414 is left" in shown
+    assert "2 releases of these records" in run("calibrate", data, "--mu", "1").stdout
