@@ -47,6 +47,7 @@ from mixveil.ledger import Entry, Ledger, Owners
 from mixveil.projection import Projected, Projection
 from mixveil.release import check_output
 from mixveil.theory.response import posterior
+from mixveil.theory.shrinkage import shrunk_means
 from mixveil.types import Cost, Guarantee, Progress
 
 FORMAT = "mixveil-statistics"
@@ -231,20 +232,31 @@ def class_means(parts: Sequence[Sums]) -> tuple[Tensor, Tensor]:
     A sum of n records with within-class variance 1 has the variance n + σ²: every party counts by its precision. Where
     labels were randomised, a sum is one of all classes, by the shares that its records have of them. A class that
     nobody has gets the mean 0 and an infinite variance."""
+    bottom, top = _normal_equations(parts, 0.0)
+    met = bottom.diagonal() > 0
+    solved = torch.linalg.pinv(bottom, hermitian=True)
+    means = solved @ top
+    if any(part.label_epsilon is not None for part in parts):
+        means = shrunk_means(lambda spread: _normal_equations(parts, spread))
+    variance = torch.where(met, solved.diagonal(), torch.inf)
+    return torch.where(met[:, None], means, 0.0), variance
+
+
+def _normal_equations(parts: Sequence[Sums], spread: float) -> tuple[Tensor, Tensor]:
+    """(classes, classes) and (classes, k) of least squares on all sums. spread: how much the classes' means vary, and
+    with them the records of a sum where their classes are not known."""
     classes = len(parts[0].classes)
     top, bottom = torch.zeros_like(parts[0].sums), torch.zeros(classes, classes, dtype=torch.float64)
     for part in parts:
         counts = torch.tensor(part.counts, dtype=torch.float64)
-        precision = counts / (counts + part.sigma**2)
         shares = torch.eye(classes, dtype=torch.float64)
         if part.label_epsilon is not None:
             shares = posterior(counts, part.label_epsilon)
+        within = 1 + spread * (1 - shares.square().sum(1))
+        precision = counts / (counts * within + part.sigma**2)
         top += shares.T @ (precision[:, None] * part.sums)
         bottom += shares.T @ ((precision * counts)[:, None] * shares)
-    solved = torch.linalg.pinv(bottom, hermitian=True)
-    met = bottom.diagonal() > 0
-    variance = torch.where(met, solved.diagonal(), torch.inf)
-    return torch.where(met[:, None], solved @ top, 0.0), variance
+    return bottom, top
 
 
 def directions(parts: Sequence[Sums], projection: Projection, digest: str) -> Projection:

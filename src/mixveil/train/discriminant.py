@@ -22,6 +22,7 @@ from mixveil.mixing import mixing
 from mixveil.projection import Projection
 from mixveil.statistics import Sums, class_means
 from mixveil.theory.response import posterior
+from mixveil.theory.shrinkage import shrunk_means
 from mixveil.types import Progress, Release
 
 _ROWS = 8192
@@ -42,7 +43,7 @@ class Discriminant:
 @dataclass
 class _Equations:
     """Of one release: YᵀY, YᵀR, RᵀR, its rows, what mixing leaves of a variance, the noise's variance, and how much is
-    not known of a record's class: the covariance of its true label, given the label that is said."""
+    not known of a record's class: the variance of its true label, given the one that is said; 0, if that is the same."""
 
     labels: Tensor
     cross: Tensor
@@ -50,11 +51,18 @@ class _Equations:
     rows: int
     share: float
     noise: float
-    doubt: Tensor
+    doubt: float
 
-    def precision(self, scale: float) -> float:
-        """Of a row, where records vary by `scale` within their classes."""
-        return 1 / (self.share * scale + self.noise)
+    def precision(self, scale: float, spread: float) -> float:
+        """Of a row, where records vary by `scale` within their classes. Where labels were randomised: by what the rows
+        vary in all, but for what their labels can explain of classes that vary by `spread`."""
+        if not self.doubt:
+            return 1 / (self.share * scale + self.noise)
+        total = self.labels.sum()
+        shares, common = self.labels.sum(1) / total, self.cross.sum(0) / total
+        varies = float(self.second.trace() / self.rows - common.square().sum()) / len(self.second)
+        explained = float(1 - shares.square().sum()) - self.doubt
+        return 1 / max(varies - self.share * spread * explained, self.noise, 1e-12)
 
 
 def from_records(
@@ -66,11 +74,11 @@ def from_records(
     found = [_equations(release, progress) for release in releases]
     met = _sum([part.labels for part in found]).diagonal() > 0
     labels, cross, means = _means(found, 1.0)
+    scale = 1e-12
+    for _ in range(3 if projection is None else 0):  # how much records vary, and what follows for their means
+        scale = max(float(_within(found, means, scale)[0].diagonal().mean()), 1e-12)
+        labels, cross, means = _means(found, scale)
     if projection is None:
-        scale = 1e-12
-        for _ in range(3):  # how much records vary, and what follows for their means
-            scale = max(float(_within(found, means, scale)[0].diagonal().mean()), 1e-12)
-            labels, cross, means = _means(found, scale)
         return _discriminant(means, *_shrunk(*_within(found, means, scale)), met)
     if len(projection.precision) == len(met):
         means = _with_earlier(labels, cross, means, projection)
@@ -78,9 +86,17 @@ def from_records(
 
 
 def _means(found: list[_Equations], scale: float) -> tuple[Tensor, Tensor, Tensor]:
-    """The normal equations of all releases, and the class means that solve them."""
-    labels = _sum([part.precision(scale) * part.labels for part in found])
-    cross = _sum([part.precision(scale) * part.cross for part in found])
+    """The normal equations of all releases, and the class means that solve them. scale: how much records vary within
+    their classes."""
+
+    def equations(spread: float) -> tuple[Tensor, Tensor]:
+        weights = [part.precision(scale, spread) for part in found]
+        labels = _sum([weight * part.labels for weight, part in zip(weights, found, strict=True)])
+        return labels, _sum([weight * part.cross for weight, part in zip(weights, found, strict=True)])
+
+    labels, cross = equations(0.0)
+    if any(part.doubt for part in found):
+        return labels, cross, shrunk_means(equations)
     return labels, cross, torch.linalg.pinv(labels, hermitian=True) @ cross
 
 
@@ -109,8 +125,10 @@ def from_sums(parts: Sequence[Sums]) -> Discriminant:
 
 
 def _discriminant(means: Tensor, spread: Tensor, dropped: float, met: Tensor) -> Discriminant:
-    weight = torch.linalg.solve(spread, means.T)
-    bias = -0.5 * (means * weight.T).sum(1)
+    common = means[met].mean(0)
+    apart = means - common  # what all classes share says nothing, and would drown small differences
+    weight = torch.linalg.solve(spread, apart.T)
+    bias = -((common + 0.5 * apart) * weight.T).sum(1)
     bias[~met] = -torch.inf  # nobody has this class
     return Discriminant(weight, bias, dropped)
 
@@ -123,7 +141,7 @@ def _equations(release: Release, progress: Progress) -> _Equations:
         torch.zeros(k, k, dtype=torch.float64),
         n,
         *mixing(release),
-        torch.zeros(classes, classes, dtype=torch.float64),
+        0.0,
     )
     for index in torch.split(torch.arange(n), _ROWS):
         batch = release.payload.take(index)
@@ -139,13 +157,8 @@ def _debiased(found: _Equations, epsilon: float) -> _Equations:
     """Labels that were randomised say how likely each class is: rows are explained by those shares instead."""
     said = found.labels.sum(1)
     shares = posterior(said, epsilon)
-    weighed = (said / said.sum())[:, None] * shares
-    return replace(
-        found,
-        labels=shares.T @ found.labels @ shares,
-        cross=shares.T @ found.cross,
-        doubt=weighed.sum(0).diag() - shares.T @ weighed,
-    )
+    doubt = float((said / said.sum()) @ (1 - shares.square().sum(1)))
+    return replace(found, labels=shares.T @ found.labels @ shares, cross=shares.T @ found.cross, doubt=doubt)
 
 
 def _within(found: list[_Equations], means: Tensor, scale: float) -> tuple[Tensor, float]:
@@ -155,7 +168,6 @@ def _within(found: list[_Equations], means: Tensor, scale: float) -> tuple[Tenso
         explained = part.cross.T @ means
         left = (part.second - explained - explained.T + means.T @ part.labels @ means) / part.rows
         left = (left - part.noise * torch.eye(len(left), dtype=torch.float64)) / part.share
-        left -= means.T @ part.doubt @ means
         precision = part.rows / (scale + part.noise / part.share) ** 2
         total += precision * left
         weight += precision
