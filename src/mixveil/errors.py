@@ -71,7 +71,23 @@ class DataFormatError(DataError):
 
 
 class UnreadableImageError(DataError):
-    """An image file cannot be decoded."""
+    """Image files cannot be decoded. `files` has a line for each: its path and the reason."""
+
+    def __init__(self, *files: str) -> None:
+        super().__init__(*files)
+        self.files = files
+
+    def __str__(self) -> str:
+        """How many, and the first fifty of them.
+
+        >>> print(UnreadableImageError("a.png: does not exist", "b.png: does not exist"))
+        2 image files cannot be read:
+        a.png: does not exist
+        b.png: does not exist
+        """
+        count, shown = len(self.files), 50
+        lines = [f"{count} image file{'s' * (count != 1)} cannot be read:", *self.files[:shown]]
+        return "\n".join(lines if count <= shown else [*lines, f"… and {count - shown} more"])
 
 
 class PixelError(DataError):
