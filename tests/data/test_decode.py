@@ -178,6 +178,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "a syntax nobody knows": ({"syntax": "1.2.999.1"}, "transfer syntax 1.2.999.1"),
     "a syntax without a decoder": ({"syntax": "1.2.840.10008.1.2.4.80"}, "1.2.840.10008.1.2.4.80 (JPEG-LS Lossless"),
     "deflated": ({"syntax": "1.2.840.10008.1.2.1.99"}, "transfer syntax 1.2.840.10008.1.2.1.99 (Deflated"),
+    "pixels that are not what the syntax says": (
+        {"syntax": "1.2.840.10008.1.2.4.50"},
+        "cannot be decoded (RuntimeError), transfer syntax 1.2.840.10008.1.2.4.50 (JPEG Baseline",
+    ),
     "several frames": ({"NumberOfFrames": 2}, "several frames"),
     "a palette": ({"PhotometricInterpretation": "PALETTE COLOR"}, "these are neither"),
     "a name where the kind should be": ({"PhotometricInterpretation": "MUSTERFRAU"}, "these are neither"),
@@ -202,11 +206,13 @@ def test_dicom_that_is_refused(
 
 
 @pytest.mark.parametrize(
-    "damage", ["empty", "no DICOM", "cut in the header", "cut in the pixels", "a name as a number"]
+    "damage",
+    ["empty", "no DICOM", "cut in the header", "cut in the pixels", "a name as a number", "a name as a syntax"],
 )
 def test_damaged_dicom(tmp_path: Path, damage: str, caplog: pytest.LogCaptureFixture) -> None:
     path = write_dicom(tmp_path / "a.dcm", TWELVE, NumberOfFrames=1)
     data = path.read_bytes()
+    assert b"1.2.840.10008.1.2.1\0" in data
     frames = data.index(b"IS", data.index(b"\x28\x00\x08\x00"))
     path.write_bytes(
         {
@@ -215,6 +221,7 @@ def test_damaged_dicom(tmp_path: Path, damage: str, caplog: pytest.LogCaptureFix
             "cut in the header": data[:200],
             "cut in the pixels": data[:-4],
             "a name as a number": data[: frames + 4] + b"Mu" + data[frames + 6 :],
+            "a name as a syntax": data.replace(b"1.2.840.10008.1.2.1\0", b"Musterfrau".ljust(20, b"\0")),
         }[damage]
     )
     with caplog.at_level(logging.DEBUG), pytest.raises(errors.UnreadableImageError, match=r"a\.dcm") as told:

@@ -50,7 +50,10 @@ def dicom_pixels(path: Path, depth: int | None) -> Floats:
     try:
         values = np.asarray(_pydicom().pixels.pixel_array(path)).astype(np.int64)
     except Exception as error:
-        raise UnreadableImageError(f"{path}: its pixels cannot be decoded ({type(error).__name__})") from None
+        syntax = _named(found.file_meta.TransferSyntaxUID)
+        raise UnreadableImageError(
+            f"{path}: its pixels cannot be decoded ({type(error).__name__}), transfer syntax {syntax}"
+        ) from None
     if values.shape[:2] != (found.Rows, found.Columns):
         raise UnreadableImageError(f"{path}: its pixels are not of the size that its header says")
     bits = int(found.BitsStored)
@@ -67,7 +70,7 @@ def _described(path: Path) -> Any:
     pydicom = _pydicom()
     try:
         syntax = pydicom.filereader.read_file_meta_info(path).TransferSyntaxUID
-        _readable_syntax(pydicom, path, str(syntax))
+        _readable_syntax(pydicom, path, pydicom.uid.UID(syntax))
         found = pydicom.dcmread(path, stop_before_pixels=True, specific_tags=_ASKED)
         why = _refused(found)
     except (MixveilError, FileNotFoundError, PermissionError, IsADirectoryError):
@@ -79,16 +82,20 @@ def _described(path: Path) -> Any:
     return found
 
 
-def _readable_syntax(pydicom: Any, path: Path, syntax: str) -> None:
-    uid = pydicom.uid.UID(syntax)
-    shown = syntax if all(c in "0123456789." for c in syntax) else "not a UID"
+def _readable_syntax(pydicom: Any, path: Path, uid: Any) -> None:
     try:
-        readable = pydicom.pixels.get_decoder(uid).is_available and syntax != _DEFLATED
+        readable = pydicom.pixels.get_decoder(uid).is_available and uid != _DEFLATED
     except NotImplementedError:
         readable = False
     if not readable:
-        name = f" ({uid.name})" if uid.name != syntax else ""
-        raise UnreadableImageError(f"{path}: no installed decoder reads its transfer syntax {shown}{name}")
+        raise UnreadableImageError(f"{path}: no installed decoder reads its transfer syntax {_named(uid)}")
+
+
+def _named(uid: Any) -> str:
+    """A transfer syntax by its number and its name; something else that stands in its place is not shown."""
+    if set(uid) - set("0123456789."):
+        return "that is no UID"
+    return f"{uid} ({uid.name})" if uid.name != uid else str(uid)
 
 
 def _refused(found: Any) -> str | None:

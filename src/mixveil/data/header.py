@@ -76,18 +76,18 @@ def quiet() -> Iterator[None]:
 def every(paths: Sequence[Path], use: Callable[[int, Path], None]) -> None:
     """Call use(place, path) on all paths. Files that cannot be read are named together, in one error."""
     unreadable: list[str] = []
-    beyond: list[str] = []
+    beyond: PixelError | None = None
     for place, path in enumerate(paths):
         try:
             use(place, path)
         except UnreadableImageError as error:
             unreadable += error.files
         except PixelError as error:
-            beyond.append(str(error))
+            beyond = beyond or error
     if unreadable:
         raise UnreadableImageError(*dict.fromkeys(unreadable))
     if beyond:
-        raise PixelError("\n".join(dict.fromkeys(beyond)))
+        raise beyond
 
 
 def unit_range(path: Path, values: Whole, bits: int, *, zero_is_white: bool = False) -> Floats:
