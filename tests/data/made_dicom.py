@@ -11,7 +11,9 @@ import numpy.typing as npt
 PATIENT = "Musterfrau^Erika"
 
 
-def write_dicom(path: Path, pixels: npt.NDArray[Any], *, syntax: str = "1.2.840.10008.1.2.1", **elements: Any) -> Path:
+def write_dicom(
+    path: Path, pixels: npt.NDArray[Any], *, syntax: str = "1.2.840.10008.1.2.1", padding: int = 0, **elements: Any
+) -> Path:
     """Uncompressed pixels of 8 or 16 bits, greyscale or colour by their shape; elements: what to set otherwise."""
     from pydicom.dataset import FileDataset, FileMetaDataset
     from pydicom.encaps import encapsulate
@@ -34,7 +36,7 @@ def write_dicom(path: Path, pixels: npt.NDArray[Any], *, syntax: str = "1.2.840.
     for name, value in elements.items():
         setattr(made, name, value)
     made.HighBit = elements.get("HighBit", made.BitsStored - 1)
-    data = np.ascontiguousarray(pixels).tobytes()
+    data = np.ascontiguousarray(pixels).tobytes() + bytes(padding)
     packed = syntax.startswith("1.2.840.10008.1.2.4.")
     made.add_new(0x7FE00010, "OW", encapsulate([data]) if packed else data)
     made["PixelData"].is_undefined_length = packed

@@ -133,9 +133,20 @@ def test_many_that_look_alike_are_one_group_and_few_are_compared(monkeypatch: py
     assert sum(compared) < 3000 * 64
 
 
-def test_hashes_of_one_look_with_other_thumbnails_are_not_alike() -> None:
-    thumb = np.tile(np.linspace(0, 1, 16), 16).astype(np.float16)
-    assert alike.groups(np.zeros(2, np.uint64), np.stack([thumb, thumb * np.float16(0.7)])) == []
+@pytest.mark.parametrize(("scale", "shift", "near"), [(1, 0.01, 1), (1, 0.03, 0), (0.02, 0.0005, 1), (0.02, 0.003, 0)])
+def test_thumbnails_decide(scale: float, shift: float, near: int) -> None:
+    """In a picture of full contrast 0.03 of the range is too much; in a faint one 0.003 is."""
+    thumb = scale * np.tile(np.linspace(0, 0.9, 16), 16)
+    both = np.stack([thumb, thumb + shift]).astype(np.float16)
+    assert len(alike.groups(np.zeros(2, np.uint64), both)) == near
+
+
+@pytest.mark.parametrize("bit", [0, 20, 40, 63])
+def test_hashes_that_differ_in_any_one_bit_meet(bit: int) -> None:
+    rng = np.random.default_rng(bit)
+    hashes, thumbs = rng.integers(0, 2**64, 500, dtype=np.uint64), rng.random((500, 256)).astype(np.float16)
+    hashes[400], thumbs[400] = hashes[17] ^ np.uint64(1 << bit), thumbs[17]
+    assert alike.groups(hashes, thumbs) == [[17, 400]]
 
 
 def test_rows_that_are_no_pictures() -> None:

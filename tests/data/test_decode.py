@@ -30,11 +30,13 @@ def listed(*paths: Path, **options: Any) -> Images:
     return listed_images("t", paths, torch.zeros(len(paths)).long(), ("a",), **options)
 
 
-def tiff(path: Path, values: npt.NDArray[Any], *, photometric: int, order: str = "<") -> Path:
-    """A 16-bit greyscale TIFF, written out by hand."""
+def tiff(
+    path: Path, values: npt.NDArray[Any], *, photometric: int = 1, order: str = "<", packed: bytes | None = None
+) -> Path:
+    """A greyscale TIFF of 16 bits, or of 12 that are packed already, written out by hand."""
     height, width = values.shape
-    data = values.astype(f"{order}u2").tobytes()
-    shorts = {256: width, 257: height, 258: 16, 259: 1, 262: photometric, 277: 1, 278: height}
+    data = values.astype(f"{order}u2").tobytes() if packed is None else packed
+    shorts = {256: width, 257: height, 258: 16 if packed is None else 12, 259: 1, 262: photometric, 277: 1, 278: height}
     entries = [(tag, struct.pack(f"{order}HHIHH", tag, 3, 1, value, 0)) for tag, value in shorts.items()]
     entries += [(tag, struct.pack(f"{order}HHII", tag, 4, 1, value)) for tag, value in ((273, 8), (279, len(data)))]
     start = struct.pack(f"{order}2sHI", b"II" if order == "<" else b"MM", 42, 8 + len(data))
@@ -61,6 +63,13 @@ def test_tiff_of_either_byte_order(tmp_path: Path, order: str) -> None:
 def test_a_tiff_whose_zero_is_white(tmp_path: Path) -> None:
     path = tiff(tmp_path / "a.tif", DEEP, photometric=0)
     assert own_pixels(path, None).tolist() == share(65_535 - DEEP, 65_535)
+
+
+def test_a_tiff_of_12_bits(tmp_path: Path) -> None:
+    values = np.array([[0xABC, 0x123], [0xFFF, 0x000]])
+    path = tiff(tmp_path / "a.tif", values, packed=bytes.fromhex("abc123fff000"))
+    assert own_pixels(path, None).tolist() == share(values, 4095)
+    assert header(path).kind == "TIFF, 12-bit greyscale"
 
 
 def test_the_bits_that_a_pixel_really_has(tmp_path: Path) -> None:
@@ -141,6 +150,20 @@ def test_dicom_by_the_bits_that_are_stored(tmp_path: Path) -> None:
         own_pixels(sixteen, 11)
 
 
+@pytest.mark.parametrize("padding", [6, 8])  # 8: as long as the picture itself
+def test_what_follows_the_pixels_is_padding(tmp_path: Path, padding: int) -> None:
+    path = write_dicom(tmp_path / "a.dcm", TWELVE[:, :2], BitsStored=12, padding=padding)
+    assert own_pixels(path, None).tolist() == share(TWELVE[:, :2], 4095)
+
+
+def test_what_a_decoder_would_warn_of_is_not_said(tmp_path: Path) -> None:
+    """Tests turn warnings into errors: Pillow has something to say of this palette."""
+    picture = Image.new("P", (2, 1), 1)
+    picture.putpalette([0, 0, 0, 51, 102, 153])
+    picture.save(tmp_path / "a.png", transparency=bytes([0, 128]))
+    assert own_pixels(tmp_path / "a.png", None)[:, 0, 0].tolist() == pytest.approx([0.2, 0.4, 0.6])
+
+
 def test_dicom_whose_zero_is_white(tmp_path: Path) -> None:
     path = write_dicom(tmp_path / "a.dcm", TWELVE, BitsStored=12, PhotometricInterpretation="MONOCHROME1")
     assert own_pixels(path, None).tolist() == share(4095 - TWELVE, 4095)
@@ -177,7 +200,10 @@ def test_dicom_without_a_suffix_among_other_files(tmp_path: Path) -> None:
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "a syntax nobody knows": ({"syntax": "1.2.999.1"}, "transfer syntax 1.2.999.1"),
     "a syntax without a decoder": ({"syntax": "1.2.840.10008.1.2.4.80"}, "1.2.840.10008.1.2.4.80 (JPEG-LS Lossless"),
-    "deflated": ({"syntax": "1.2.840.10008.1.2.1.99"}, "transfer syntax 1.2.840.10008.1.2.1.99 (Deflated"),
+    "deflated": (
+        {"syntax": "1.2.840.10008.1.2.1.99"},
+        "no installed decoder reads its transfer syntax 1.2.840.10008.1.2.1.99 (Deflated",
+    ),
     "pixels that are not what the syntax says": (
         {"syntax": "1.2.840.10008.1.2.4.50"},
         "cannot be decoded (RuntimeError), transfer syntax 1.2.840.10008.1.2.4.50 (JPEG Baseline",

@@ -52,7 +52,7 @@ def fitted_pixels(path: Path, depth: int | None, shape: tuple[int, int, int]) ->
         found = np.asarray(pillow().fromarray(np.ascontiguousarray(octets)).convert("L"), np.float32)[None] / 255
     if found.shape[1:] != (height, width):
         planes = [pillow().fromarray(plane).resize((width, height), _bilinear()) for plane in found]
-        found = np.stack([np.asarray(plane) for plane in planes]).clip(0, 1)
+        found = np.stack([np.asarray(plane) for plane in planes]).clip(0, 1)  # whatever is rounded
     return torch.from_numpy(found).expand(shape)
 
 

@@ -54,7 +54,7 @@ def dicom_pixels(path: Path, depth: int | None) -> Floats:
         raise UnreadableImageError(
             f"{path}: its pixels cannot be decoded ({type(error).__name__}), transfer syntax {syntax}"
         ) from None
-    if values.shape[:2] != (found.Rows, found.Columns):
+    if values.shape != (found.Rows, found.Columns, 3)[: 3 if found.SamplesPerPixel == 3 else 2]:
         raise UnreadableImageError(f"{path}: its pixels are not of the size that its header says")
     bits = int(found.BitsStored)
     if depth is not None and bits > 8:
