@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-_SHOWN = 50
-
 
 class MixveilError(Exception):
     """The root: catch this to catch everything that mixveil raises on purpose."""
@@ -87,18 +83,23 @@ class DataFormatError(DataError):
 
 
 class UnreadableImageError(DataError):
-    """Image files cannot be decoded. files: each with its reason."""
+    """Image files cannot be decoded. `files` has a line for each: its path and the reason."""
 
-    def __init__(self, message: str, files: tuple[str, ...] = ()) -> None:
-        super().__init__(message)
-        self.files = files or (message,)
+    def __init__(self, *files: str) -> None:
+        super().__init__(*files)
+        self.files = files
 
-    @classmethod
-    def of(cls, files: Sequence[str]) -> UnreadableImageError:
-        """All of them in one message, as far as one can be read."""
-        shown = [*files[:_SHOWN], *([f"… and {len(files) - _SHOWN} more"] if len(files) > _SHOWN else [])]
-        head = "" if len(files) == 1 else f"{len(files)} image files cannot be read:\n"
-        return cls(head + "\n".join(shown), tuple(files))
+    def __str__(self) -> str:
+        """How many, and the first fifty of them.
+
+        >>> print(UnreadableImageError("a.png: does not exist", "b.png: does not exist"))
+        2 image files cannot be read:
+        a.png: does not exist
+        b.png: does not exist
+        """
+        count, shown = len(self.files), 50
+        lines = [f"{count} image file{'s' * (count != 1)} cannot be read:", *self.files[:shown]]
+        return "\n".join(lines if count <= shown else [*lines, f"… and {count - shown} more"])
 
 
 class PixelError(DataError):

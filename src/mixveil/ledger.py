@@ -117,7 +117,7 @@ class Ledger:
                 broken += error.files
             progress(len(index))
         if broken:
-            raise UnreadableImageError.of(broken)
+            raise UnreadableImageError(*broken)
         units = None if rows.units is None else _array([_mac(key, b"unit", name.encode()) for name in rows.units])
         return Owners(_array(records), units)
 

@@ -18,7 +18,10 @@ if TYPE_CHECKING:
     from mixveil.keys import Stream
     from mixveil.projection import Projected
 
-DATA_HELP = "A named set (see `mixveil data list`; NAME:SPLIT for a split), an .npz file, or a folder of class folders."
+DATA_HELP = (
+    "A named set (see `mixveil data list`; NAME:SPLIT for a split), an .npz file, a .csv or .parquet table with the "
+    "columns path and label, or a folder of class folders."
+)
 
 Data = Annotated[str, typer.Argument(help=DATA_HELP, show_default=False)]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
@@ -29,7 +32,7 @@ DataDir = Annotated[
     ),
 ]
 Size = Annotated[
-    int | None, typer.Option("--size", min=1, help="Resize the images of a folder to this square.", show_default=False)
+    int | None, typer.Option("--size", min=1, help="Resize image files to this square.", show_default=False)
 ]
 Public = Annotated[
     str | None,
@@ -46,7 +49,27 @@ Alpha = Annotated[
     float | None,
     typer.Option("--alpha", help="Cap on mixing weights, in [0.5, 1). Default: 0.55 with --mu, 0.7 with --tau."),
 ]
-Grey = Annotated[bool, typer.Option("--grey", help="Read the images of a folder as greyscale, not as colour.")]
+Grey = Annotated[bool, typer.Option("--grey", help="Read image files as greyscale, not as colour.")]
+Depth = Annotated[
+    int | None,
+    typer.Option(
+        "--depth",
+        metavar="BITS",
+        min=1,
+        max=16,
+        help="How many bits a pixel really has, in image files with room for 16.",
+        show_default=False,
+    ),
+]
+Unit = Annotated[
+    str | None,
+    typer.Option(
+        "--unit",
+        metavar="COLUMN",
+        help="The column of a table, or the array of an .npz file, that says whose each row is: the patient.",
+        show_default=False,
+    ),
+]
 Noise = Annotated[
     Literal["gaussian", "sphere"] | None,
     typer.Option("--noise", help="gaussian (default), or sphere: to reproduce the paper only.", show_default=False),

@@ -1,10 +1,17 @@
-"""`mixveil data`: what data sets there are."""
+"""`mixveil data`: what data sets there are, and what is in one."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
 import typer
 
+from mixveil.cli import _common
 from mixveil.cli._common import AsJson, DataDir, escape, out, print_json
+
+if TYPE_CHECKING:
+    from mixveil.data.check import Check, Copies
 
 app = typer.Typer(help="Look at data sets.", no_args_is_help=True)
 
@@ -45,4 +52,79 @@ def list_(data_dir: DataDir = None, as_json: AsJson = False) -> None:
     for name in dict.fromkeys(str(row["name"]) for row in rows if not row["found"]):
         why = next(str(row["why"]) for row in rows if row["name"] == name and not row["found"])
         out.print(f"[dim]{escape(why)}[/]", soft_wrap=True)
-    out.print("Besides these: any .npz file with arrays x and y, and any folder with one subfolder a class.")
+    out.print(
+        "Besides these: any .npz file with arrays x and y, any .csv or .parquet table with the columns path and label, "
+        "and any folder with one subfolder a class."
+    )
+
+
+@app.command("check")
+def check_(
+    data: _common.Data,
+    unit: _common.Unit = None,
+    size: _common.Size = None,
+    grey: _common.Grey = False,
+    depth: _common.Depth = None,
+    data_dir: DataDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Read all of a data set and say what is in it, what is there twice, and what its labels will show."""
+    from mixveil.data import open_data
+    from mixveil.data.check import check
+
+    images = open_data(data, data_dir=data_dir, size=size, grey=grey, depth=depth, unit=unit)
+    with _common.progress("reading", len(images)) as step:
+        found = check(images, step)
+    if as_json:
+        print_json({**asdict(found), "labels_show": _LABELS_SHOW, "near_is": _NEAR_IS})
+        return
+    _print(found)
+    for text in found.warnings:
+        _common.warn(text)
+
+
+_LABELS_SHOW = [
+    "Labels are not protected: a release shows exactly how many records of each class there are.",
+    "Each row of it shows the two classes that it was mixed of.",
+]
+_NEAR_IS = "found by their looks: some may be missed, and what looks alike need not be one person's"
+
+
+def _print(found: Check) -> None:
+    shape = "×".join(str(side) for side in found.shape)
+    out.print(f"[bold]{escape(found.name)}[/]: {found.rows:,} rows of {shape}")
+    (low, high), (darkest, brightest) = found.range, found.met
+    out.print(f"  pixels: of [{low:g}, {high:g}], met {darkest:.4g} to {brightest:.4g}", markup=False)
+    for what, counts in (("sizes", found.sizes), ("kinds", found.kinds), ("classes", found.classes)):
+        if counts:
+            most = ", ".join(f"{item.name} ({item.rows:,})" for item in counts[:_MOST])
+            more = f", … and {len(counts) - _MOST} more" if len(counts) > _MOST else ""
+            out.print(f"  {what}: {escape(most)}{more}", soft_wrap=True)
+    if found.units is not None:
+        units = found.units
+        rows = f"{units.least:,} to {units.most:,} rows each, median {units.median:g}"
+        out.print(f"  units: {units.count:,}, {rows}", soft_wrap=True)
+    _print_copies("exact copies", found.exact)
+    if found.near is not None:
+        _print_copies("near copies", found.near)
+        out.print(f"    [dim]{_NEAR_IS}[/]", soft_wrap=True)
+    out.print("  what the labels will show:")
+    for text in _LABELS_SHOW:
+        out.print(f"    {text}", soft_wrap=True)
+
+
+def _print_copies(what: str, copies: Copies) -> None:
+    if not copies.groups:
+        out.print(f"  {what}: none")
+        return
+    differ = f"{copies.labels_differ:,} with different labels, {copies.units_differ:,} in different units"
+    out.print(f"  {what}: {copies.copies:,}, in {copies.groups:,} groups ({differ})", soft_wrap=True)
+    for group in copies.examples:
+        rows = ", ".join(str(row) for row in group.rows) + (", …" if group.size > len(group.rows) else "")
+        marks = " different labels" * group.labels_differ + " different units" * group.units_differ
+        out.print(f"    rows {rows}{marks and ':' + marks}", soft_wrap=True)
+        for file in group.files:
+            out.print(f"      {escape(file)}", soft_wrap=True)
+
+
+_MOST = 50

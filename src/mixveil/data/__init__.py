@@ -24,30 +24,47 @@ class NamedSet:
     open: Callable[[Path, str], Images]
 
 
-def open_data(data: str, *, data_dir: Path | None = None, size: int | None = None, grey: bool = False) -> Images:
-    """Open `NAME`, `NAME:SPLIT`, an `.npz` file, or a folder with one subfolder a class.
+def open_data(
+    data: str,
+    *,
+    data_dir: Path | None = None,
+    size: int | None = None,
+    grey: bool = False,
+    depth: int | None = None,
+    unit: str | None = None,
+) -> Images:
+    """Open `NAME`, `NAME:SPLIT`, an `.npz` file, a table of image files, or a folder with one subfolder a class.
 
-    A named set is looked for in data_dir, else in the folder that MIXVEIL_DATA names. size and grey: of a folder's
-    images, see `listed_images`.
+    A named set is looked for in data_dir, else in the folder that MIXVEIL_DATA names. size, grey and depth: of image
+    files, see `listed_images`. unit: the column (of an .npz file, the array) that says whose each row is.
     """
     name, _, split = data.partition(":")
     path = Path(data)
-    if name not in NAMED and path.is_dir():
+    kind = "" if name in NAMED or not path.is_file() else path.suffix.lower()
+    folder = name not in NAMED and path.is_dir()
+    if unit is not None and (folder or name in NAMED):
+        what = "a folder" if folder else "a named set"
+        raise ArgumentError(f"{data}: {what} has no columns: unit {unit!r} goes with a table or an .npz file")
+    if folder:
         from .folder import folder_images
 
-        return folder_images(path, size=size, grey=grey)
-    if size is not None or grey:
-        raise ArgumentError(f"{data}: size and grey are for folders of images only")
+        return folder_images(path, size=size, grey=grey, depth=depth)
+    if kind in (".csv", ".parquet"):
+        from .table import table_images
+
+        return table_images(path, unit=unit, size=size, grey=grey, depth=depth)
+    if size is not None or grey or depth is not None:
+        raise ArgumentError(f"{data}: size, grey and depth are for folders and tables of image files only")
     if name in NAMED:
         return _named(name, split, data_dir)
-    if path.suffix == ".npz" and path.is_file():
+    if kind == ".npz":
         from .npz import npz_images
 
-        return npz_images(path)
+        return npz_images(path, unit=unit)
     what = "is a file of no known kind" if path.exists() else "does not exist"
     raise DataNotFoundError(
-        f"{data}: no data set of this name ({', '.join(NAMED)}), and as a path it {what}: "
-        f"give an .npz file with x and y, or a folder with one subfolder a class"
+        f"{data}: no data set of this name ({', '.join(NAMED)}), and as a path it {what}: give an .npz file with x "
+        f"and y, a .csv or .parquet table with the columns path and label, or a folder with one subfolder a class"
     )
 
 

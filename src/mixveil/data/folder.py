@@ -1,39 +1,37 @@
-"""A folder of images, one subfolder a class."""
+"""Image files: a folder of them with one subfolder a class, or a list with labels."""
 
 from __future__ import annotations
 
-import warnings
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from mixveil.data.binary import scaled
+from mixveil.data import dicom
+from mixveil.data.decode import fitted_pixels, header, own_pixels
+from mixveil.data.header import Header, every
 from mixveil.data.images import Images
-from mixveil.errors import DataFormatError, MissingDependencyError, UnreadableImageError
+from mixveil.errors import ArgumentError, DataFormatError
 
-SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".pgm", ".ppm"}
-
-
-_OCTETS = {"1", "L", "LA", "P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr", "LAB", "HSV"}
+SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".pgm", ".ppm"} | dicom.SUFFIXES
 
 
-def folder_images(root: Path, *, name: str | None = None, size: int | None = None, grey: bool = False) -> Images:
+def folder_images(
+    root: Path, *, name: str | None = None, size: int | None = None, grey: bool = False, depth: int | None = None
+) -> Images:
     """root/CLASS/…/image: class names in alphabetical order; see `listed_images` for sizes and colours."""
     classes = tuple(sorted(entry.name for entry in root.iterdir() if entry.is_dir() and entry.name[0] != "."))
     found: list[tuple[Path, int]] = []
     for label, class_name in enumerate(classes):
         files = sorted(path for path in (root / class_name).rglob("*") if path.is_file())
-        found += [(path, label) for path in files if path.suffix.lower() in SUFFIXES]
+        found += [(path, label) for path in files if _is_image(path)]
     if not found:
         raise DataFormatError(f"{root}: no images found; it must hold one subfolder a class, with images inside")
     paths, labels = zip(*found, strict=True)
-    images = listed_images(name or root.name, paths, torch.tensor(labels), classes, size=size, grey=grey)
+    images = listed_images(name or root.name, paths, torch.tensor(labels), classes, size=size, grey=grey, depth=depth)
     skipped = sum(path.is_file() and path.name[0] != "." for path in root.rglob("*")) - len(found)
     if not skipped:
         return images
@@ -43,15 +41,15 @@ def folder_images(root: Path, *, name: str | None = None, size: int | None = Non
 
 def loose_files(root: Path) -> list[Path]:
     """Images that lie in a folder itself, in no class folder."""
-    return sorted(path for path in root.iterdir() if path.is_file() and path.suffix.lower() in SUFFIXES)
+    return sorted(path for path in root.iterdir() if path.is_file() and _is_image(path))
 
 
-def loose_images(root: Path, *, size: int | None = None, grey: bool = False) -> Images:
+def loose_images(root: Path, *, size: int | None = None, grey: bool = False, depth: int | None = None) -> Images:
     """Images without labels: all are of the one class `?`."""
     paths = loose_files(root)
     if not paths:
         raise DataFormatError(f"{root}: no images found")
-    return listed_images(root.name, paths, torch.zeros(len(paths)).long(), ("?",), size=size, grey=grey)
+    return listed_images(root.name, paths, torch.zeros(len(paths)).long(), ("?",), size=size, grey=grey, depth=depth)
 
 
 def listed_images(
@@ -62,61 +60,58 @@ def listed_images(
     *,
     size: int | None = None,
     grey: bool = False,
+    depth: int | None = None,
+    units: tuple[str, ...] | None = None,
 ) -> Images:
     """Image files with their labels. All must be of one size, or `size` makes them so (square). Every image is
-    read as colour, or with `grey` as greyscale: what one image is like must not change the shape of a release."""
-    image = _pillow()
-    sizes, modes = _survey(image, paths)
+    read as colour, or with `grey` as greyscale: what one image is like must not change the shape of a release.
+
+    depth: how many bits a pixel really has, where files have room for more than 8. units: whose each row is.
+    """
+    if depth is not None and not 1 <= depth <= 16:
+        raise ArgumentError(f"depth must be in 1…16, got {depth}")
+    headers = survey(paths)
+    sizes = Counter(found.size for found in headers)
     if size is None and len(sizes) > 1:
         common = ", ".join(f"{w}×{h} ({count})" for (w, h), count in sizes.most_common(3))
         raise DataFormatError(f"{name}: images of {len(sizes)} different sizes: {common}, …; give one size (--size)")
     width, height = (size, size) if size else next(iter(sizes))
-    mode, channels = ("L", 1) if grey else ("RGB", 3)
+    shape = (1 if grey else 3, height, width)
 
     def read(index: Tensor) -> Tensor:
-        pixels = np.empty((len(index), height, width, channels), np.uint8)
-        for slot, row in enumerate(index.tolist()):
-            with _opened(image, paths[row]) as file:
-                try:
-                    picture = file.convert(mode)
-                except (OSError, ValueError, SyntaxError) as error:
-                    raise UnreadableImageError(f"{paths[row]}: cannot be decoded: {error}") from None
-                if picture.size != (width, height):
-                    picture = picture.resize((width, height), image.Resampling.BILINEAR)
-                pixels[slot] = np.asarray(picture).reshape(height, width, channels)
-        return scaled(pixels.transpose(0, 3, 1, 2))
+        pixels = torch.empty(len(index), *shape)
 
-    images = Images(name, read, labels, classes, (channels, height, width))
-    if grey or set(modes) - {"1", "L", "LA"}:
-        return images
-    return replace(images, notes=("all images are greyscale: with --grey a release would be a third as large",))
+        def fill(place: int, path: Path) -> None:
+            pixels[place] = fitted_pixels(path, depth, shape)
 
+        every([paths[row] for row in index.tolist()], fill)
+        return pixels
 
-def _survey(image: Any, paths: Sequence[Path]) -> tuple[Counter[tuple[int, int]], Counter[str]]:
-    """The sizes and pixel kinds of all files, from their headers."""
-    sizes: Counter[tuple[int, int]] = Counter()
-    modes: Counter[str] = Counter()
-    for path in paths:
-        with _opened(image, path) as file:
-            sizes[file.size] += 1
-            modes[file.mode] += 1
-            if file.mode not in _OCTETS:
-                raise UnreadableImageError(f"{path}: pixels of the kind {file.mode!r} have more than 8 bits: not read")
-    return sizes, modes
+    def full(index: Tensor) -> list[Tensor]:
+        found: list[Tensor] = []
+        every([paths[row] for row in index.tolist()], lambda _, path: found.append(own_pixels(path, depth)))
+        return found
+
+    notes: tuple[str, ...] = ()
+    if not grey and all(found.grey for found in headers):
+        notes = ("all images are greyscale: with --grey a release would be a third as large",)
+    return Images(name, read, labels, classes, shape, notes=notes, units=units, full=full, files=tuple(paths))
 
 
-def _opened(image: Any, path: Path) -> Any:
+def survey(paths: Sequence[Path]) -> list[Header]:
+    """The headers of all files. Those that cannot be read are named together."""
+    headers: list[Header] = []
+    every(paths, lambda _, path: headers.append(header(path)))
+    return headers
+
+
+def _is_image(path: Path) -> bool:
+    """By its suffix; DICOM files often have none, or the end of a number."""
+    return path.suffix.lower() in SUFFIXES or (path.name[0] != "." and path.name != "DICOMDIR" and _marked(path))
+
+
+def _marked(path: Path) -> bool:
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", image.DecompressionBombWarning)
-            return image.open(path)
-    except (OSError, ValueError, SyntaxError, image.DecompressionBombError, image.DecompressionBombWarning) as error:
-        raise UnreadableImageError(f"{path}: not a readable image: {error}") from None
-
-
-def _pillow() -> Any:
-    try:
-        from PIL import Image
-    except ImportError:
-        raise MissingDependencyError("reading image files needs Pillow: pip install 'mixveil[images]'") from None
-    return Image
+        return dicom.is_dicom(path)
+    except OSError:
+        return False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -20,7 +21,7 @@ class Images:
     """Rows of images. `read` gives the pixels of some rows, (m, *shape) float32; low and high are the range
     that a pixel can have by the format, not the range that these pixels happen to have; notes are what its reader
     has to say to its owner; units: whose each row is, where rows belong together; full: the images of some rows at
-    their own size, where `read` gives them at another."""
+    their own size, where `read` gives them at another; files: the image file of each row, where it has one."""
 
     name: str
     read: Callable[[Tensor], Tensor] = field(repr=False)
@@ -32,6 +33,7 @@ class Images:
     notes: tuple[str, ...] = ()
     units: tuple[str, ...] | None = field(default=None, repr=False)
     full: Callable[[Tensor], Sequence[Tensor]] | None = field(default=None, repr=False)
+    files: tuple[Path, ...] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if 0 in self.shape:
@@ -70,13 +72,14 @@ class Images:
 
     def part(self, index: Tensor) -> Images:
         """The rows of `index`."""
-        read, full, units = self.read, self.full, self.units
+        read, full, units, files = self.read, self.full, self.units, self.files
         return replace(
             self,
             read=lambda rows: read(index[rows]),
             labels=self.labels[index],
             units=None if units is None else tuple(units[row] for row in index.tolist()),
             full=None if full is None else lambda rows: full(index[rows]),
+            files=None if files is None else tuple(files[row] for row in index.tolist()),
         )
 
     def _pixel_error(self, index: Tensor, x: Tensor) -> PixelError:

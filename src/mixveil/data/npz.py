@@ -1,4 +1,4 @@
-"""NumPy archives: arrays `x` (n, …) and `y` (n,), and optionally `classes` (names) and `range` (low, high)."""
+"""NumPy archives: arrays `x` (n, …) and `y` (n,), and optionally `classes` (names), `range` (low, high) and others."""
 
 from __future__ import annotations
 
@@ -20,8 +20,11 @@ _WIDEST = 1e30
 Array = npt.NDArray[Any]
 
 
-def npz_images(path: Path) -> Images:
-    """Octets are scaled to [0, 1]; floats must lie in `range`, by default [0, 1]. Never unpickles."""
+def npz_images(path: Path, *, unit: str | None = None) -> Images:
+    """Octets are scaled to [0, 1]; floats must lie in `range`, by default [0, 1]. Never unpickles.
+
+    unit: the name of a further array, of n texts or whole numbers: whose each row is.
+    """
     arrays = _load(path)
     for name in ("x", "y"):
         if name not in arrays:
@@ -51,7 +54,24 @@ def npz_images(path: Path) -> Images:
         rows = torch.from_numpy(x[index.numpy()].astype(np.float32))
         return rows.div_(255) if x.dtype == np.uint8 else rows
 
-    return Images(path.stem, read, labels, classes, tuple(x.shape[1:]), low, high)
+    units = None if unit is None else _units(path, arrays, unit, len(y))
+    return Images(path.stem, read, labels, classes, tuple(x.shape[1:]), low, high, units=units)
+
+
+def _units(path: Path, arrays: dict[str, Array], unit: str, rows: int) -> tuple[str, ...]:
+    further = [name for name in arrays if name not in ("x", "y", "classes", "range")]
+    if unit not in further:
+        raise DataFormatError(f"{path}: no array {unit!r} of units: besides x and y it has {further or 'none'}")
+    array = arrays[unit]
+    if array.shape != (rows,) or array.dtype.kind not in "Uiu":
+        raise DataFormatError(
+            f"{path}: {unit} must be {rows} texts or whole numbers, it is {array.dtype} of shape {array.shape}"
+        )
+    units = tuple(str(value).strip() for value in array.tolist())
+    empty = [str(row) for row, value in enumerate(units) if not value]
+    if empty:
+        raise DataFormatError(f"{path}: {unit} is empty in {len(empty)} rows: {', '.join(empty[:20])}")
+    return units
 
 
 def _range(path: Path, given: Array | None, dtype: np.dtype[Any]) -> tuple[float, float]:

@@ -43,7 +43,7 @@ class Discriminant:
 @dataclass
 class _Equations:
     """Of one release: YᵀY, YᵀR, RᵀR, its rows, what mixing leaves of a variance, the noise's variance, and how much is
-    not known of a record's class: the variance of its true label, given the one that is said; 0, if that is the same."""
+    not known of a record's class: the variance of its true label, given the one that is said (0 if that is it)."""
 
     labels: Tensor
     cross: Tensor

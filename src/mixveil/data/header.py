@@ -1,0 +1,99 @@
+"""What every reader of image files needs: a file's header, and one kind of error for all that can go wrong."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mixveil.errors import MissingDependencyError, MixveilError, PixelError, UnreadableImageError
+
+Whole = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Header:
+    """Of one image file: width and height, the kind of its pixels in words, and whether it has one channel."""
+
+    size: tuple[int, int]
+    kind: str
+    grey: bool
+
+
+def pillow() -> Any:
+    try:
+        from PIL import Image
+    except ImportError:
+        raise MissingDependencyError("reading image files needs Pillow: pip install 'mixveil[images]'") from None
+    return Image
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """A damaged file can make a decoder raise anything: it becomes an error that names the file."""
+    from PIL import UnidentifiedImageError
+
+    try:
+        with quiet():
+            yield
+    except MixveilError:
+        raise
+    except FileNotFoundError:
+        raise UnreadableImageError(f"{path}: does not exist") from None
+    except UnidentifiedImageError:
+        raise UnreadableImageError(f"{path}: not an image of a known kind") from None
+    except Exception as error:
+        why = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise UnreadableImageError(f"{path}: not a readable image: {why}") from None
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Decoders say nothing here, neither as warnings nor in a log: what they would say can quote a file's header.
+    An image that claims to be huge is an error."""
+    log = logging.getLogger("pydicom")
+    silent, propagate = logging.NullHandler(), log.propagate
+    log.addHandler(silent)
+    log.propagate = False
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            warnings.simplefilter("error", pillow().DecompressionBombWarning)
+            yield
+    finally:
+        log.propagate = propagate
+        log.removeHandler(silent)
+
+
+def every(paths: Sequence[Path], use: Callable[[int, Path], None]) -> None:
+    """Call use(place, path) on all paths. Files that cannot be read are named together, in one error."""
+    unreadable: list[str] = []
+    beyond: PixelError | None = None
+    for place, path in enumerate(paths):
+        try:
+            use(place, path)
+        except UnreadableImageError as error:
+            unreadable += error.files
+        except PixelError as error:
+            beyond = beyond or error
+    if unreadable:
+        raise UnreadableImageError(*dict.fromkeys(unreadable))
+    if beyond:
+        raise beyond
+
+
+def unit_range(path: Path, values: Whole, bits: int, *, zero_is_white: bool = False) -> Floats:
+    """Values 0…2^bits − 1 to [0, 1], where 0 is black."""
+    top = 2**bits - 1
+    for value in (int(values.min()), int(values.max())):
+        if not 0 <= value <= top:
+            raise PixelError(f"{path}: the pixel {value} is outside 0…{top}, the range of {bits} bits")
+    return (top - values if zero_is_white else values).astype(np.float32) / np.float32(top)

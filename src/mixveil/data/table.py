@@ -1,0 +1,144 @@
+"""Tables of image files, CSV or Parquet: a column `path`, a column `label`, and others."""
+
+from __future__ import annotations
+
+import csv
+import os
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from mixveil.data.folder import listed_images
+from mixveil.data.images import Images
+from mixveil.errors import DataFormatError, MissingDependencyError
+
+_WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
+_SHOWN = 20
+
+
+class _Columns(NamedTuple):
+    """Cells by column, stripped; place: how a row of the table is called in a message."""
+
+    cells: dict[str, list[str]]
+    place: Callable[[int], str]
+
+
+def table_images(
+    path: Path, *, unit: str | None = None, size: int | None = None, grey: bool = False, depth: int | None = None
+) -> Images:
+    """The images that a table names, relative to its own folder. unit: the column that says whose each row is.
+
+    Classes are the labels met, in alphabetical order; by number where all are whole numbers.
+    """
+    wanted = list(dict.fromkeys(["path", "label", *([unit] if unit is not None else [])]))
+    cells, place = (_parquet if path.suffix.lower() == ".parquet" else _csv)(path, wanted)
+    if not cells["path"]:
+        raise DataFormatError(f"{path}: the table has no rows")
+    for name in wanted:
+        empty = [place(row) for row, cell in enumerate(cells[name]) if not cell]
+        if empty:
+            raise DataFormatError(f"{path}: no {name} in {_list(empty)}")
+    classes = _classes(cells["label"])
+    number = {name: label for label, name in enumerate(classes)}
+    labels = torch.tensor([number[label] for label in cells["label"]])
+    files = [path.parent / cell for cell in cells["path"]]
+    units = None if unit is None else tuple(cells[unit])
+    images = listed_images(path.stem, files, labels, classes, size=size, grey=grey, depth=depth, units=units)
+    seen: set[str] = set()
+    again = []
+    for row, file in enumerate(files):
+        real = os.path.normpath(file)
+        if real in seen:
+            again.append(place(row))
+        seen.add(real)
+    if not again:
+        return images
+    return replace(
+        images, notes=(*images.notes, f"{path}: a file that was named before is named again in {_list(again)}")
+    )
+
+
+def _classes(labels: Sequence[str]) -> tuple[str, ...]:
+    """
+    >>> _classes(["10", "9", "9"]), _classes(["10", "9", "x"])
+    (('9', '10'), ('10', '9', 'x'))
+    """
+    met = set(labels)
+    if all(_WHOLE.fullmatch(label) for label in met):
+        return tuple(sorted(met, key=lambda label: (int(label), label)))
+    return tuple(sorted(met))
+
+
+def _csv(path: Path, wanted: Sequence[str]) -> _Columns:
+    cells: dict[str, list[str]] = {name: [] for name in wanted}
+    lines: list[int] = []
+    uneven: list[str] = []
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.reader(file, strict=True)
+            names = [name.strip() for name in next(reader, [])]
+            where = _positions(path, names, wanted)
+            for row in reader:
+                if len(row) == len(names):
+                    lines.append(reader.line_num)
+                    for name, position in where.items():
+                        cells[name].append(row[position].strip())
+                elif row:
+                    uneven.append(f"line {reader.line_num}")
+    except UnicodeDecodeError as error:
+        raise DataFormatError(f"{path}: not UTF-8 text: {error.reason}") from None
+    except csv.Error as error:
+        raise DataFormatError(f"{path}: not a CSV table: line {reader.line_num}: {error}") from None
+    if uneven:
+        raise DataFormatError(f"{path}: not {len(names)} cells, as in its first line, in {_list(uneven)}")
+    return _Columns(cells, lambda row: f"line {lines[row]}")
+
+
+def _parquet(path: Path, wanted: Sequence[str]) -> _Columns:
+    """Of a Parquet file only the columns asked for are read."""
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError:
+        raise MissingDependencyError("reading Parquet tables needs pyarrow: pip install 'mixveil[tables]'") from None
+    try:
+        with parquet.ParquetFile(path) as file:
+            schema = file.schema_arrow
+            _positions(path, schema.names, wanted)
+            for name in wanted:
+                _plain(path, pyarrow.types, name, schema.field(name).type)
+            columns = {name: file.read(columns=[name]).column(name).to_pylist() for name in wanted}
+    except (pyarrow.ArrowException, OSError, ValueError) as error:
+        raise DataFormatError(f"{path}: not a readable Parquet file: {error}") from None
+    cells = {name: ["" if cell is None else str(cell).strip() for cell in column] for name, column in columns.items()}
+    return _Columns(cells, lambda row: f"row {row}")
+
+
+def _plain(path: Path, types: Any, name: str, kind: Any) -> None:
+    """Texts, or whole numbers where they are not paths."""
+    kind = kind.value_type if types.is_dictionary(kind) else kind
+    text = types.is_string(kind) or types.is_large_string(kind)
+    if not (text or (types.is_integer(kind) and name != "path")):
+        what = "texts" if name == "path" else "texts or whole numbers"
+        raise DataFormatError(f"{path}: the column {name!r} must be of {what}, it is of {kind}")
+
+
+def _positions(path: Path, names: Sequence[str], wanted: Sequence[str]) -> dict[str, int]:
+    """Where the wanted columns are, in a table whose columns have names of their own."""
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise DataFormatError(f"{path}: several columns have the name {twice[0]!r}")
+    missing = [name for name in wanted if name not in names]
+    if missing:
+        has = ", ".join(repr(name) for name in names) or "none"
+        raise DataFormatError(f"{path}: no column {missing[0]!r}; its columns are: {has}")
+    return {name: names.index(name) for name in wanted}
+
+
+def _list(places: Sequence[str]) -> str:
+    more = f" and {len(places) - _SHOWN} more" if len(places) > _SHOWN else ""
+    return ", ".join(places[:_SHOWN]) + more
