@@ -76,8 +76,12 @@ def test_the_bits_that_a_pixel_really_has(tmp_path: Path) -> None:
     Image.fromarray(TWELVE).save(tmp_path / "twelve.png")
     Image.fromarray(DEEP).save(tmp_path / "deep.png")
     Image.fromarray(np.full((2, 3), 51, np.uint8)).save(tmp_path / "eight.png")
-    assert own_pixels(tmp_path / "twelve.png", 12).tolist() == share(TWELVE, 4095)
-    assert own_pixels(tmp_path / "eight.png", 12).tolist() == share(np.full((2, 3), 51), 255)
+    assert fitted_pixels(tmp_path / "twelve.png", 12, (1, 2, 3)).tolist() == share(TWELVE, 4095)
+    assert fitted_pixels(tmp_path / "eight.png", 12, (1, 2, 3)).tolist() == share(np.full((2, 3), 51), 255)
+    own = own_pixels(tmp_path / "twelve.png", 12)  # by which an image is known: no option changes it
+    assert own.tolist() == own_pixels(tmp_path / "twelve.png", None).tolist() == share(TWELVE, 65_535)
+    with pytest.raises(errors.PixelError, match=r"deep\.png: the pixel 65535 is outside 0…4095"):
+        own_pixels(tmp_path / "deep.png", 12)
     with pytest.raises(errors.PixelError, match=r"deep\.png: the pixel 65535 is outside 0…4095"):
         listed(tmp_path / "twelve.png", tmp_path / "deep.png", depth=12).take(BOTH)
     with pytest.raises(errors.ArgumentError, match="depth must be in 1…16, got 17"):
@@ -145,7 +149,8 @@ def test_dicom_by_the_bits_that_are_stored(tmp_path: Path) -> None:
     assert fitted_pixels(path, None, (3, 2, 3)).tolist() == share(TWELVE, 4095) * 3
     sixteen = write_dicom(tmp_path / "b.dcm", TWELVE)
     assert own_pixels(sixteen, None).tolist() == share(TWELVE, 65_535)
-    assert own_pixels(sixteen, 12).tolist() == share(TWELVE, 4095)
+    assert own_pixels(sixteen, 12).tolist() == share(TWELVE, 65_535)
+    assert fitted_pixels(sixteen, 12, (1, 2, 3)).tolist() == share(TWELVE, 4095)
     with pytest.raises(errors.PixelError, match=r"b\.dcm: the pixel 4095 is outside 0…2047"):
         own_pixels(sixteen, 11)
 
@@ -175,7 +180,7 @@ def test_dicom_of_signed_values(tmp_path: Path) -> None:
     assert own_pixels(stored, None).tolist() == share(values + 2048, 4095)
     roomy = write_dicom(tmp_path / "b.dcm", values)
     assert own_pixels(roomy, None).tolist() == share(values.astype(int) + 32_768, 65_535)
-    assert own_pixels(roomy, 12).tolist() == share(values + 2048, 4095)
+    assert fitted_pixels(roomy, 12, (1, 2, 3)).tolist() == share(values + 2048, 4095)
 
 
 def test_dicom_in_colour_and_of_8_bits(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from mixveil import errors
 from mixveil.calibration import settled_facts
+from mixveil.data import Images, open_data
 from mixveil.encoders.gaussian import Gaussian
 from mixveil.encoders.identity import Identity
 from mixveil.encoders.singular import Singular
@@ -20,13 +21,13 @@ from mixveil.model import read_model, write_model
 from mixveil.projection import Projected, Projection, fit
 from mixveil.protocol import PROTOCOLS, Protocol, learn, released
 from mixveil.release import in_memory, write_release
-from mixveil.statistics import write_statistics
+from mixveil.statistics import class_means, class_sums, write_statistics
 from mixveil.train import discriminant, train
 from mixveil.train.linear import Linear
 from mixveil.types import Mu, Release
 from tests.made import blobs, features_of
 
-WEIGHTS = "a" * 64
+WEIGHTS, DIGEST = "a" * 64, "b" * 64
 PUBLIC = fit(features_of(blobs(600, 1)), WEIGHTS)
 TEST = features_of(blobs(900, 8))
 
@@ -65,8 +66,11 @@ def test_class_means_are_weighed_least_squares(plain: bool) -> None:
         share = float(mixed.square().sum(1).mean()) if len(mixed) else 1.0
         sigma = float(release.encoder.sigma or 0)
         precisions.append(1 / (share + (sigma**2 * share / 2 if len(mixed) else sigma**2)))
-    assert torch.allclose(head.weight.T, least_squares(releases, precisions), rtol=1e-6, atol=1e-6)
-    assert torch.allclose(head.bias, -0.5 * head.weight.square().sum(0))
+    means = least_squares(releases, precisions)
+    assert torch.allclose(head.weight.T, means - means.mean(0), rtol=1e-6, atol=1e-6)
+    probe = SeededStream(9).normal(20, 6)
+    scores = probe @ means.T - 0.5 * means.square().sum(1)  # the discriminant as it is usually written
+    assert torch.allclose(head(probe).softmax(1), scores.softmax(1), atol=1e-9)
 
 
 def test_without_noise_it_is_fishers_discriminant() -> None:
@@ -262,3 +266,72 @@ def test_a_damaged_model_or_one_from_the_future_is_refused(tmp_path: Path) -> No
     (tmp_path / "m" / "model.safetensors").write_bytes(b"no")
     with pytest.raises(errors.DataFormatError):
         read_model(tmp_path / "m")
+
+
+# Labels that were randomised
+
+
+def said(data: Images, epsilon: float | None, seed: int = 0, **changed: Any) -> Release:
+    projected = Projected(features_of(data), PUBLIC)
+    return replace(
+        in_memory(projected, Identity(), (), party="p", stream=SeededStream(seed), label_epsilon=epsilon), **changed
+    )
+
+
+def means_of(head: discriminant.Discriminant) -> Tensor:
+    return head.weight.T
+
+
+def test_means_from_randomised_labels_are_those_of_the_classes() -> None:
+    """With many records they come out at full length; a head that believes the labels has them much too short."""
+    data = blobs(60_000, 5, rare=1)  # of three classes one is missing: shares are estimated too
+    clear = means_of(discriminant.from_records([said(data, None)], PUBLIC))
+    fair = means_of(discriminant.from_records([said(data, 1.0)], PUBLIC))
+    believed = means_of(discriminant.from_records([said(data, 1.0, label_epsilon=None)], PUBLIC))
+    whole = clear[1] - clear[0]
+    assert float((fair[1] - fair[0] - whole).norm() / whole.norm()) < 0.1
+    assert float((believed[1] - believed[0]).norm() / whole.norm()) < 0.5
+
+
+def test_sums_of_randomised_labels_say_the_same_means() -> None:
+    data = blobs(60_000, 5)
+    rows = Projected(features_of(data), PUBLIC)
+    clear, fair = (
+        class_means([class_sums(rows, DIGEST, 2.0, party="p", stream=SeededStream(0), label_epsilon=epsilon)[0]])[0]
+        for epsilon in (None, 1.0)
+    )
+    believed = class_means(
+        [
+            replace(
+                class_sums(rows, DIGEST, 2.0, party="p", stream=SeededStream(0), label_epsilon=1.0)[0],
+                label_epsilon=None,
+            )
+        ]
+    )[0]
+    whole = (clear - clear.mean(0)).norm()
+    assert float((fair - clear).norm() / whole) < 0.1 < 0.4 < float((believed - clear).norm() / whole)
+
+
+def test_digits_at_label_epsilon_one_are_learned_better_by_a_head_that_knows_it() -> None:
+    """On average over ten draws, by records in the clear and by class sums at μ = 2, in a public projection."""
+    train, test = open_data("digits:train"), features_of(open_data("digits:test"))
+    index = torch.arange(len(train))
+    public = fit(features_of(train.part(index[index % 4 == 0])), WEIGHTS)
+    rows = Projected(features_of(train.part(index[index % 4 != 0])), public)
+
+    def right(head: discriminant.Discriminant) -> float:
+        return float(Linear.of(head, public).named(test).eq(test.labels).double().mean())
+
+    fair, believed = 0.0, 0.0
+    for seed in range(10):
+        release = in_memory(rows, Identity(), (), party="p", stream=SeededStream(seed), label_epsilon=1.0)
+        fair += right(discriminant.from_records([release], public)) / 10
+        believed += right(discriminant.from_records([replace(release, label_epsilon=None)], public)) / 10
+    assert fair > believed + 0.01 and fair > 0.55
+
+
+def test_nothing_changes_for_labels_that_are_shown() -> None:
+    """A huge ε is no randomising at all."""
+    clear = discriminant.from_records([said(blobs(300, 5), None)], PUBLIC)
+    sure = discriminant.from_records([said(blobs(300, 5), 600.0)], PUBLIC)
+    assert torch.allclose(clear.weight, sure.weight, atol=1e-2)

@@ -117,19 +117,26 @@ def stream_for(seed: int | None) -> Stream:
 
 
 def open_both(
-    data: str, public: str | None, *, data_dir: Path | None, size: int | None, grey: bool
+    data: str,
+    public: str | None,
+    *,
+    data_dir: Path | None,
+    size: int | None,
+    grey: bool,
+    depth: int | None,
+    unit: str | None,
 ) -> tuple[Images, Images | None]:
     """The private data and the public data, which must not be the same."""
     from mixveil.data import open_data
     from mixveil.errors import ArgumentError
 
-    rows = open_data(data, data_dir=data_dir, size=size, grey=grey)
+    rows = open_data(data, data_dir=data_dir, size=size, grey=grey, depth=depth, unit=unit)
     if public is None:
         return rows, None
     same_file = Path(public).exists() and Path(data).exists() and Path(public).samefile(data)
     if public == data or same_file:
         raise ArgumentError(f"--public {public}: that is the private data itself; facts from it would not be public")
-    return rows, open_data(public, data_dir=data_dir, size=size, grey=grey)
+    return rows, open_data(public, data_dir=data_dir, size=size, grey=grey, depth=depth)
 
 
 def open_features(

@@ -11,7 +11,21 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from mixveil.cli import _common, _spending
-from mixveil.cli._common import AsJson, Cache, DataDir, Grey, ProjectionFile, Size, err, escape, number, out, print_json
+from mixveil.cli._common import (
+    AsJson,
+    Cache,
+    DataDir,
+    Depth,
+    Grey,
+    ProjectionFile,
+    Size,
+    Unit,
+    err,
+    escape,
+    number,
+    out,
+    print_json,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -44,6 +58,8 @@ def audit(
     data_dir: DataDir = None,
     size: Size = None,
     grey: Grey = False,
+    depth: Depth = None,
+    unit: Unit = None,
     projection: ProjectionFile = None,
     cache: Cache = None,
     as_json: AsJson = False,
@@ -60,8 +76,8 @@ def audit(
 
     check_new(out_dir)
     opened = tuple(read_release(folder) for folder in releases)
-    data: Any = open_data(truth, data_dir=data_dir, size=size, grey=grey)
-    similar: Any = None if public is None else open_data(public, data_dir=data_dir, size=size, grey=grey)
+    data: Any = open_data(truth, data_dir=data_dir, size=size, grey=grey, depth=depth, unit=unit)
+    similar: Any = None if public is None else open_data(public, data_dir=data_dir, size=size, grey=grey, depth=depth)
     owners = _spending.known_owners(data)
     if projection is not None:
         data, digest = _common.open_projected(data, projection, data_dir, cache, certified=False)

@@ -14,10 +14,12 @@ from mixveil.cli._common import (
     Clip,
     Data,
     DataDir,
+    Depth,
     Grey,
     Noise,
     Public,
     Size,
+    Unit,
     number,
     out,
     print_json,
@@ -44,6 +46,8 @@ def calibrate(
     data_dir: DataDir = None,
     size: Size = None,
     grey: Grey = False,
+    depth: Depth = None,
+    unit: Unit = None,
     as_json: AsJson = False,
 ) -> None:
     """Show, for each calibration, its noise and what an attacker could get: for the owner's eyes only.
@@ -57,7 +61,7 @@ def calibrate(
         mu, tau = (None if noise == "sphere" else 1.0), 0.1
     wanted = calibration.targets(mu, tau)
     encoder = Singular(alpha=alpha, noise=noise or "gaussian")
-    rows, known = _common.open_both(data, public, data_dir=data_dir, size=size, grey=grey)
+    rows, known = _common.open_both(data, public, data_dir=data_dir, size=size, grey=grey, depth=depth, unit=unit)
     found = calibration.survey(rows, encoder, wanted, public=known, clip=clip, seed=seed, watch=_common.progress)
     warnings = [*rows.warnings(), *calibration.warnings_of(found)]
     owners = _spending.known_owners(rows)

@@ -16,12 +16,14 @@ from mixveil.cli._common import (
     Clip,
     Data,
     DataDir,
+    Depth,
     Grey,
     Noise,
     ProjectionFile,
     Public,
     Seed,
     Size,
+    Unit,
     escape,
     out,
     print_json,
@@ -71,6 +73,8 @@ def encode(
     data_dir: DataDir = None,
     size: Size = None,
     grey: Grey = False,
+    depth: Depth = None,
+    unit: Unit = None,
     projection: ProjectionFile = None,
     cache: Cache = None,
     as_json: AsJson = False,
@@ -94,7 +98,7 @@ def encode(
     if projection is not None and (clip is not None or public is not None):
         raise ArgumentError("--projection brings its own public clip norm: leave --clip and --public out")
     rows: Images | Projected
-    images, known = _common.open_both(data, public, data_dir=data_dir, size=size, grey=grey)
+    images, known = _common.open_both(data, public, data_dir=data_dir, size=size, grey=grey, depth=depth, unit=unit)
     rows = images
     assets: dict[str, str] = {}
     told: list[str] = []

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mixveil.cli import _spending
-from mixveil.cli._common import DATA_HELP, AsJson, DataDir, Grey, Size, escape, number, out, print_json
+from mixveil.cli._common import DATA_HELP, AsJson, DataDir, Depth, Grey, Size, Unit, escape, number, out, print_json
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -30,6 +30,8 @@ def ledger(
     data_dir: DataDir = None,
     size: Size = None,
     grey: Grey = False,
+    depth: Depth = None,
+    unit: Unit = None,
     as_json: AsJson = False,
 ) -> None:
     """Show what was released from this machine, what all of it cost any record, and what is left of the budget.
@@ -44,7 +46,7 @@ def ledger(
         book.set_budget(budget)
     entries = book.entries()
     if data is not None:
-        owners = _spending.owners_of(open_data(data, data_dir=data_dir, size=size, grey=grey))
+        owners = _spending.owners_of(open_data(data, data_dir=data_dir, size=size, grey=grey, depth=depth, unit=unit))
     else:
         owners = book.everyone()
     if as_json:

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from mixveil.cli import _common
-from mixveil.cli._common import AsJson, Cache, DataDir, Grey, Size, escape, out, print_json
+from mixveil.cli._common import AsJson, Cache, DataDir, Depth, Grey, Size, escape, out, print_json
 from mixveil.errors import ArgumentError
 
 Backbone = Annotated[
@@ -39,6 +39,7 @@ def prepare(
     data_dir: DataDir = None,
     size: Size = None,
     grey: Grey = False,
+    depth: Depth = None,
     cache: Cache = None,
     as_json: AsJson = False,
 ) -> None:
@@ -55,7 +56,7 @@ def prepare(
     if any(item is not None for item in job) and (None in job or k is not None):
         raise ArgumentError("the rule needs --mu, --parties, --rows and --classes, all four, and no --k")
     extractor = Extractor.parse(backbone, stage=stage, mirror=mirror)
-    images = open_data(public, data_dir=data_dir, size=size, grey=grey)
+    images = open_data(public, data_dir=data_dir, size=size, grey=grey, depth=depth)
     features, weights = _common.open_features(images, extractor, data_dir, cache)
     origin: Literal["public", "private"] = "private" if private else "public"
     found = projection.fit(features, weights, whitening=whitening, origin=origin)

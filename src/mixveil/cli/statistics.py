@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mixveil.cli import _common, _spending
-from mixveil.cli._common import AsJson, Cache, Data, DataDir, Grey, Seed, Size, escape, out, print_json
+from mixveil.cli._common import AsJson, Cache, Data, DataDir, Depth, Grey, Seed, Size, Unit, escape, out, print_json
 from mixveil.cli._release import in_words
 from mixveil.cli._spending import Budget, LabelEpsilon, To
 
@@ -33,6 +33,8 @@ def statistics(
     data_dir: DataDir = None,
     size: Size = None,
     grey: Grey = False,
+    depth: Depth = None,
+    unit: Unit = None,
     cache: Cache = None,
     as_json: AsJson = False,
 ) -> None:
@@ -44,7 +46,7 @@ def statistics(
 
     check_output(out_dir, party)
     stream = _common.stream_for(seed)
-    images = open_data(data, data_dir=data_dir, size=size, grey=grey)
+    images = open_data(data, data_dir=data_dir, size=size, grey=grey, depth=depth, unit=unit)
     owners = _spending.owners_of(images)
     rows, digest = _common.open_projected(images, projection, data_dir, cache, certified=True)
     told = _spending.earlier_statistics(rows.projection, party)

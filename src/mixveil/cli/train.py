@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mixveil.cli import _common
-from mixveil.cli._common import AsJson, Cache, Data, DataDir, Grey, Size, escape, out, print_json
+from mixveil.cli._common import AsJson, Cache, Data, DataDir, Depth, Grey, Size, escape, out, print_json
 
 if TYPE_CHECKING:
     from mixveil.features import Features
@@ -28,6 +28,7 @@ def train(
     data_dir: DataDir = None,
     size: Size = None,
     grey: Grey = False,
+    depth: Depth = None,
     cache: Cache = None,
     as_json: AsJson = False,
 ) -> None:
@@ -47,7 +48,7 @@ def train(
     trained = training.train(releases, known)
     tested: dict[str, Any] | None = None
     if test is not None:
-        images = open_data(test, data_dir=data_dir, size=size, grey=grey)
+        images = open_data(test, data_dir=data_dir, size=size, grey=grey, depth=depth)
         if images.classes != trained.classes:
             raise MismatchError(f"{test} does not have the classes of the releases in the same order")
         features, weights = _common.open_features(images, trained.extractor, data_dir, cache)
@@ -76,6 +77,7 @@ def predict(
     data_dir: DataDir = None,
     size: Size = None,
     grey: Grey = False,
+    depth: Depth = None,
     cache: Cache = None,
     as_json: AsJson = False,
 ) -> None:
@@ -88,9 +90,9 @@ def predict(
     model = read_model(folder)
     loose = loose_files(Path(data)) if Path(data).is_dir() else []
     if loose:
-        images = loose_images(Path(data), size=size, grey=grey)
+        images = loose_images(Path(data), size=size, grey=grey, depth=depth)
     else:
-        images = open_data(data, data_dir=data_dir, size=size, grey=grey)
+        images = open_data(data, data_dir=data_dir, size=size, grey=grey, depth=depth)
     names = [path.name for path in loose] or [str(row) for row in range(len(images))]
     features, weights = _common.open_features(images, model.extractor, data_dir, cache)
     _check_features(features, weights, model.linear, model.weights)

@@ -33,11 +33,13 @@ def header(path: Path) -> Header:
 
 
 def own_pixels(path: Path, depth: int | None) -> Tensor:
-    """At the file's own size, (1, h, w) for greyscale and (3, h, w) for colour, in [0, 1].
+    """At the file's own size, (1, h, w) for greyscale and (3, h, w) for colour, in [0, 1] by the bits of the file.
 
-    depth: how many bits the pixels really have, where a file has room for more than 8.
+    depth: how many bits the pixels should have at most, where a file has room for more than 8.
     """
-    found = _decoded(path, depth, None)
+    if depth is not None:
+        _decoded(path, depth, None)  # it refuses what has more
+    found = _decoded(path, None, None)
     return torch.from_numpy(found) if isinstance(found, np.ndarray) else _octets(found)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from mixveil.data import dicom
 from mixveil.data.decode import fitted_pixels, header, own_pixels
 from mixveil.data.header import Header, every
 from mixveil.data.images import Images
-from mixveil.errors import ArgumentError, DataFormatError
+from mixveil.errors import ArgumentError, DataFormatError, UnreadableImageError
 
 SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".pgm", ".ppm"} | dicom.SUFFIXES
 
@@ -70,7 +71,7 @@ def listed_images(
     """
     if depth is not None and not 1 <= depth <= 16:
         raise ArgumentError(f"depth must be in 1…16, got {depth}")
-    headers = survey(paths)
+    headers = survey(paths, depth)
     sizes = Counter(found.size for found in headers)
     if size is None and len(sizes) > 1:
         common = ", ".join(f"{w}×{h} ({count})" for (w, h), count in sizes.most_common(3))
@@ -98,10 +99,14 @@ def listed_images(
     return Images(name, read, labels, classes, shape, notes=notes, units=units, full=full, files=tuple(paths))
 
 
-def survey(paths: Sequence[Path]) -> list[Header]:
-    """The headers of all files. Those that cannot be read are named together."""
+def survey(paths: Sequence[Path], depth: int | None = None) -> list[Header]:
+    """The headers of all files. Those that cannot be read are named together, and with them those that are damaged
+    below their headers."""
     headers: list[Header] = []
-    every(paths, lambda _, path: headers.append(header(path)))
+    with suppress(UnreadableImageError):
+        every(paths, lambda _, path: headers.append(header(path)))
+    if len(headers) < len(paths):
+        every(paths, lambda _, path: (header(path), own_pixels(path, depth)))
     return headers
 
 

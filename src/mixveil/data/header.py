@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,7 +43,7 @@ def reading(path: Path) -> Iterator[None]:
     from PIL import UnidentifiedImageError
 
     try:
-        with quiet():
+        with quiet:
             yield
     except MixveilError:
         raise
@@ -55,25 +56,42 @@ def reading(path: Path) -> Iterator[None]:
         raise UnreadableImageError(f"{path}: not a readable image: {why}") from None
 
 
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Decoders say nothing here, neither as warnings nor in a log: what they would say can quote a file's header.
-    An image that claims to be huge is an error."""
-    log = logging.getLogger("pydicom")
-    silent, propagate = logging.NullHandler(), log.propagate
-    log.addHandler(silent)
-    log.propagate = False
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            warnings.simplefilter("error", pillow().DecompressionBombWarning)
-            yield
-    finally:
-        log.propagate = propagate
-        log.removeHandler(silent)
+class _Quiet:
+    """Decoders say nothing here, neither as warnings nor in a log: what they would say can quote a file's header. An
+    image that claims to be huge is an error. Warnings are settled for all threads at once: the first to come in
+    changes them, the last to leave puts them back."""
+
+    def __init__(self) -> None:
+        self._lock, self._inside, self._stack = threading.Lock(), 0, ExitStack()
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self._inside += 1
+            if self._inside == 1:
+                self._settle()
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if not self._inside:
+                self._stack.close()
+
+    def _settle(self) -> None:
+        log = logging.getLogger("pydicom")
+        silent, propagate = logging.NullHandler(), log.propagate
+        log.addHandler(silent)
+        log.propagate = False
+        self._stack.callback(setattr, log, "propagate", propagate)
+        self._stack.callback(log.removeHandler, silent)
+        self._stack.enter_context(warnings.catch_warnings())
+        warnings.simplefilter("ignore")
+        warnings.simplefilter("error", pillow().DecompressionBombWarning)
 
 
-def every(paths: Sequence[Path], use: Callable[[int, Path], None]) -> None:
+quiet = _Quiet()
+
+
+def every(paths: Sequence[Path], use: Callable[[int, Path], object]) -> None:
     """Call use(place, path) on all paths. Files that cannot be read are named together, in one error."""
     unreadable: list[str] = []
     beyond: PixelError | None = None
