@@ -2,72 +2,162 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import math
+import os
 import resource
+import shutil
 import sys
+import tempfile
+import threading
 import time
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
-from mixveil import results
+from mixveil import files, results
 from mixveil.backbones import KNOWN, Backbone
 from mixveil.calibration import settled_facts
-from mixveil.data import from_tensors
+from mixveil.data import Images, from_tensors
+from mixveil.data.npz import npz_images
 from mixveil.encoders.singular import Singular
 from mixveil.features import Extractor, Loaded, extract
 from mixveil.keys import SecureStream, SeededStream
+from mixveil.release import in_memory, write_release
 from mixveil.theory.minimax import log_minimax_factors
-from mixveil.types import Mu
+from mixveil.types import Mu, Release
 
 HERE = Path(__file__).parent
 
 
-def best(work: Callable[[], object], repetitions: int = 3) -> float:
-    """Seconds of the fastest repetition, after one to warm up."""
-    work()
-    times = []
-    for _ in range(repetitions):
-        start = time.perf_counter()
-        work()
-        times.append(time.perf_counter() - start)
-    return min(times)
-
-
-def encoding(rows: int = 10_000, values: int = 3072, block: int = 21) -> dict[str, float]:
-    """Secure noise on the grid against the same mixture with torch.randn in float32, whole and then rounded."""
-    x = SeededStream(0).uniform(rows, values).float()
+def encoding(rows: int = 50_000, values: int = 3072) -> list[dict[str, float]]:
+    """Secure noise on the grid, as a release is encoded, against the same mixture written naively: float32, whole
+    arrays, torch.randn, then rounded. Both on the same number of threads; repetitions alternate, the best of each
+    counts."""
+    x = torch.from_numpy(np.random.default_rng(0).random((rows, values), np.float32))
     data = from_tensors(x, torch.arange(rows) % 10)
     encoder, _ = Singular().calibrate(Mu(1.0), settled_facts(data, certified=True, public=None, clip=None))
     trace = encoder.plan(rows, stream=SeededStream(1))
-    partner, weight, sigma, step = (
-        trace.partner[:, 0],
-        trace.weight,
-        float(encoder.sigma or 0),
-        float(encoder.step or 0),
-    )
-    stream = SecureStream()
+    partner, weight = trace.partner[:, 0], trace.weight
+    sigma, step = float(encoder.sigma or 0), float(encoder.step or 0)
 
-    def ours() -> None:
-        for start in range(0, rows, block):
-            encoder.encode(data, torch.arange(start, min(start + block, rows)), trace, stream=stream)
+    def ours() -> Release:
+        return in_memory(data, encoder, (), party="bench", stream=SecureStream())
 
     def naive() -> torch.Tensor:
         z = x - 0.5
         mixed = weight[:, :1] * z + weight[:, 1:] * (z[partner] + sigma * torch.randn(rows, values))
         return (mixed / step).round().to(torch.int16)
 
-    fast, slow = best(ours), best(naive)
-    return {
-        "rows": rows,
-        "values": values,
-        "secure_ns_per_value": fast / rows / values * 1e9,
-        "naive_ns_per_value": slow / rows / values * 1e9,
-        "naive_over_secure": slow / fast,
-    }
+    most, found = torch.get_num_threads(), []
+    for threads in sorted({1, most}):
+        torch.set_num_threads(threads)
+        fast, slow = alternating(ours, naive)
+        found.append(
+            {
+                "threads": threads,
+                "rows": rows,
+                "values": values,
+                "secure_ns_per_value": fast / rows / values * 1e9,
+                "naive_ns_per_value": slow / rows / values * 1e9,
+                "naive_over_secure": slow / fast,
+            }
+        )
+    torch.set_num_threads(most)
+    return found
+
+
+def growth(folder: Path, gigabytes: float = 4.0, values: int = 3072) -> list[dict[str, float]]:
+    """`write_release` as a user has it (fingerprints, ledger, noise, disk) of more and more rows of one memory-mapped
+    file, and the most memory of its own that the process has meanwhile (RssAnon)."""
+    images = mapped(folder / "large.npz", int(gigabytes * 1e9 / values), values)
+    found: list[dict[str, float]] = []
+    for rows in (10_000, 10_000, 100_000, 1_000_000, len(images)):  # the first only warms up
+        part = images.part(torch.arange(rows))
+        encoder, guarantees = Singular().calibrate(Mu(1.0), settled_facts(part, certified=True, public=None, clip=None))
+        with Watched() as watched:
+            start = time.perf_counter()
+            write_release(folder / "out", part, encoder, guarantees, party="bench", stream=SecureStream())
+            seconds = time.perf_counter() - start
+        bare = copying(folder / "out", folder / "copy")
+        shutil.rmtree(folder / "out")
+        found.append(
+            {
+                "rows": rows,
+                "input_gb": rows * values / 1e9,
+                "microseconds_per_row": seconds / rows * 1e6,
+                "writing_alone_microseconds_per_row": bare / rows * 1e6,
+                "peak_rss_anon_gb": watched.most,
+            }
+        )
+        sys.stderr.write(f"{found[-1]}\n")
+    per_row = [item["microseconds_per_row"] for item in found]
+    return [
+        {**item, "over_10_000_rows": time_ / per_row[1]} for item, time_ in zip(found[1:], per_row[1:], strict=True)
+    ]
+
+
+def mapped(path: Path, rows: int, values: int) -> Images:
+    """An .npz file of random octets, made without holding it, and opened as any other."""
+    rng = np.random.default_rng(0)
+    with zipfile.ZipFile(path, "w", allowZip64=True) as archive:
+        with archive.open("x.npy", "w", force_zip64=True) as file:
+            header = {"descr": "|u1", "fortran_order": False, "shape": (rows, 3, 32, values // 96)}
+            np.lib.format.write_array_header_1_0(file, header)
+            for start in range(0, rows, 10_000):
+                file.write(rng.bytes(min(10_000, rows - start) * values))
+        with archive.open("y.npy", "w") as file:
+            np.lib.format.write_array(file, np.arange(rows) % 10)
+    return npz_images(path)
+
+
+def copying(source: Path, target: Path) -> float:
+    """Seconds to write the same bytes, file by file, and wait until they are on the disk: what cannot be saved."""
+    seconds = 0.0
+    target.mkdir()
+    for path in source.iterdir():
+        data = path.read_bytes()
+        start = time.perf_counter()
+        files.write_file(target / path.name, data)
+        seconds += time.perf_counter() - start
+    shutil.rmtree(target)
+    return seconds
+
+
+class Watched:
+    """The most RssAnon of this process while something goes on, in GB, looked at fifty times a second."""
+
+    def __enter__(self) -> Watched:
+        self.most, self._done = 0.0, threading.Event()
+        self._thread = threading.Thread(target=self._look)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        self._thread.join()
+
+    def _look(self) -> None:
+        while not self._done.wait(0.02):
+            lines = Path("/proc/self/status").read_text().splitlines()
+            kilobytes = next(int(line.split()[1]) for line in lines if line.startswith("RssAnon"))
+            self.most = max(self.most, kilobytes * 1024 / 1e9)
+
+
+def alternating(first: Callable[[], object], second: Callable[[], object], repetitions: int = 3) -> tuple[float, float]:
+    """Seconds of the fastest repetition of each, in turn: what disturbs one disturbs the other."""
+    times: tuple[list[float], list[float]] = ([], [])
+    for _ in range(repetitions + 1):  # the first only warms up
+        for kept, work in zip(times, (first, second), strict=True):
+            start = time.perf_counter()
+            work()
+            kept.append(time.perf_counter() - start)
+    return min(times[0][1:]), min(times[1][1:])
 
 
 def minimax(rows: int = 5_000_000) -> dict[str, float | bool]:
@@ -106,29 +196,39 @@ def features(count: int = 96, batch: int = 16) -> dict[str, float]:
                     last = found
                 last.mean((2, 3))
 
-    ours: list[float] = []
-    plain: list[float] = []
-    for _ in range(4):
-        for times, work in ((ours, lambda: extract(images, loaded, None)), (plain, bare)):
-            start = time.perf_counter()
-            work()
-            times.append(time.perf_counter() - start)
+    ours, plain = alternating(lambda: extract(images, loaded, None), bare)
     return {
         "images": count,
-        "extract_images_per_second": count / min(ours),
-        "bare_images_per_second": count / min(plain),
-        "extract_over_bare": min(plain) / min(ours),
+        "extract_images_per_second": count / ours,
+        "bare_images_per_second": count / plain,
+        "extract_over_bare": plain / ours,
     }
 
 
 def main() -> None:
-    # Theorem 1 first: peak memory is the process's, and the encoding's arrays would count.
-    found = {"minimax": minimax(), "encoding": encoding(), "features": features()}
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", choices=("minimax", "growth", "encoding", "features"), help="one of them")
+    parser.add_argument("--folder", type=Path, help="where 13 GB can be written for a while; else the temporary folder")
+    parser.add_argument("--out", type=Path, default=HERE / "results.json")
+    chosen = parser.parse_args()
+    found: dict[str, list[dict[str, Any]]] = {}
+    with tempfile.TemporaryDirectory(dir=chosen.folder) as name:
+        os.environ["MIXVEIL_STATE"] = str(Path(name) / "state")
+        # Those that measure memory first: peaks are the process's, and the others' arrays would count.
+        works: dict[str, Callable[[], list[dict[str, Any]]]] = {
+            "growth": lambda: growth(Path(name)),
+            "minimax": lambda: [minimax()],
+            "encoding": encoding,
+            "features": lambda: [features()],
+        }
+        for what, work in works.items():
+            if chosen.only in (None, what):
+                found[what] = work()
     rows: tuple[dict[str, Any], ...] = tuple(
-        {"settings": {"benchmark": name}, "figures": figures} for name, figures in found.items()
+        {"settings": {"benchmark": name}, "figures": figures} for name, each in found.items() for figures in each
     )
     about = results.provenance({"threads": torch.get_num_threads()})
-    results.write_results(HERE / "results.json", results.Results("Benchmarks", about, rows))
+    results.write_results(chosen.out, results.Results("Benchmarks", about, rows))
     sys.stdout.write(json.dumps(found, indent=2) + "\n")
 
 
