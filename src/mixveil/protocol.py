@@ -92,8 +92,8 @@ def _from_records(
     return discriminant.from_records(releases, projection)
 
 
-def released(rows: Projected, mu: float, *, plain: bool, stream: Stream) -> Release:
+def released(rows: Projected, mu: float, *, plain: bool, stream: Stream, label_epsilon: float | None = None) -> Release:
     """Projected records at μ, mixed or plain, in memory."""
     facts = calibration.settled_facts(rows, certified=True, public=None, clip=rows.projection.clip)
     encoder, guarantees = (Gaussian() if plain else Singular()).calibrate(Mu(mu), facts)
-    return in_memory(rows, encoder, guarantees, party="party", stream=stream)
+    return in_memory(rows, encoder, guarantees, party="party", stream=stream, label_epsilon=label_epsilon)

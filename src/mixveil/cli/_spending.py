@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -69,8 +70,9 @@ def in_words(spent: Spent, budget: float | None, unit: str) -> str:
             f"Your ledger has {count} of these records, of which {names}{more} promise nothing: whoever got all is "
             f"bound by no μ."
         )
+    labels = "" if math.isinf(spent.label_epsilon) else f", its label {spent.label_epsilon:.4g}-DP"
     left = "" if budget is None else f"; of a budget of {budget:g}, {spent.left(budget):.4g} is left"
-    return f"Your ledger has {count} of these records: together {unit} is {spent.most:.4g}-GDP{left}."
+    return f"Your ledger has {count} of these records: together {unit} is {spent.most:.4g}-GDP{labels}{left}."
 
 
 def known_owners(rows: Any) -> Owners | None:
@@ -91,6 +93,15 @@ def sentence(owners: Owners, more: float | None = None) -> str:
     if more is None or spent.unbounded or not spent.releases:
         return said
     return f"{said} With μ = {more:g} more it would be {gdp.compose([spent.most, more]):.4g}."
+
+
+def shown_labels(owners: Owners, label_epsilon: float | None) -> list[str]:
+    """What the owner must be told who randomises labels that were shown before."""
+    from mixveil.ledger import Ledger
+
+    if label_epsilon is None or math.isfinite(Ledger().spent(owners).label_epsilon):
+        return []
+    return ["labels of these records were shown in an earlier release: whoever has that learns nothing less by ε now"]
 
 
 def earlier_statistics(projection: Projection, party: str) -> list[str]:

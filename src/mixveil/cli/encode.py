@@ -110,7 +110,7 @@ def encode(
             raise MismatchError("these data do not have the classes of the statistics, in the same order")
         told = _spending.earlier_statistics(rows.projection, party)
     guarantees: tuple[Guarantee, ...] = ()
-    warnings = rows.warnings() + told
+    warnings = rows.warnings() + told + _spending.shown_labels(owners, label_epsilon)
     if target is not None or ready.sigma != 0:
         ready, guarantees, more = calibrations.calibrate(
             ready, target, rows, public=known, clip=clip, stream=stream.fork("facts"), watch=_common.progress

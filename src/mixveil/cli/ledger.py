@@ -71,7 +71,7 @@ def entries_table(entries: list[Entry]) -> Table:
         table.add_row(
             entry.started[:16].replace("T", " "),
             entry.id[:8] + ("" if entry.finished else "*"),
-            escape(f"{entry.party} → {entry.recipient or 'not said'}"),
+            escape(f"{entry.party} → {entry.recipient or '?'}"),
             entry.encoder,
             f"{entry.rows:,}",
             "[red]none[/]" if entry.stated is None else number(entry.stated),

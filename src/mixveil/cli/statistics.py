@@ -50,6 +50,7 @@ def statistics(
     owners = _spending.owners_of(images)
     rows, digest = _common.open_projected(images, projection, data_dir, cache, certified=True)
     told = _spending.earlier_statistics(rows.projection, party)
+    told += _spending.shown_labels(owners, label_epsilon)
     warnings = rows.warnings() + told + ([meaningless(mu)] if mu >= MEANINGLESS_MU else [])
     with _common.progress("sums", len(rows)) as step:
         written = write_statistics(

@@ -32,12 +32,13 @@ def shrunk_means(equations: Equations) -> Tensor:
 def ridge_means(labels: Tensor, cross: Tensor, spread: float) -> Tensor:
     """(classes, k) the best guess of means that vary by `spread` around their common mean."""
     contrasts, left, common = _without_common(labels, cross)
-    found: Tensor = common + torch.linalg.solve(contrasts + torch.eye(len(labels), dtype=labels.dtype) / spread, left)
+    apart = torch.linalg.solve(contrasts + torch.eye(len(labels), dtype=labels.dtype) / spread, left)
+    found: Tensor = apart + (common - labels.sum(1) @ apart / labels.sum())
     return found
 
 
 def _without_common(labels: Tensor, cross: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The equations of what sets means apart, and the common mean, of which nothing is assumed."""
+    """The equations of what sets means apart, and the mean of all rows: of the common mean nothing is assumed."""
     total = labels.sum(1, keepdim=True)
     common = cross.sum(0) / labels.sum()
     return labels - total @ total.T / labels.sum(), cross - total * common, common
