@@ -30,6 +30,7 @@ ROOMS = [
     "state",
     "units",
     "labels",
+    "spending",
     "ledger",
     "release",
 ]
@@ -38,9 +39,11 @@ ALLOWED["theory"] -= {"registry"}
 ALLOWED["data"] = {"errors", "checks", "types", "data"}
 ALLOWED["encoders"] -= {"data"}
 ALLOWED["release"] -= {"data"}
+ALLOWED["release"] |= {"parts"}
 ALLOWED["units"] = {"types", "data"}
 ALLOWED["labels"] = {"types", "keys", "theory"}
-ALLOWED["ledger"] = {"errors", "files", "checks", "types", "keys", "state"}
+ALLOWED["spending"] = {"types"}
+ALLOWED["ledger"] = {"errors", "files", "checks", "types", "keys", "state", "spending"}
 ALLOWED["projection"] = {"errors", "files", "checks", "types", "theory", "strict", "features"}
 ALLOWED["statistics"] = set(ROOMS) - {"data", "registry"} | {"projection", "statistics"}
 ALLOWED["train"] = {"errors", "types", "mixing", "theory", "features", "projection", "statistics", "release", "train"}

@@ -19,11 +19,13 @@ import torch
 
 from mixveil import errors, ledger
 from mixveil.data import Images, from_tensors
+from mixveil.data.npz import npz_images
 from mixveil.encoders.identity import Identity
 from mixveil.encoders.singular import Singular
 from mixveil.keys import SecureStream, SeededStream, Stream
-from mixveil.ledger import Entry, Ledger, Owners
+from mixveil.ledger import Entry, Ledger
 from mixveil.release import verify_release, write_release
+from mixveil.spending import Owners, Prints, Spent
 from mixveil.types import Cost, Mu
 from tests.made import images, range_facts
 
@@ -36,7 +38,7 @@ def release(out: Path, data: Images, mu: float = 1.0, stream: Stream | None = No
     return write_release(out, data, encoder, guarantees, party="p", stream=stream, budget=budget).id
 
 
-def spent(data: Images) -> ledger.Spent:
+def spent(data: Images) -> Spent:
     return Ledger().spent(Ledger().owners(data))
 
 
@@ -44,7 +46,7 @@ def entry(number: int, cost: Cost | None = None, label_epsilon: float | None = N
     return Entry(f"{number:032x}", "records", "p", None, "singular", 1.0, cost, None, label_epsilon, 3)
 
 
-def prints(*values: int) -> ledger.Prints:
+def prints(*values: int) -> Prints:
     return np.array(values, np.uint64)
 
 
@@ -81,6 +83,22 @@ def test_grey_stored_as_colour_is_the_same_image(tmp_path: Path) -> None:
     assert spent(from_tensors(tinted.clamp(0, 1), torch.arange(6) % 2)).most == 0
 
 
+def test_the_same_image_in_another_shape_range_or_file_is_the_same(tmp_path: Path) -> None:
+    octets = np.random.default_rng(0).integers(0, 256, (6, 1, 4, 4), dtype=np.uint8)
+    y = np.arange(6) % 2
+    shapes = {
+        "plain": {"x": octets},
+        "flat": {"x": octets.reshape(6, 16)},
+        "floats": {"x": octets.astype(np.float32), "range": np.array([0.0, 255.0])},
+        "halves": {"x": (octets / 255).astype(np.float64) * 2 - 1, "range": np.array([-1.0, 1.0])},
+    }
+    for number, (name, arrays) in enumerate(shapes.items()):
+        np.savez(tmp_path / name, y=y, **arrays)  # type: ignore[arg-type]
+        data = npz_images(tmp_path / f"{name}.npz")
+        assert spent(data).most == pytest.approx(math.sqrt(number)), name
+        release(tmp_path / f"release-{name}", data)
+
+
 def test_copies_of_an_image_are_one_unit(tmp_path: Path) -> None:
     """Three copies may be paired with one another: (2C/σ)√3/(1 − α), more than the stated μ of one record."""
     data = images(20)
@@ -103,27 +121,44 @@ def test_what_promises_nothing_binds_nobody(tmp_path: Path) -> None:
 
 
 def slow_totals(asked: Owners, releases: list[tuple[Cost, Owners]]) -> dict[int, float]:
-    """By double loop: for every unit asked about, all rows of a release with one of its images, or with its name."""
+    """By loops over rows, as the rules are written: a row is the unit's that its release names for it; without a name,
+    of every unit that was ever named for its image; under another name only if the unit's image is there under other
+    names alone, and then as often as under one of them."""
+    whose = {}
+    for row, image in enumerate(asked.records.tolist()):
+        whose[row] = image
+        for _, given in releases:
+            met = [u for r, u in zip(given.records.tolist(), _units(given), strict=True) if r == image]
+            if given.units is not None and met:
+                whose[row] = met[0]
+        if asked.units is not None:
+            whose[row] = int(asked.units[row])
     total = {}
-    names = asked.records if asked.units is None else asked.units
-    for unit in set(names.tolist()):
-        own = {int(r) for r, name in zip(asked.records, names, strict=True) if name == unit}
+    for unit in set(whose.values()):
+        images = {int(asked.records[row]) for row, name in whose.items() if name == unit}
+        for _, given in releases:
+            images |= {r for r, u in zip(given.records.tolist(), _units(given), strict=True) if u == unit}
         squares = 0.0
         for cost, given in releases:
-            named = [asked.units is not None and given.units is not None and u == unit for u in _units(given)]
-            either = [n or int(r) in own for n, r in zip(named, given.records, strict=True)]
-            m = sum(either)
-            base = cost.mu if m <= 1 or sum(named) == m else cost.together
-            squares += (base * m**cost.power) ** 2 if m else 0.0
+            rows = list(zip(given.records.tolist(), _units(given), strict=True))
+            named = sum(u == unit for _, u in rows)
+            others = 0
+            for image in images:
+                if given.units is None:
+                    others += sum(r == image for r, _ in rows)
+                elif (image, unit) not in rows:
+                    others += max((rows.count((image, u)) for r, u in rows if r == image), default=0)
+            base = cost.together if others and named + others > 1 else cost.mu
+            squares += (base * (named + others) ** cost.power) ** 2 if named + others else 0.0
         total[unit] = math.sqrt(squares)
     return total
 
 
-def _units(owners: Owners) -> list[int | None]:
-    return [None] * len(owners.records) if owners.units is None else owners.units.tolist()
+def _units(owners: Owners) -> list[int]:
+    return [-1] * len(owners.records) if owners.units is None else owners.units.tolist()
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(40))
 def test_costs_add_up_as_a_double_loop_says(seed: int) -> None:
     rng = np.random.default_rng(seed)
 
@@ -136,13 +171,52 @@ def test_costs_add_up_as_a_double_loop_says(seed: int) -> None:
     for number in range(4):
         cost = Cost(float(rng.uniform(0.5, 1)), float(rng.uniform(1, 2)), float(rng.choice([0.5, 1.0])))
         owners = some(bool(rng.integers(2)))
-        book.enter(entry(number, cost), owners)
+        book.enter(replace(entry(number, cost), rows=len(owners.records)), owners)
         released.append((cost, owners))
     for units in (False, True):
         asked = some(units)
-        names = asked.records if asked.units is None else asked.units
-        found = dict(zip(np.unique(names).tolist(), book.spent(asked).mu.tolist(), strict=True))
-        assert found == pytest.approx(slow_totals(asked, released))
+        expected = slow_totals(asked, released)
+        found = book.spent(asked).mu.tolist()
+        assert found == pytest.approx([expected[name] for name in sorted(expected)])
+
+
+def test_a_person_who_is_known_is_counted_though_nobody_names_him(tmp_path: Path) -> None:
+    """Three images of one person, released as his; then without a name, which costs him more and not less."""
+    data = images(20)
+    names = replace(data, units=tuple(f"p{i // 3}" if i < 18 else str(i) for i in range(20)))
+    release(tmp_path / "a", names, mu=1.0)
+    with pytest.raises(errors.BudgetError, match="a unit would have spent"):
+        release(tmp_path / "b", data, mu=0.9, budget=1.9)
+    release(tmp_path / "b", data, mu=0.5)
+    encoder, _ = Singular().calibrate(Mu(0.5), range_facts(data))
+    together = (encoder.cost() or Cost(0, 0, 0)).together * math.sqrt(3)
+    for asked in (data, names):
+        assert spent(asked).most == pytest.approx(math.hypot(1, together)) and spent(asked).named
+    everyone = Ledger().spent(Ledger().everyone())
+    assert everyone.most == pytest.approx(math.hypot(1, together)) and len(everyone.mu) == 8
+
+
+def test_all_images_of_a_person_count_whichever_are_released(tmp_path: Path) -> None:
+    """All rows without names; then two of a person's images as his, then two others: he was in the first with four."""
+    data = images(20)
+    release(tmp_path / "a", data)
+    for name, mine in (("b", (0, 1)), ("c", (2, 3))):
+        index = torch.tensor([*mine, *range(4, 20)])
+        named = replace(data.part(index), units=("he", "he", *(str(i) for i in range(4, 20))))
+        release(tmp_path / name, named)
+    encoder, _ = Singular().calibrate(Mu(1.0), range_facts(data))
+    first = (encoder.cost() or Cost(0, 0, 0)).together * 2
+    assert spent(named).most == pytest.approx(math.hypot(first, 1, 1))
+
+
+def test_a_renamed_person_and_a_blank_image_that_many_have() -> None:
+    """Under new names old spending is found by the images; a blank image does not make one person of all."""
+    book, cost = Ledger(), Cost(1.0, 2.0, 0.5)
+    many = Owners(np.array([0] * 500 + [1, 2], np.uint64), np.array([*range(1000, 1500), 7, 7], np.uint64))
+    book.enter(replace(entry(0, cost), rows=502), many)
+    assert book.spent(many).most == pytest.approx(math.sqrt(2))
+    again = Owners(prints(1, 2), prints(8, 8))
+    assert book.spent(again).mu.tolist() == pytest.approx([2 * math.sqrt(2)])
 
 
 def test_the_labels_epsilon_adds_up_and_a_shown_label_ends_it() -> None:
@@ -175,8 +249,11 @@ def test_the_stricter_of_two_budgets_holds(tmp_path: Path) -> None:
     assert Ledger().budget == 0.9
     with pytest.raises(errors.BudgetError, match=r"budget of 0\.5"):
         release(tmp_path / "a", images(), mu=0.8, budget=0.5)
-    with pytest.raises(errors.ArgumentError):
-        Ledger().set_budget(0)
+    for wrong in (0, -1, math.nan):
+        with pytest.raises(errors.ArgumentError, match="budget"):
+            Ledger().set_budget(wrong)
+        with pytest.raises(errors.ArgumentError, match="budget"):
+            release(tmp_path / "a", images(), mu=0.8, budget=wrong)
 
 
 def test_no_budget_holds_where_something_promises_nothing(tmp_path: Path) -> None:
@@ -196,9 +273,10 @@ def test_a_try_that_failed_counts_and_one_that_was_refused_does_not(
     def broken(*_: object, **__: object) -> None:
         raise OSError(5, "Input/output error")
 
+    spent(images())  # the ledger is there
     with monkeypatch.context() as patched:
         patched.setattr("mixveil.files.sync_folder", broken)
-        with pytest.raises(errors.OutputError):
+        with pytest.raises(errors.OutputError, match="the try counts in your ledger"):
             release(tmp_path / "a", images())
     assert [e.finished for e in Ledger().entries()] == [None] and spent(images()).most == pytest.approx(1)
     with pytest.raises(errors.OutputError, match="the disk has"):
@@ -231,12 +309,21 @@ def test_another_key_sees_other_fingerprints(tmp_path: Path, own_state_folder: P
     assert not (tmp_path / "b").exists()
 
 
-@pytest.mark.parametrize("damage", ["garbage", "version"])
+def test_a_ledger_that_is_gone_is_not_begun_anew(tmp_path: Path, own_state_folder: Path) -> None:
+    release(tmp_path / "a", images())
+    (own_state_folder / "ledger.sqlite").unlink()
+    with pytest.raises(errors.LedgerError, match="is gone, though releases were made here"):
+        release(tmp_path / "b", images())
+
+
+@pytest.mark.parametrize("damage", ["garbage", "version", "empty"])
 def test_a_damaged_ledger_stops_everything(tmp_path: Path, own_state_folder: Path, damage: str) -> None:
     release(tmp_path / "a", images())
     path = own_state_folder / "ledger.sqlite"
     if damage == "garbage":
         path.write_bytes(b"not a database, " * 1000)
+    elif damage == "empty":
+        path.write_bytes(b"")
     else:
         with sqlite3.connect(path) as db:
             db.execute("PRAGMA user_version = 9")
@@ -265,7 +352,7 @@ def test_a_locked_ledger_is_waited_for_and_then_an_error(
 @pytest.mark.skipif(not Path("/sys/kernel").is_dir(), reason="no folder here that even root cannot write to")
 def test_a_state_folder_that_is_read_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MIXVEIL_STATE", "/sys/kernel/mixveil")
-    with pytest.raises(errors.LedgerError, match="MIXVEIL_STATE names another"):
+    with pytest.raises(errors.LedgerError, match="cannot be written"):
         release(tmp_path / "a", images())
     assert not (tmp_path / "a").exists()
 
@@ -350,5 +437,5 @@ def test_the_command_line_says_what_was_spent(tmp_path: Path) -> None:
     third = run("encode", data, "--mu", "1", "--out", out + "3", "--budget", "1.5")
     assert third.returncode == 2 and "BudgetError" in third.stderr and "0.5 is left" in third.stderr
     shown = run("ledger", "--budget", "2").stdout
-    assert "coordinator" in shown and "1.414-GDP; of a budget of 2, 1.414 is left" in shown
-    assert "2 releases of these records" in run("calibrate", data, "--mu", "1").stdout
+    assert "coordinator" in shown and "1.414-GDP; of a budget of 2, 1.414 is left; labels are shown" in shown
+    assert "With one more at this μ it would be 1.732." in run("calibrate", data, "--mu", "1").stdout

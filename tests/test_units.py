@@ -15,12 +15,14 @@ from torch import Tensor
 from mixveil import errors, units
 from mixveil.data import from_tensors
 from mixveil.encoders.gaussian import Gaussian
+from mixveil.encoders.identity import Identity
+from mixveil.encoders.laplace import Laplace
 from mixveil.encoders.mixup import Mixup
 from mixveil.encoders.singular import Singular
 from mixveil.keys import SecureStream, SeededStream
 from mixveil.ledger import Ledger
 from mixveil.projection import Projected, fit
-from mixveil.release import verify_release, write_release
+from mixveil.release import in_memory, verify_release, write_release
 from mixveil.statistics import class_sums, read_statistics, write_statistics
 from mixveil.theory import gdp
 from mixveil.types import Fact, Facts, Mu
@@ -103,15 +105,18 @@ def test_the_bound_for_any_pairing_is_that_of_the_literature() -> None:
 
 
 def test_who_belongs_to_whom_must_be_said() -> None:
-    encoder, _ = Singular().calibrate(Mu(1.0), FACTS)
+    encoder, guarantees = Singular().calibrate(Mu(1.0), FACTS)
+    strangers = from_tensors(torch.rand(7, 4), torch.arange(7) % 2)
     with pytest.raises(errors.ArgumentError, match="not said which rows belong together"):
-        encoder.plan(7, stream=SeededStream(0))
+        in_memory(strangers, encoder, guarantees, party="p", stream=SeededStream(0))
     with pytest.raises(errors.ArgumentError, match="a unit has 4 rows"):
         encoder.plan(9, stream=SeededStream(0), units=torch.tensor([0, 0, 0, 0, 1, 2, 3, 4, 5]))
     with pytest.raises(errors.ArgumentError, match="7 units are given for 9"):
         encoder.plan(9, stream=SeededStream(0), units=PATIENTS)
-    with pytest.raises(errors.ArgumentError, match="promises nothing"):
-        Mixup().plan(7, stream=SeededStream(0), units=PATIENTS)
+    named = replace(strangers, units=tuple("abcdefg"))
+    for plain in (Mixup(), Identity(), Laplace.example()):
+        with pytest.raises(errors.ArgumentError, match="promises nothing, to units either"):
+            in_memory(named, plain, (), party="p", stream=SeededStream(0))
 
 
 def test_a_release_of_units_says_so_and_the_ledger_counts_them(tmp_path: Path) -> None:

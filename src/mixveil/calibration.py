@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeVar
 
 import torch
@@ -306,7 +306,7 @@ def _bayes(encoder: Singular, found: Moments, sigma: float, n: int, stream: Stre
     """Mean squared error a value of the linear attacker: from one row, and from all with the pairing known.
 
     Over a plan of up to 1,024 rows: the average row hardly depends on how many there are."""
-    trace = replace(encoder, unit_rows=1).plan(min(n, _BAYES_ROWS), stream=stream)
+    trace = encoder.plan(min(n, _BAYES_ROWS), stream=stream)
     single = found.average(bayes.single_row_risk(found.eigenvalues, trace.weight, sigma))
     chunks = [
         bayes.whole_release_risk(part, trace.partner[:, 0], trace.weight, sigma).mean(0)
@@ -322,7 +322,10 @@ def _quantiles(values: Tensor) -> dict[str, float]:
 
 def warnings_of(found: list[Figures]) -> list[str]:
     """What the figures say that an owner could overlook."""
-    said = ["labels are not protected: the release shows both classes of each pair and how many of each there are"]
+    said = [
+        "labels are not protected: the release shows both classes of each pair and how many of each there are, unless "
+        "they are randomised first (--label-epsilon)"
+    ]
     for item in found:
         if item.realised_snr > 1.0001 * item.nominal_tau:
             said.append(

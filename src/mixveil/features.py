@@ -143,6 +143,10 @@ class Features:
         return Batch(self.read(index), y)
 
     @property
+    def declared(self) -> bool:
+        return self.images.declared
+
+    @property
     def units(self) -> tuple[str, ...] | None:
         return self.images.units
 

@@ -24,7 +24,7 @@ def check_space(out: Path, needed: int) -> None:
     place = next(path for path in (out.resolve(), *out.resolve().parents) if path.exists())
     free = shutil.disk_usage(place).free
     if needed > free:
-        raise OutputError(f"{out} needs {needed / 1e6:,.0f} MB, and the disk has {free / 1e6:,.0f} MB left")
+        raise OutputError(f"{out} needs {needed / 1e6:,.1f} MB, and the disk has {free / 1e6:,.1f} MB left")
 
 
 @contextmanager

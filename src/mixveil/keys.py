@@ -146,7 +146,8 @@ class Stream(ABC):
         n, largest = checks.enough_rows(len(units)), int(units.bincount().max())
         if 2 * largest > n:
             raise TooFewRowsError(
-                f"a unit has {largest} of {n} rows, more than half: they cannot all be paired with others' rows"
+                f"a unit has {largest} of {n} rows, more than half: they cannot all be paired with others' rows. "
+                f"Leave some of them out, or use an encoder that pairs nothing (gaussian)"
             )
         partner = self.permutation(n)
         for _ in range(_SWAPS):

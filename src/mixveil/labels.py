@@ -48,6 +48,10 @@ class Randomised:
         return self.rows.high
 
     @property
+    def declared(self) -> bool:
+        return self.rows.declared
+
+    @property
     def units(self) -> tuple[str, ...] | None:
         return self.rows.units
 

@@ -1,4 +1,4 @@
-"""What was released before, of which records, and what it cost them.
+"""What was released before, of which records, and what it cost them: a file that stays with its owner.
 
 Every release is entered before its bytes exist and completed after: a try that died counts. A record is known by an
 HMAC of its image under a key that never leaves the state folder, a unit (a patient) by one of its name; so one image
@@ -14,19 +14,19 @@ import os
 import sqlite3
 import struct
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from mixveil import checks, files, keys, state
-from mixveil.errors import BudgetError, LedgerBusyError, LedgerError, OutputError, UnreadableImageError
+from mixveil import checks, files, keys, spending, state
+from mixveil.errors import ArgumentError, BudgetError, LedgerBusyError, LedgerError, OutputError, UnreadableImageError
+from mixveil.spending import Made, Owners, Spent
 from mixveil.types import Cost, Dataset, Progress
 
 PATIENCE = 30.0
@@ -42,16 +42,6 @@ CREATE TABLE releases (
 );
 CREATE TABLE settings (name TEXT PRIMARY KEY, value);
 """
-
-Prints = npt.NDArray[np.uint64]
-
-
-@dataclass(frozen=True)
-class Owners:
-    """Who the rows of a data set are. records: (n,) fingerprints of their images; units: (n,) of whose they are."""
-
-    records: Prints = field(repr=False)
-    units: Prints | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)
@@ -73,30 +63,6 @@ class Entry:
     finished: str | None = None
 
 
-@dataclass(frozen=True)
-class Spent:
-    """What the releases so far cost some rows' units together. mu: (units,) of those that promise something;
-    unbounded: ids of those that promise nothing; label_epsilon: the largest sum over a unit's releases, ∞ where a label
-    was shown as it is; releases: how many hold any of these rows."""
-
-    mu: npt.NDArray[np.float64] = field(repr=False)
-    unbounded: tuple[str, ...]
-    label_epsilon: float
-    releases: int
-
-    @property
-    def most(self) -> float:
-        return float(self.mu.max(initial=0.0))
-
-    @property
-    def median(self) -> float:
-        return float(np.median(self.mu)) if len(self.mu) else 0.0
-
-    def left(self, budget: float) -> float:
-        """The largest μ that all of these rows can still afford."""
-        return 0.0 if self.unbounded else math.sqrt(max(0.0, budget**2 - self.most**2))
-
-
 class Ledger:
     """The ledger of a state folder. It is made when something is entered for the first time."""
 
@@ -106,7 +72,9 @@ class Ledger:
 
     def owners(self, rows: Dataset, progress: Progress = lambda _: None) -> Owners:
         """Read all images of a data set, and say who they are here. All that cannot be read are named at once."""
-        key = self._key()
+        self._make()
+        with self._reading():
+            key = self._read_key()
         records: list[int] = []
         broken: list[str] = []
         size = max(1, _BLOCK_VALUES // math.prod(rows.shape))
@@ -118,41 +86,29 @@ class Ledger:
             progress(len(index))
         if broken:
             raise UnreadableImageError(*broken)
-        units = None if rows.units is None else _array([_mac(key, b"unit", name.encode()) for name in rows.units])
-        return Owners(_array(records), units)
+        units = None
+        if rows.units is not None:
+            units = np.array([_mac(key, b"unit", name.encode()) for name in rows.units], np.uint64)
+        return Owners(np.array(records, np.uint64), units)
 
     def enter(self, entry: Entry, owners: Owners, budget: float | None = None) -> Spent:
         """Enter a release that is about to be made; what all releases cost its rows then, this one included. Refused
         if that is beyond the budget, the given one or the standing one."""
+        if budget is not None:
+            checks.positive("budget", budget)
+        if len(owners.records) != entry.rows:
+            raise ArgumentError(f"{len(owners.records)} owners are given for {entry.rows} rows")
+        new = Made(entry.id, entry.cost, entry.label_epsilon, owners)
         with self._transaction() as db:
-            standing = _setting(db, "budget")
-            limits = [limit for limit in (budget, standing) if limit is not None]
-            before = _spent(db, owners)
-            after = _with(before, owners, entry)
+            limits = [limit for limit in (budget, _setting(db, "budget")) if limit is not None]
+            units = spending.units_of(owners, lambda: [*_made(db), new])
+            before = Spent(np.zeros(len(units.names)), (), 0.0, 0, units.named)
+            for made in _made(db):
+                before = spending.add(before, units, made)
+            after = spending.add(before, units, new)
             if limits:
                 _check_budget(min(limits), before, after, entry)
-            cost = entry.cost
-            db.execute(
-                "INSERT INTO releases VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (
-                    entry.id,
-                    entry.kind,
-                    entry.party,
-                    entry.recipient,
-                    entry.encoder,
-                    entry.sigma,
-                    cost and cost.mu,
-                    cost and cost.together,
-                    cost and cost.power,
-                    entry.stated,
-                    entry.label_epsilon,
-                    entry.rows,
-                    _now(),
-                    None,
-                    owners.records.tobytes(),
-                    None if owners.units is None else owners.units.tobytes(),
-                ),
-            )
+            _insert(db, entry, owners)
         return after
 
     def finish(self, release_id: str) -> None:
@@ -160,29 +116,41 @@ class Ledger:
         with self._transaction() as db:
             db.execute("UPDATE releases SET finished = ? WHERE id = ?", (_now(), release_id))
 
-    def spent(self, owners: Owners, planned: Entry | None = None) -> Spent:
-        """What all releases so far cost these rows; with `planned`, that one too."""
-        if not self.path.exists():
-            return _with(_nothing(owners), owners, planned)
+    def spent(self, owners: Owners, planned: Cost | None = None) -> Spent:
+        """What all releases so far cost these rows; with `planned`, one more of them too."""
+        more = [] if planned is None else [Made("planned", planned, None, owners)]
+        if not self.exists():
+            return spending.spent(owners, lambda: more)
         with self._reading() as db:
-            return _with(_spent(db, owners), owners, planned)
+            return spending.spent(owners, lambda: [*_made(db), *more])
 
     def everyone(self) -> Owners:
-        """All rows of all releases."""
+        """All rows of all releases, each image of each unit once."""
         found = []
-        if self.path.exists():
+        if self.exists():
             with self._reading() as db:
-                found = [_owners(row) for row in db.execute("SELECT records, units FROM releases")]
+                found = [made.owners for made in _made(db)]
         if not found:
-            return Owners(_array([]))
-        units = None
-        if any(item.units is not None for item in found):  # a row without a unit is one by itself
-            units = np.concatenate([item.records if item.units is None else item.units for item in found])
-        return Owners(np.concatenate([item.records for item in found]), units)
+            return Owners(np.empty(0, np.uint64))
+        records = np.concatenate([o.records for o in found])
+        units = np.concatenate([o.records if o.units is None else o.units for o in found])
+        first = np.unique(spending.paired(records, units), return_index=True)[1]
+        records, units = records[first], units[first]
+        named = records != units
+        kept = named | ~np.isin(records, records[named])  # an image that is named somewhere is whose it is named
+        return Owners(records[kept], units[kept] if named.any() else None)
+
+    def owners_of(self, release_id: str) -> Owners | None:
+        """Whose the rows of a release are that was made here."""
+        if not self.exists():
+            return None
+        with self._reading() as db:
+            row = db.execute("SELECT records, units FROM releases WHERE id = ?", (release_id,)).fetchone()
+        return None if row is None else _owners(row)
 
     def entries(self) -> list[Entry]:
         """All releases, in the order in which they were begun."""
-        if not self.path.exists():
+        if not self.exists():
             return []
         with self._reading() as db:
             found = db.execute(
@@ -194,7 +162,7 @@ class Ledger:
     @property
     def budget(self) -> float | None:
         """The standing budget, if the owner set one."""
-        if not self.path.exists():
+        if not self.exists():
             return None
         with self._reading() as db:
             found: float | None = _setting(db, "budget")
@@ -206,92 +174,174 @@ class Ledger:
             values = ("budget", checks.positive("budget", budget))
             db.execute("INSERT OR REPLACE INTO settings VALUES (?, ?)", values)
 
+    def exists(self) -> bool:
+        return self.path.exists()
+
     # The file
 
-    def _key(self) -> bytes:
-        """The key of the fingerprints; made, with the ledger, where there is none."""
-        with self._transaction():
-            return self._read_key()
+    def _make(self) -> None:
+        """Make the ledger where there is none: whole and at once, so that one without tables is a damaged one."""
+        if self.exists():
+            return
+        if self.key_path.exists() and any((self.folder / "traces").glob("*")):
+            raise LedgerError(
+                f"{self.path} is gone, though releases were made here: restore it. To begin anew, and forget what was "
+                f"spent, remove {self.key_path} too"
+            )
+        part = self.folder / f".ledger.{os.getpid()}{files.PARTIAL}"
+        try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if not self.key_path.exists():
+                _link(self.key_path, keys.local_key())
+            part.unlink(missing_ok=True)
+            files.write_file(part, b"", 0o600)
+            with self._connected(part) as db:
+                db.executescript(f"{_SCHEMA} PRAGMA user_version = {_VERSION};")
+                db.execute("INSERT INTO settings VALUES ('key', ?)", (_key_check(self._read_key()),))
+            with suppress(FileExistsError):  # another process was first
+                os.link(part, self.path)
+            files.sync_folder(self.folder)
+        except (OSError, OutputError) as error:
+            raise self._unwritable(error) from None
+        finally:
+            with suppress(OSError):
+                part.unlink()
+
+    def _unwritable(self, error: Exception) -> LedgerError:
+        return LedgerError(
+            f"the ledger cannot be written: {error}. Make {self.folder} writable: another MIXVEIL_STATE would begin an "
+            f"empty ledger, which knows nothing of what was spent"
+        )
 
     def _read_key(self) -> bytes:
         try:
-            key = self.key_path.read_bytes()
+            return self.key_path.read_bytes()
         except OSError as error:
             raise LedgerError(
                 f"the key of the ledger cannot be read: {error}; without it nobody can tell what was released before"
             ) from None
-        return key
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
         """Alone at the ledger: all of it is kept, durably, or none."""
-        try:
-            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
-        except OSError as error:
-            raise LedgerError(f"the ledger cannot be written: {error}; MIXVEIL_STATE names another folder") from None
-        with self._connected(f"{self.path.resolve().as_uri()}?mode=rw") as db:
+        self._make()
+        with self._connected(self.path) as db:
             db.execute("BEGIN IMMEDIATE")
-            self._prepare(db)
+            self._check(db)
             yield db
             db.execute("COMMIT")
 
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
-        with self._connected(f"{self.path.resolve().as_uri()}?mode=rw") as db:
+        with self._connected(self.path) as db:
             self._check(db)
             yield db
 
     @contextmanager
-    def _connected(self, uri: str) -> Iterator[sqlite3.Connection]:
+    def _connected(self, path: Path) -> Iterator[sqlite3.Connection]:
         db = None
         try:
+            uri = f"{path.resolve().as_uri()}?mode=rw"
             db = sqlite3.connect(uri, uri=True, timeout=PATIENCE, isolation_level=None)
             db.execute("PRAGMA synchronous = FULL")
             yield db
         except sqlite3.Error as error:
-            if getattr(error, "sqlite_errorcode", None) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+            if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
                 raise LedgerBusyError(
-                    f"{self.path}: another process has held the ledger for {PATIENCE:g} s; nothing was released"
+                    f"{self.path}: another process has held the ledger for {PATIENCE:g} s; try again when it is done"
                 ) from None
+            if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
+                raise self._unwritable(error) from None
             raise LedgerError(f"{self.path}: the ledger cannot be used: {error}") from None
         finally:
             if db is not None:
                 db.close()  # what was not committed is undone
 
-    def _prepare(self, db: sqlite3.Connection) -> None:
-        """Make the tables and the key where there are none yet."""
-        if db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-            return self._check(db)
-        try:
-            if not self.key_path.exists():
-                files.write_whole(self.key_path, keys.local_key(), 0o600)
-        except OutputError as error:
-            raise LedgerError(f"the key of the ledger cannot be written: {error}") from None
-        for statement in _SCHEMA.split(";"):
-            db.execute(statement)
-        db.execute(f"PRAGMA user_version = {_VERSION}")
-        db.execute("INSERT INTO settings VALUES ('key', ?)", (_key_check(self._read_key()),))
-        return None
-
     def _check(self, db: sqlite3.Connection) -> None:
-        """Refuse a ledger of another version, and a key that is not its own."""
+        """Refuse a damaged ledger, one of another version, and a key that is not its own."""
         version = db.execute("PRAGMA user_version").fetchone()[0]
+        if version == 0:
+            raise LedgerError(f"{self.path} is empty, and was not: restore it; it knows what was spent")
         if version != _VERSION:
             raise LedgerError(f"{self.path} has the version {version}, this mixveil keeps version {_VERSION}")
         if _setting(db, "key") != _key_check(self._read_key()):
             raise LedgerError(f"{self.key_path} is not the key of this ledger: restore the right one")
 
 
-# Who is who
+def _link(path: Path, data: bytes) -> None:
+    """A file that is there whole, once: whoever comes second leaves the first one's."""
+    part = path.with_name(f".{path.name}.{os.getpid()}{files.PARTIAL}")
+    part.unlink(missing_ok=True)
+    files.write_file(part, data, 0o600)
+    with suppress(FileExistsError):
+        os.link(part, path)
+    part.unlink()
+
+
+def _insert(db: sqlite3.Connection, entry: Entry, owners: Owners) -> None:
+    cost = entry.cost
+    db.execute(
+        "INSERT INTO releases VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            entry.id,
+            entry.kind,
+            entry.party,
+            entry.recipient,
+            entry.encoder,
+            entry.sigma,
+            cost and cost.mu,
+            cost and cost.together,
+            cost and cost.power,
+            entry.stated,
+            entry.label_epsilon,
+            entry.rows,
+            _now(),
+            None,
+            owners.records.tobytes(),
+            None if owners.units is None else owners.units.tobytes(),
+        ),
+    )
+
+
+def _made(db: sqlite3.Connection) -> Iterator[Made]:
+    found = db.execute("SELECT id, mu, together, power, label_epsilon, records, units FROM releases ORDER BY rowid")
+    for identity, mu, together, power, label_epsilon, *prints in found:
+        yield Made(identity, _cost((mu, together, power)), label_epsilon, _owners(tuple(prints)))
+
+
+def _owners(row: tuple[Any, ...]) -> Owners:
+    records, units = row
+    return Owners(np.frombuffer(records, np.uint64), None if units is None else np.frombuffer(units, np.uint64))
+
+
+def _cost(row: tuple[Any, ...]) -> Cost | None:
+    return None if row[0] is None else Cost(*row)
+
+
+def _setting(db: sqlite3.Connection, name: str) -> Any:
+    row = db.execute("SELECT value FROM settings WHERE name = ?", (name,)).fetchone()
+    return None if row is None else row[0]
+
+
+def _check_budget(budget: float, before: Spent, after: Spent, entry: Entry) -> None:
+    if after.unbounded:
+        first = after.unbounded[0]
+        what = "this release" if first == entry.id else f"the release {first[:8]} of these records"
+        raise BudgetError(f"{what} promises nothing, so no budget can hold: it is {budget:g}, and nothing was released")
+    if after.most > budget * (1 + 1e-9):
+        raise BudgetError(
+            f"a {after.unit} would have spent μ = {after.most:.4g} of a budget of {budget:g}: {before.most:.4g} is "
+            f"spent in {before.releases} release(s), {before.left(budget):.4g} is left; nothing was released"
+        )
 
 
 def _fingerprint(key: bytes, image: Tensor) -> int:
-    """Of an image by its pixels. Grey that is stored as colour is the same image."""
-    pixels = image.float().contiguous().numpy()
+    """Of an image by its values, to 16 bits. Grey that is stored as colour is the same image, however it is shaped."""
+    pixels = image.numpy()
     if pixels.ndim == 3 and len(pixels) == 3 and (pixels[0] == pixels[1]).all() and (pixels[0] == pixels[2]).all():
         pixels = pixels[:1]
-    return _mac(key, repr(pixels.shape).encode(), pixels.tobytes())
+    return _mac(key, b"image", np.rint(pixels * np.float32(65535)).astype(np.uint16).tobytes())
 
 
 def _mac(key: bytes, kind: bytes, data: bytes) -> int:
@@ -302,107 +352,6 @@ def _mac(key: bytes, kind: bytes, data: bytes) -> int:
 
 def _key_check(key: bytes) -> int:
     return _mac(key, b"key", b"") >> 1  # SQLite's integers have a sign
-
-
-def _array(values: list[int]) -> Prints:
-    return np.array(values, np.uint64)
-
-
-def _owners(row: tuple[Any, ...]) -> Owners:
-    records, units = row
-    return Owners(np.frombuffer(records, np.uint64), None if units is None else np.frombuffer(units, np.uint64))
-
-
-# What it cost
-
-
-def _cost(row: tuple[Any, ...]) -> Cost | None:
-    return None if row[0] is None else Cost(*row)
-
-
-def _nothing(owners: Owners) -> Spent:
-    return Spent(np.zeros(len(_units(owners)[0])), (), 0.0, 0)
-
-
-def _units(owners: Owners) -> tuple[Prints, npt.NDArray[np.int64]]:
-    """The units of some rows, and the number of each row's. Copies of an image are one unit where none are named."""
-    units, number = np.unique(owners.records if owners.units is None else owners.units, return_inverse=True)
-    return units, number.astype(np.int64)
-
-
-def _spent(db: sqlite3.Connection, owners: Owners) -> Spent:
-    found = _nothing(owners)
-    entries = db.execute("SELECT id, mu, together, power, label_epsilon, records, units FROM releases ORDER BY rowid")
-    for identity, mu, together, power, label_epsilon, *prints in entries:
-        found = _add(found, owners, identity, _cost((mu, together, power)), label_epsilon, _owners(tuple(prints)))
-    return found
-
-
-def _with(before: Spent, owners: Owners, entry: Entry | None) -> Spent:
-    return before if entry is None else _add(before, owners, entry.id, entry.cost, entry.label_epsilon, owners)
-
-
-def _add(
-    before: Spent, asked: Owners, identity: str, cost: Cost | None, label_epsilon: float | None, released: Owners
-) -> Spent:
-    """What is spent after one release more. Rows of it count for a unit that is asked about by their image or by
-    their unit, once."""
-    rows, by_unit = _rows_of(asked, released)
-    if not rows.any():
-        return before
-    label = math.inf if label_epsilon is None else label_epsilon * int(rows.max())
-    mu, unbounded = before.mu, before.unbounded
-    if cost is None:
-        unbounded = (*unbounded, identity)
-    else:
-        apart = (rows == by_unit) | (rows <= 1)  # only rows that were named as one unit were kept apart
-        mu = np.hypot(mu, np.where(apart, cost.mu, cost.together) * rows.astype(np.float64) ** cost.power)
-    return Spent(mu, unbounded, before.label_epsilon + label, before.releases + 1)
-
-
-def _rows_of(asked: Owners, released: Owners) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """(units,) how many rows of a release belong to each unit that is asked about, and how many of them by its name."""
-    units, number = _units(asked)
-    pairs = _joined(released.records, asked.records, number)
-    named = np.empty((0, 2), np.int64)
-    if asked.units is not None and released.units is not None:
-        named = _joined(released.units, units, np.arange(len(units)))
-    whole = np.unique(np.concatenate([pairs, named]), axis=0) if len(named) else pairs
-    return _count(whole, len(units)), _count(named, len(units))
-
-
-def _joined(found: Prints, known: Prints, number: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """(pairs, 2) all (place in `found`, number of an equal one in `known`), each once."""
-    order = np.lexsort((number, known))
-    known, number = known[order], number[order]
-    first = np.ones(len(known), bool)
-    first[1:] = (known[1:] != known[:-1]) | (number[1:] != number[:-1])
-    known, number = known[first], number[first]
-    low, high = np.searchsorted(known, found, "left"), np.searchsorted(known, found, "right")
-    place = np.repeat(np.arange(len(found)), high - low)
-    offset = np.arange(len(place)) - np.repeat(np.cumsum(high - low) - (high - low), high - low)
-    return np.stack([place, number[np.repeat(low, high - low) + offset]], axis=1)
-
-
-def _count(pairs: npt.NDArray[np.int64], units: int) -> npt.NDArray[np.int64]:
-    return np.bincount(pairs[:, 1], minlength=units)
-
-
-def _check_budget(budget: float, before: Spent, after: Spent, entry: Entry) -> None:
-    if after.unbounded:
-        first = after.unbounded[0]
-        what = "this release" if first == entry.id else f"the release {first[:8]} of these records"
-        raise BudgetError(f"{what} promises nothing, so no budget can hold: it is {budget:g}, and nothing was released")
-    if after.most > budget * (1 + 1e-9):
-        raise BudgetError(
-            f"a record would have spent μ = {after.most:.4g} of a budget of {budget:g}: {before.most:.4g} is spent in "
-            f"{before.releases} release(s), {before.left(budget):.4g} is left; nothing was released"
-        )
-
-
-def _setting(db: sqlite3.Connection, name: str) -> Any:
-    row = db.execute("SELECT value FROM settings WHERE name = ?", (name,)).fetchone()
-    return None if row is None else row[0]
 
 
 def _now() -> str:

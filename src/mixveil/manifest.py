@@ -17,6 +17,7 @@ from typing import Any
 from mixveil import strict
 from mixveil.encoders import encoder
 from mixveil.errors import FalseClaimError, ManifestError, MixveilError, NotCalibratedError, VersionError
+from mixveil.theory.response import LARGEST_EPSILON
 from mixveil.types import Encoder, Guarantee
 
 FORMAT = "mixveil-release"
@@ -59,6 +60,9 @@ def unit(rows: int) -> str:
         f"The unit is all records that the party named as one person's, {rows} at most. Which belong together is not "
         f"protected, and records that it did not name as one person's are not covered together."
     )
+
+
+RANDOMISED_BY_SEED = "Labels are not protected: a seeded stream randomised them, and whoever finds the seed undoes it."
 
 
 @dataclass(frozen=True)
@@ -113,6 +117,8 @@ def not_promised(
 ) -> tuple[str, ...]:
     """What a reader might think is promised and is not, in plain words."""
     labels = LABELS if label_epsilon is None else RANDOMISED.format(label_epsilon)
+    if label_epsilon is not None and reproducible:
+        labels = RANDOMISED_BY_SEED
     said = [labels, NOT_ENCRYPTION, unit(getattr(made_by, "unit_rows", 1))]
     if made_by.sigma == 0:
         said.append(NOTHING)
@@ -263,7 +269,7 @@ def parse_epsilon(item: Any) -> float | None:
     if item is None:
         return None
     epsilon = strict.number("label_epsilon", item)
-    if not 0 < epsilon <= 700:
+    if not 0 < epsilon <= LARGEST_EPSILON:
         raise ManifestError(f"label_epsilon cannot be {epsilon:g}")
     return epsilon
 

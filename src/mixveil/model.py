@@ -35,14 +35,25 @@ class Model:
     card: Mapping[str, Any]
 
 
-def in_words(spent: Mapping[str, float | None]) -> str:
-    """What the model's users can learn of the records behind it."""
+def in_words(trained: Trained) -> str:
+    """What the model's users can learn of the records behind it. A party's units were each its own choice: the promise
+    is that of a record wherever one party named none."""
+    spent = trained.spent
     if any(mu is None for mu in spent.values()):
         return "Nothing is promised: it was trained on a release that promises nothing."
     worst = max((mu for mu in spent.values() if mu is not None), default=0.0)
+    what = "unit (all rows of a person)" if all(s.unit_rows > 1 for s in trained.sources) else "record"
+    said = [source.label_epsilon for source in trained.sources]
+    known = [epsilon for epsilon in said if epsilon is not None]
+    labels = "Labels are not protected."
+    if len(known) == len(said):
+        labels = (
+            f"Each release that it was trained on says a record's label with ε = {max(known):.3g} or less; what else "
+            f"its parties sent is not counted in that."
+        )
     return (
-        f"Whoever has the model, and all that was sent for it, learns of no record more than {worst:.4g}-GDP permits. "
-        f"Labels are not protected."
+        f"Whoever has the model, and all that was sent for it, learns of no {what} more than {worst:.4g}-GDP permits. "
+        f"{labels}"
     )
 
 
@@ -58,7 +69,7 @@ def write_model(out: Path, trained: Trained, tested: Mapping[str, Any] | None, a
         "projection": trained.projection,
         "trained_on": [asdict(source) for source in trained.sources],
         "mu": dict(trained.spent),
-        "guarantee": in_words(trained.spent),
+        "guarantee": in_words(trained),
         "covariance_dropped": trained.dropped,
         "accuracy": tested,
         "how": dict(about),

@@ -42,6 +42,10 @@ class Part:
         return cast(Dataset, self.rows).high
 
     @property
+    def declared(self) -> bool:
+        return cast(Dataset, self.rows).declared
+
+    @property
     def units(self) -> tuple[str, ...] | None:
         units = cast(Dataset, self.rows).units
         return None if units is None else tuple(units[row] for row in self.index.tolist())

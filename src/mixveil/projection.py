@@ -275,6 +275,10 @@ class Projected:
         return Batch(self.projection(batch.x), batch.y)
 
     @property
+    def declared(self) -> bool:
+        return self.features.declared
+
+    @property
     def units(self) -> tuple[str, ...] | None:
         return self.features.units
 

@@ -11,7 +11,7 @@ import stat
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -31,6 +31,7 @@ from mixveil.errors import (
     ManifestError,
     MissingShardError,
     NotFiniteError,
+    OutputError,
     ShapeError,
     ShardFormatError,
     ShardSizeError,
@@ -38,8 +39,11 @@ from mixveil.errors import (
     UnreadableReleaseError,
 )
 from mixveil.labels import Randomised, moves
-from mixveil.ledger import Entry, Ledger, Owners
+from mixveil.ledger import Entry, Ledger
 from mixveil.manifest import Manifest, Shard
+from mixveil.parts import Part
+from mixveil.spending import Owners
+from mixveil.theory.response import keep_probability
 from mixveil.types import Batch, Dataset, Encoder, Guarantee, Progress, Release, Trace
 
 SHARD_BYTES = 64 << 20
@@ -104,8 +108,7 @@ def write_release(
     files.check_space(out, _bytes(rows, encoder))
     book = Ledger()
     owners = book.owners(rows) if owners is None else owners
-    trace = encoder.plan(len(rows), stream=stream.fork("plan"), units=units.numbered(rows))
-    said = _said(rows, label_epsilon, stream)
+    said, trace = _planned(rows, encoder, label_epsilon, stream)
     entry = Entry(
         id=identity,
         kind="records",
@@ -142,9 +145,11 @@ def write_release(
             manifest.parse(text)  # what we would refuse to read we do not write
             state.save_trace(identity, trace, hashlib.sha256(text.encode()).hexdigest())
             files.write_file(folder / "manifest.json", text.encode())
-    except BaseException:
+    except BaseException as error:
         if not out.exists():  # once it is there its owner needs the trace
             state.discard_trace(identity)
+        if isinstance(error, OutputError):
+            raise OutputError(f"{error}. Nothing is left of it, but the try counts in your ledger") from None
         raise
     files.sync_folder(out.parent)
     with suppress(LedgerError):  # it is entered: all that would be missing is that it was finished
@@ -163,8 +168,8 @@ def in_memory(
     label_epsilon: float | None = None,
 ) -> Release:
     """The same release, for experiments: nothing is written or entered, and nobody keeps its trace."""
-    trace = encoder.plan(checks.enough_rows(len(rows)), stream=stream.fork("plan"), units=units.numbered(rows))
-    said = _said(rows, label_epsilon, stream)
+    checks.enough_rows(len(rows))
+    said, trace = _planned(rows, encoder, label_epsilon, stream)
     with _workers() as pool:
         batch = _encoded(said, 0, len(rows), encoder, trace, stream.fork("noise"), pool)
     stated = () if stream.reproducible else guarantees
@@ -285,11 +290,36 @@ def _workers() -> Iterator[Executor]:
         torch.set_num_threads(threads)
 
 
-def _said(rows: Dataset, label_epsilon: float | None, stream: keys.Stream) -> Dataset:
-    """The rows, with labels as they are said."""
-    if label_epsilon is None:
-        return rows
-    return Randomised(rows, moves(len(rows), len(rows.classes), label_epsilon, stream.fork("labels")))
+def _planned(
+    rows: Dataset, encoder: Encoder, label_epsilon: float | None, stream: keys.Stream
+) -> tuple[Dataset, Trace]:
+    """The rows as they are to be encoded, and who is mixed with whom. Where labels are randomised, rows are put in a
+    random order first: data are often sorted by class, and then their order says what the labels do not."""
+    unit_rows = getattr(encoder, "unit_rows", None)
+    if rows.units is not None and unit_rows is None:
+        raise ArgumentError(f"the encoder {encoder.name} promises nothing, to units either: leave them out")
+    if rows.units is None and (unit_rows or 1) > 1:
+        raise ArgumentError(
+            f"it is not said which rows belong together, and the noise is for units of {unit_rows} rows"
+        )
+    order = None
+    if label_epsilon is not None:
+        check_declared(rows, label_epsilon)
+        order = stream.fork("order").permutation(len(rows))
+        moved = moves(len(rows), len(rows.classes), label_epsilon, stream.fork("labels"))
+        rows = Randomised(Part(rows, order), moved)
+    trace = encoder.plan(len(rows), stream=stream.fork("plan"), units=units.numbered(rows))
+    return rows, replace(trace, order=order)
+
+
+def check_declared(rows: Dataset, label_epsilon: float) -> None:
+    """Refuse to protect labels by an ε that means nothing, or where the list of classes shows which of them occur."""
+    keep_probability(label_epsilon, len(rows.classes))
+    if not rows.declared:
+        raise ArgumentError(
+            "the list of classes was taken from the labels, and shows which of them occur: say with --classes which "
+            "there can be, so that labels can be protected"
+        )
 
 
 def _row_bytes(rows: Dataset, encoder: Encoder) -> int:

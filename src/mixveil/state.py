@@ -30,9 +30,10 @@ def save_trace(release_id: str, trace: Trace, manifest_sha256: str) -> Path:
     from safetensors.torch import save
 
     path = trace_path(release_id)
-    data = save(
-        {"partner": trace.partner.contiguous(), "weight": trace.weight.contiguous()}, {"manifest": manifest_sha256}
-    )
+    tensors = {"partner": trace.partner.contiguous(), "weight": trace.weight.contiguous()}
+    if trace.order is not None:
+        tensors["order"] = trace.order.contiguous()
+    data = save(tensors, {"manifest": manifest_sha256})
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -57,6 +58,7 @@ def discard_trace(release_id: str) -> None:
 
 def load_trace(release_id: str, rows: int) -> Trace | None:
     """The trace of a release of so many rows that was encoded here; None if it was not."""
+    import torch
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
@@ -65,7 +67,7 @@ def load_trace(release_id: str, rows: int) -> Trace | None:
         return None
     try:
         tensors = load_file(path)
-        trace = Trace(partner=tensors["partner"], weight=tensors["weight"])
+        trace = Trace(tensors["partner"], tensors["weight"], tensors.get("order"))
     except (OSError, KeyError, SafetensorError) as error:
         raise StateError(f"{path} is not a trace: {error}") from None
     sizes = len(trace.partner) == len(trace.weight) == rows and trace.partner.dim() == trace.weight.dim() == 2
@@ -73,6 +75,8 @@ def load_trace(release_id: str, rows: int) -> Trace | None:
         raise StateError(f"{path} is not the trace of a release of {rows} rows")
     if trace.partner.numel() and not 0 <= int(trace.partner.min()) <= int(trace.partner.max()) < rows:
         raise StateError(f"{path} names rows that the release does not have")
+    if trace.order is not None and not torch.equal(trace.order.sort().values, torch.arange(rows)):
+        raise StateError(f"{path} does not say in which order the rows are")
     return trace
 
 

@@ -43,9 +43,10 @@ from mixveil.errors import (
     VersionError,
 )
 from mixveil.labels import moves
-from mixveil.ledger import Entry, Ledger, Owners
+from mixveil.ledger import Entry, Ledger
 from mixveil.projection import Projected, Projection
-from mixveil.release import check_output
+from mixveil.release import check_declared, check_output
+from mixveil.spending import Owners
 from mixveil.theory.response import posterior
 from mixveil.theory.shrinkage import shrunk_means
 from mixveil.types import Cost, Guarantee, Progress
@@ -109,6 +110,9 @@ def write_statistics(
     """Write the noisy class sums of all rows at μ. digest: of the rows' projection. It is entered in the owner's ledger
     before they are computed, as a release of records is."""
     check_output(out, party)
+    checks.enough_rows(len(rows))
+    if label_epsilon is not None:
+        check_declared(rows, label_epsilon)
     book, identity = Ledger(), keys.release_id()
     owners = book.owners(rows) if owners is None else owners
     sigma = _sigma(rows, mu)
@@ -153,12 +157,13 @@ def class_sums(
     label_epsilon: float | None = None,
     progress: Progress = lambda _: None,
 ) -> tuple[Sums, Tensor]:
-    """The noisy class sums of all rows at μ, and as they are on the grid. All m records of a unit may be in one sum,
-    and cost m times as much as one."""
+    """The noisy class sums of all rows at μ, and as they are on the grid: in memory, entered in no ledger. All m
+    records of a unit may be in one sum, and cost m times as much as one."""
     checks.enough_rows(len(rows))
     clip, sigma, unit_rows, classes = rows.projection.clip, _sigma(rows, mu), units.largest(rows), len(rows.classes)
     labels = rows.labels
     if label_epsilon is not None:
+        check_declared(rows, label_epsilon)
         labels = (labels + moves(len(labels), classes, label_epsilon, stream.fork("labels"))) % classes
     indices = _noisy(rows, labels, sigma, stream.fork("sums"), progress)
     guarantees = () if stream.reproducible else (_claim(clip, sigma, unit_rows, mu),)
@@ -319,6 +324,8 @@ def _claim(clip: float, sigma: float, unit_rows: int, mu: float) -> Guarantee:
 
 def _not_promised(reproducible: bool, unit_rows: int, label_epsilon: float | None) -> tuple[str, ...]:
     labels = LABELS if label_epsilon is None else RANDOMISED.format(label_epsilon)
+    if label_epsilon is not None and reproducible:
+        labels = manifest.RANDOMISED_BY_SEED
     said = [labels, manifest.NOT_ENCRYPTION, manifest.unit(unit_rows)]
     return (*said, manifest.SEEDED) if reproducible else tuple(said)
 

@@ -48,22 +48,29 @@ class Dataset(Rows, Protocol):
     @property
     def high(self) -> float: ...
     @property
+    def declared(self) -> bool:
+        """Whether the list of classes was fixed without looking at the labels."""
+
+    @property
     def units(self) -> tuple[str, ...] | None:
         """Whose each row is (a patient's number); None where every row is a unit of its own."""
 
     def originals(self, index: Tensor) -> Sequence[Tensor]:
-        """The images of some rows as their files hold them: what a record is known by, whatever is made of it."""
+        """The images of some rows as their files hold them, in [0, 1]: what a record is known by, whatever is made of
+        it."""
 
 
 @dataclass(frozen=True)
 class Trace:
     """Who was mixed with whom, and how much. PRIVATE to the party; the noise is not in it.
 
-    partner: (n, k − 1) row numbers; weight: (n, k), its first column is the row's own weight.
+    partner: (n, k − 1) row numbers; weight: (n, k), its first column is the row's own weight; order: (n,) the record
+    that each row is of, where rows were put in another order; None: row i is of record i.
     """
 
     partner: Tensor = field(repr=False)
     weight: Tensor = field(repr=False)
+    order: Tensor | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)

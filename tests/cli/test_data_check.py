@@ -64,7 +64,7 @@ def test_check_in_words(run: Run, table: Path) -> None:
         "17 rows of 3×8×8",
         "units: 7, 2 to 4 rows each, median 2",
         "exact copies: 2, in 1 groups (1 with different labels, 1 in different units)",
-        "rows 0, 15, 16: different labels different units",
+        "rows 0, 15, 16: different labels, different units",
         "0.dcm",
         "near copies: none",
         "may be missed",

@@ -119,7 +119,7 @@ def test_bad_parquet_tables(folder: Path) -> None:
     tests: list[tuple[dict[str, Any], str]] = [
         ({"path": PATHS, "label": [0.5, 1, 2]}, "'label' must be of texts or whole numbers, it is of double"),
         ({"path": [1, 2, 3], "label": [0, 1, 2]}, "'path' must be of texts, it is of int64"),
-        ({"path": PATHS, "label": [0, None, 2]}, "no label in row 1"),
+        ({"path": PATHS, "label": [0, None, 2]}, "no label in row 2"),
         ({"path": PATHS, "klass": [0, 1, 2]}, "no column 'label'"),
         ({"path": pyarrow.array([], "string"), "label": pyarrow.array([], "string")}, "no rows"),
     ]

@@ -65,7 +65,7 @@ def test_labels_move_and_nothing_else_does() -> None:
     assert torch.equal(every, (data.labels + moved.moves) % 5) and not torch.equal(every, data.labels)
 
 
-@pytest.mark.parametrize("epsilon", [0.0, -1.0, math.inf, math.nan, 701.0])
+@pytest.mark.parametrize("epsilon", [0.0, -1.0, math.inf, math.nan, 31.0])
 def test_an_epsilon_that_is_none(epsilon: float) -> None:
     with pytest.raises(ArgumentError, match="label epsilon"):
         response.keep_probability(epsilon, 3)

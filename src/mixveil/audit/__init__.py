@@ -16,13 +16,13 @@ from torch import Tensor
 from mixveil.attacks import attacks as known_attacks
 from mixveil.audit.figures import Ran, Row
 from mixveil.audit.judge import FPR, Judge
-from mixveil.audit.promises import Promise, noise_faults, promises
+from mixveil.audit.promises import Promise, label_faults, noise_faults, promises
 from mixveil.audit.sample import sample
-from mixveil.audit.truth import check_truth, inspect, unsure
+from mixveil.audit.truth import check_truth, in_record_order, inspect, unsure
 from mixveil.errors import ArgumentError
 from mixveil.keys import Stream
 from mixveil.metrics import detection
-from mixveil.theory.moments import blocks, moments
+from mixveil.theory.moments import Moments, blocks, moments
 from mixveil.types import Attack, Batch, Dataset, Encoder, Rows, View
 
 LABELS = (
@@ -30,7 +30,7 @@ LABELS = (
     "each class there are. In a hospital the label is the diagnosis."
 )
 LABELS_RANDOMISED = (
-    "The labels were randomised: of each record they say its class with ε = {:.3g} in all. The noise on the images "
+    "The labels were randomised: of each record these releases say its class with ε = {:.3g}. The noise on the images "
     "does not protect them any further."
 )
 Watch = Callable[[str], None]
@@ -94,6 +94,7 @@ def audit(
         raise ArgumentError(f"profile must be one of {', '.join(PROFILES)}, got {profile!r}")
     chosen, limits = _chosen(names), PROFILES[profile]
     check_truth(view, truth)
+    view = in_record_order(view)
     watch("records")
     most = max(2, min(limits.rows, limits.values // math.prod(truth.shape)))
     inspected = inspect(view, truth)
@@ -111,7 +112,7 @@ def audit(
         ran.append(judge.run(name, attack, rows))
     watch("noise")
     kept = tuple(promises(view, inspected, found))
-    faults = noise_faults(seen, records, inspected)
+    faults = noise_faults(seen, records, inspected) + label_faults(view, inspected, len(truth))
     warnings = (*_warnings(view, rows, ran, kept), *faults, *unsure(view, inspected), *overlap)
     return Audit(
         view=seen,
@@ -125,7 +126,7 @@ def audit(
         attacks=tuple(ran),
         promises=kept,
         warnings=warnings,
-        verdict=tuple(_verdict(rows, ran, warnings, seen, n, len(truth))),
+        verdict=tuple(_verdict(rows, ran, warnings, seen, n, len(truth), _spread(truth, found))),
         images=judge.images,
         curves=judge.curves,
     )
@@ -261,15 +262,21 @@ def _best_pictures(rows: list[Row]) -> tuple[Row | None, float]:
     return best, 1 - best.mean / best.know_nothing if best and best.know_nothing else 0.0
 
 
-def _possible(rows: list[Row]) -> float:
-    """The share of the error of knowing nothing that the best linear attacker would take away, if that is known."""
-    known = [
-        1 - row.ceiling / row.know_nothing for row in rows if row.metric == "mse" and row.ceiling and row.know_nothing
-    ]
+def _spread(truth: Dataset, found: Moments) -> float:
+    """The records' variance a value, in the units of the figures: of the range."""
+    return found.energy / len(found.mean) / (truth.high - truth.low) ** 2
+
+
+def _possible(rows: list[Row], spread: float) -> float:
+    """The share of the records' variance that the best linear attacker would explain, if that is known. He knows their
+    mean: what the mean itself is worth is not the release's doing. spread: the variance of a value, on average."""
+    known = [1 - row.ceiling / spread for row in rows if row.metric == "mse" and row.ceiling and spread]
     return max(known, default=0.0)
 
 
-def _verdict(rows: list[Row], ran: list[Ran], warnings: tuple[str, ...], view: View, n: int, of: int) -> list[str]:
+def _verdict(
+    rows: list[Row], ran: list[Ran], warnings: tuple[str, ...], view: View, n: int, of: int, spread: float
+) -> list[str]:
     """In plain words, with reasons: what the best attack of each kind got."""
     said = []
     if n < of:
@@ -282,11 +289,12 @@ def _verdict(rows: list[Row], ran: list[Ran], warnings: tuple[str, ...], view: V
     best, gained = _best_pictures(rows)
     if best:
         amount = "next to nothing" if gained < 0.02 else "something" if gained < 0.2 else "a great deal"
-        possible = _possible(rows)
+        possible = _possible(rows, spread)
         if gained <= 0 < possible - 0.02:
             said.append(
                 f"{kind}: these attacks were too weak to tell (they do worse than knowing nothing). The best linear "
-                f"attacker would take away up to {possible:.1%} of the error of knowing nothing. Give public data."
+                f"attacker, who knows the mean, would explain up to {possible:.1%} of how records differ from it. Give "
+                f"public data."
             )
         else:
             said.append(
@@ -324,7 +332,11 @@ def _verdict(rows: list[Row], ran: list[Ran], warnings: tuple[str, ...], view: V
     if view.traces is None:
         said.append("Noise: NOT measured, for want of the trace: whether it is what the release says is not known.")
     epsilon = _label_epsilon(view)
-    how = "shown to everyone who gets the release" if epsilon is None else f"randomised, ε = {epsilon:.3g} in all"
+    how = (
+        "shown to everyone who gets the release"
+        if epsilon is None
+        else f"randomised, ε = {epsilon:.3g} a record in these releases"
+    )
     said.append(f"Labels: {how}.")
     if len(warnings) > 1:
         said.append(f"{len(warnings) - 1} warning(s) beside that of the labels: read them before anything leaves.")

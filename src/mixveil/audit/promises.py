@@ -12,6 +12,7 @@ from mixveil.audit import noise_check
 from mixveil.audit.truth import Inspected, standardised_noise
 from mixveil.theory import gdp, snr
 from mixveil.theory.moments import Moments
+from mixveil.theory.response import keep_probability
 from mixveil.types import Dataset, Guarantee, Release, Trace, View
 
 
@@ -68,6 +69,21 @@ def _law(release: Release) -> noise_check.Law:
     if release.encoder.name == "laplace":
         return "laplace"
     return "sphere" if getattr(release.encoder, "noise", "") == "sphere" else "gaussian"
+
+
+def label_faults(view: View, inspected: list[Inspected], n: int) -> list[str]:
+    """What is wrong with the labels of releases that say that they were randomised, in words."""
+    said = []
+    for release, found in zip(view.releases, inspected, strict=False):
+        if release.label_epsilon is None or found.kept is None:
+            continue
+        keep = keep_probability(release.label_epsilon, len(release.classes))
+        if abs(found.kept - keep) > 6 * math.sqrt(keep * (1 - keep) / n) + 1 / n:
+            said.append(
+                f"release {release.id[:8]}: {found.kept:.1%} of the labels are said as they are, where randomising "
+                f"them with ε = {release.label_epsilon:g} keeps {keep:.1%}. Do not send this release."
+            )
+    return said
 
 
 def noise_faults(view: View, records: Dataset, inspected: list[Inspected]) -> list[str]:

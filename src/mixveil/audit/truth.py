@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from mixveil.errors import ArgumentError, WrongTruthError
+from mixveil.parts import Part
 from mixveil.types import Dataset, Release, Trace, View
 
 _BLOCK_VALUES = 1 << 22
@@ -26,14 +27,37 @@ def check_truth(view: View, truth: Dataset) -> None:
             )
 
 
+def in_record_order(view: View) -> View:
+    """The same releases with row i of record i: where labels were randomised, rows were put in another order."""
+    if view.traces is None:
+        if any(release.label_epsilon is not None for release in view.releases):
+            raise ArgumentError(
+                "the rows of this release are in a random order, and only its trace knows it: without it nothing can "
+                "be measured"
+            )
+        return view
+    releases, traces = [], []
+    for release, trace in zip(view.releases, view.traces, strict=True):
+        if trace.order is None:
+            releases.append(release)
+            traces.append(trace)
+            continue
+        place = trace.order.argsort()
+        releases.append(replace(release, payload=Part(release.payload, place)))
+        traces.append(Trace(trace.order[trace.partner[place]], trace.weight[place]))
+    return replace(view, releases=tuple(releases), traces=tuple(traces))
+
+
 @dataclass(frozen=True)
 class Inspected:
     """All rows of a release, beside the records that they should be made of. telling: whether they show that they are;
-    energies: (n,) the sum of squares of each row's noise over its strength, χ² of `values` degrees if all is well."""
+    energies: (n,) the sum of squares of each row's noise over its strength, χ² of `values` degrees if all is well;
+    kept: the share of records whose label is said as it is, where labels were randomised and that can be read."""
 
     telling: bool
     energies: Tensor
     values: int
+    kept: float | None = None
 
 
 def inspect(view: View, truth: Dataset) -> list[Inspected]:
@@ -66,13 +90,15 @@ def _inspected(release: Release, trace: Trace, truth: Dataset) -> Inspected:
     index = torch.split(torch.arange(n), size)
     centre = sum((prepare(truth.take(i).x).sum(0) for i in index), start=torch.zeros(1, dtype=torch.float64)) / n
     expected = found = 0.0
-    energies = []
+    energies, kept = [], []
     for rows in index:
         mixed, seen, labels = _mixtures(release, trace, truth, rows)
         if release.label_epsilon is None and not torch.allclose(labels, release.payload.take(rows).y, atol=1e-6):
             raise WrongTruthError(
                 f"release {release.id} was not made of these data: its labels are not mixtures of theirs"
             )
+        if release.label_epsilon is not None:
+            kept.append(_kept_labels(release, trace, truth, rows))
         noise = release.encoder.deviation(trace.weight[rows]).square()
         deviation = mixed - centre
         telling = deviation / noise.clamp(min=1e-12)[:, None]
@@ -84,7 +110,25 @@ def _inspected(release: Release, trace: Trace, truth: Dataset) -> Inspected:
             f"release {release.id} was not made of these data with these settings: its rows hold "
             f"{found / expected:.2f} times the mixtures that they should"
         )
-    return Inspected(expected > 50, torch.cat(energies), math.prod(truth.shape))
+    read = torch.cat(kept) if kept else torch.empty(0)
+    share = float(read.double().mean()) if len(read) else None
+    return Inspected(expected > 50, torch.cat(energies), math.prod(truth.shape), share)
+
+
+def _kept_labels(release: Release, trace: Trace, truth: Dataset, rows: Tensor) -> Tensor:
+    """(m,) of the rows whose own source's said class can be read, whether it is the true one. The weights of the trace
+    say which of a row's two classes is its own; where both sources say the same there is one."""
+    if trace.partner.shape[1] > 1:
+        return torch.empty(0, dtype=torch.bool)
+    y, weight = release.payload.take(rows).y, trace.weight[rows]
+    said = (y - weight[:, :1]).abs().argmin(1)
+    one = (y > 0).sum(1) == 1
+    said = torch.where(one, y.argmax(1), said)
+    clear = one | ((weight[:, 0] - 0.5).abs() > 1e-4)
+    fits = one | ((y.gather(1, said[:, None])[:, 0] - weight[:, 0]).abs() < 1e-5)
+    if not bool(fits[clear].all()):
+        raise WrongTruthError(f"release {release.id}: its labels are not mixtures by the weights of its trace")
+    return said[clear] == truth.take(rows[clear]).y.argmax(1)
 
 
 def standardised_noise(release: Release, trace: Trace, records: Dataset) -> Tensor:

@@ -70,6 +70,15 @@ Unit = Annotated[
         show_default=False,
     ),
 ]
+Classes = Annotated[
+    str | None,
+    typer.Option(
+        "--classes",
+        metavar="NAMES",
+        help="All classes there can be, with commas between, or a file with one a line. Else: those that have rows.",
+        show_default=False,
+    ),
+]
 Noise = Annotated[
     Literal["gaussian", "sphere"] | None,
     typer.Option("--noise", help="gaussian (default), or sphere: to reproduce the paper only.", show_default=False),
@@ -110,6 +119,16 @@ def escape(text: str) -> str:
     return escape_markup("".join(c if c.isprintable() or c == "\n" else "?" for c in text))
 
 
+def class_names(text: str | None) -> tuple[str, ...] | None:
+    """The list of classes, from names with commas between or from a file."""
+    if text is None:
+        return None
+    if Path(text).is_file():
+        lines = Path(text).read_text(encoding="utf-8").splitlines()
+        return tuple(line.strip() for line in lines if line.strip())
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
 def stream_for(seed: int | None) -> Stream:
     from mixveil.keys import SecureStream, SeededStream
 
@@ -125,12 +144,15 @@ def open_both(
     grey: bool,
     depth: int | None,
     unit: str | None,
+    classes: str | None = None,
 ) -> tuple[Images, Images | None]:
     """The private data and the public data, which must not be the same."""
     from mixveil.data import open_data
     from mixveil.errors import ArgumentError
 
-    rows = open_data(data, data_dir=data_dir, size=size, grey=grey, depth=depth, unit=unit)
+    rows = open_data(
+        data, data_dir=data_dir, size=size, grey=grey, depth=depth, unit=unit, classes=class_names(classes)
+    )
     if public is None:
         return rows, None
     same_file = Path(public).exists() and Path(data).exists() and Path(public).samefile(data)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -11,8 +13,9 @@ from mixveil.cli import _common
 from mixveil.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from mixveil.ledger import Owners, Spent
     from mixveil.projection import Projection
+    from mixveil.spending import Owners, Spent
+    from mixveil.types import Cost
 
 Budget = Annotated[
     float | None,
@@ -37,6 +40,16 @@ def owners_of(rows: Any) -> Owners:
         return Ledger().owners(rows, step)
 
 
+@contextmanager
+def counted() -> Iterator[None]:
+    """Whoever stops a release that was begun is told what that means."""
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit):
+        _common.warn("stopped: nothing is left of a release that was begun, but it counts in your ledger")
+        raise
+
+
 def summary(owners: Owners) -> dict[str, object]:
     """What these rows have spent, for `--json`."""
     from mixveil.ledger import Ledger
@@ -45,54 +58,71 @@ def summary(owners: Owners) -> dict[str, object]:
     spent, budget = book.spent(owners), book.budget
     return {
         "releases": spent.releases,
+        "per": spent.unit,
         "total_mu": None if spent.unbounded else spent.most,
         "median_mu": None if spent.unbounded else spent.median,
         "without_promise": list(spent.unbounded),
-        "label_epsilon": finite(spent.label_epsilon),
+        "labels_shown": math.isinf(spent.label_epsilon),
+        "label_epsilon": None if math.isinf(spent.label_epsilon) else spent.label_epsilon,
         "budget": budget,
         "left": None if budget is None else spent.left(budget),
     }
 
 
-def finite(value: float) -> float | None:
-    return value if value < float("inf") else None
+def known_owners(rows: Any) -> Owners | None:
+    """Who the rows are, where there is a ledger: to look at it makes none."""
+    from mixveil.ledger import Ledger
+
+    return owners_of(rows) if Ledger().exists() else None
 
 
-def in_words(spent: Spent, budget: float | None, unit: str) -> str:
-    """What all releases so far cost some records, in a sentence. unit: what it is counted for."""
+def in_words(spent: Spent, budget: float | None, what: str = "these records") -> str:
+    """What all releases so far cost some records, in a sentence."""
     if not spent.releases:
-        return "Your ledger has no release of these records."
+        return f"Your ledger has no release of {what}."
     count = f"{spent.releases} release{'s' if spent.releases > 1 else ''}"
     if spent.unbounded:
         names = ", ".join(identity[:8] for identity in spent.unbounded[:5])
         more = f" and {len(spent.unbounded) - 5} more" if len(spent.unbounded) > 5 else ""
-        return (
-            f"Your ledger has {count} of these records, of which {names}{more} promise nothing: whoever got all is "
-            f"bound by no μ."
-        )
-    labels = "" if math.isinf(spent.label_epsilon) else f", its label {spent.label_epsilon:.4g}-DP"
-    left = "" if budget is None else f"; of a budget of {budget:g}, {spent.left(budget):.4g} is left"
-    return f"Your ledger has {count} of these records: together {unit} is {spent.most:.4g}-GDP{labels}{left}."
+        verb = "promises" if len(spent.unbounded) == 1 else "promise"
+        whole = f"Your ledger has {count} of {what}, of which {names}{more} {verb} nothing"
+        return f"{whole}: whoever got all is bound by no μ."
+    shown = math.isinf(spent.label_epsilon)
+    labels = "labels are shown" if shown else f"the labels of a {spent.unit} together are {spent.label_epsilon:.4g}-DP"
+    return (
+        f"Your ledger has {count} of {what}: together a {spent.unit} is {spent.most:.4g}-GDP"
+        f"{_left(spent, budget)}; {labels}."
+    )
 
 
-def known_owners(rows: Any) -> Owners | None:
-    """The same, where there is a ledger: to look at it makes none."""
+def _left(spent: Spent, budget: float | None) -> str:
+    if budget is None:
+        return ""
+    if spent.most > budget * (1 + 1e-9):
+        return f", beyond the budget of {budget:g}"
+    return f"; of a budget of {budget:g}, {spent.left(budget):.4g} is left"
+
+
+def sentence(owners: Owners, planned: Cost | None = None, what: str = "these records") -> str:
+    """What the ledger says of these rows. planned: the cost of a release that their owner thinks of."""
     from mixveil.ledger import Ledger
-
-    return owners_of(rows) if Ledger().path.exists() else None
-
-
-def sentence(owners: Owners, more: float | None = None) -> str:
-    """What the ledger says of these rows. more: the μ of a release that their owner thinks of."""
-    from mixveil.ledger import Ledger
-    from mixveil.theory import gdp
 
     book = Ledger()
-    spent, unit = book.spent(owners), "a record" if owners.units is None else "a unit"
-    said = in_words(spent, book.budget, unit)
-    if more is None or spent.unbounded or not spent.releases:
+    spent = book.spent(owners)
+    said = in_words(spent, book.budget, what)
+    if planned is None or spent.unbounded or not spent.releases:
         return said
-    return f"{said} With μ = {more:g} more it would be {gdp.compose([spent.most, more]):.4g}."
+    return f"{said} With one more at this μ it would be {book.spent(owners, planned).most:.4g}."
+
+
+def copies(owners: Owners) -> list[str]:
+    """What the owner must be told whose data hold an image several times."""
+    if not owners.copies:
+        return []
+    return [
+        f"{owners.copies} row(s) hold an image that another row holds too (see `mixveil data check`): what is promised "
+        f"covers one row, or the rows that you named as one person's; not copies that are named as others'"
+    ]
 
 
 def shown_labels(owners: Owners, label_epsilon: float | None) -> list[str]:

@@ -14,6 +14,7 @@ from mixveil.cli import _common, _spending
 from mixveil.cli._common import (
     AsJson,
     Cache,
+    Classes,
     DataDir,
     Depth,
     Grey,
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from mixveil.audit import Audit
-    from mixveil.ledger import Owners
+    from mixveil.spending import Owners
     from mixveil.types import Release, Trace, View
 
 Releases = Annotated[
@@ -60,6 +61,7 @@ def audit(
     grey: Grey = False,
     depth: Depth = None,
     unit: Unit = None,
+    classes: Classes = None,
     projection: ProjectionFile = None,
     cache: Cache = None,
     as_json: AsJson = False,
@@ -76,7 +78,9 @@ def audit(
 
     check_new(out_dir)
     opened = tuple(read_release(folder) for folder in releases)
-    data: Any = open_data(truth, data_dir=data_dir, size=size, grey=grey, depth=depth, unit=unit)
+    data: Any = open_data(
+        truth, data_dir=data_dir, size=size, grey=grey, depth=depth, unit=unit, classes=_common.class_names(classes)
+    )
     similar: Any = None if public is None else open_data(public, data_dir=data_dir, size=size, grey=grey, depth=depth)
     owners = _spending.known_owners(data)
     if projection is not None:
@@ -89,6 +93,7 @@ def audit(
         raise MismatchError("these releases went through a projection: give it with --projection")
     known, others = _public(similar, data)
     _check_manifests(releases, opened)
+    _check_owners(opened, owners)
     found_traces = [load_trace(release.id, len(release.payload)) for release in opened]
     view, left_out = _view(opened, found_traces, known)
     with err.status("attacking") if err.is_terminal else _nothing() as status:
@@ -141,6 +146,27 @@ def _check_manifests(folders: list[Path], opened: tuple[Release, ...]) -> None:
         written = recorded_manifest(release.id)
         if written is not None and written != sha256((folder / "manifest.json").read_bytes()).hexdigest():
             raise FalseClaimError(f"{folder}: its manifest was changed since it was written here; do not send it")
+
+
+def _check_owners(opened: tuple[Release, ...], owners: Owners | None) -> None:
+    """The ledger knows whose the rows of a release are: an audit of other data would say that all is well."""
+    import numpy as np
+
+    from mixveil.errors import ArgumentError, WrongTruthError
+    from mixveil.ledger import Ledger
+
+    for release in opened:
+        made_of = None if owners is None else Ledger().owners_of(release.id)
+        if made_of is None or owners is None:
+            continue
+        if len(made_of.records) != len(owners.records) or not np.array_equal(made_of.records, owners.records):
+            same = int(np.isin(owners.records, made_of.records).sum())
+            raise WrongTruthError(
+                f"release {release.id[:8]} was made of other data, or in another order: {same:,} of these "
+                f"{len(owners.records):,} images are among its {len(made_of.records):,}"
+            )
+        if owners.units is not None and made_of.units is not None and not np.array_equal(made_of.units, owners.units):
+            raise ArgumentError(f"release {release.id[:8]} was made for other units than --unit says")
 
 
 def _public(opened: Any, data: Any) -> tuple[Any, Tensor | None]:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from mixveil.calibration import Figures
+    from mixveil.types import Cost
 
 Mu = Annotated[float | None, typer.Option("--mu", help="Certified: every record μ-GDP. Default: 1.")]
 Tau = Annotated[float | None, typer.Option("--tau", help="Theorem 2's directional SNR, in (0, 1]. Default: 0.1.")]
@@ -75,9 +76,21 @@ def calibrate(
     out.print(figures_table(found))
     out.print("Errors are mean squared errors a pixel value. These figures are for the owner: do not send them.")
     if owners is not None:
-        out.print(_spending.sentence(owners, mu), soft_wrap=True)
+        out.print(_spending.sentence(owners, _planned(found)), soft_wrap=True)
     for text in warnings:
         _common.warn(text)
+
+
+def _planned(found: list[Figures]) -> Cost | None:
+    """What the certified calibration would cost, if one was asked for."""
+    from mixveil.theory import gdp
+    from mixveil.types import Cost
+
+    for item in found:
+        if item.certified:
+            settings = (item.clip, item.sigma, item.alpha)
+            return Cost(gdp.mu_worst(*settings), gdp.mu_together(*settings), 0.5)
+    return None
 
 
 def figures_table(found: list[Figures]) -> Table:

@@ -62,6 +62,7 @@ def list_(data_dir: DataDir = None, as_json: AsJson = False) -> None:
 def check_(
     data: _common.Data,
     unit: _common.Unit = None,
+    classes: _common.Classes = None,
     size: _common.Size = None,
     grey: _common.Grey = False,
     depth: _common.Depth = None,
@@ -72,7 +73,9 @@ def check_(
     from mixveil.data import open_data
     from mixveil.data.check import check
 
-    images = open_data(data, data_dir=data_dir, size=size, grey=grey, depth=depth, unit=unit)
+    images = open_data(
+        data, data_dir=data_dir, size=size, grey=grey, depth=depth, unit=unit, classes=_common.class_names(classes)
+    )
     with _common.progress("reading", len(images)) as step:
         found = check(images, step)
     if as_json:
@@ -84,7 +87,8 @@ def check_(
 
 
 _LABELS_SHOW = [
-    "Labels are not protected: a release shows exactly how many records of each class there are.",
+    "Labels are not protected unless they are randomised first (--label-epsilon): a release shows exactly how many "
+    "records of each class there are.",
     "Each row of it shows the two classes that it was mixed of.",
 ]
 _NEAR_IS = "found by their looks: some may be missed, and what looks alike need not be one person's"
@@ -121,8 +125,8 @@ def _print_copies(what: str, copies: Copies) -> None:
     out.print(f"  {what}: {copies.copies:,}, in {copies.groups:,} groups ({differ})", soft_wrap=True)
     for group in copies.examples:
         rows = ", ".join(str(row) for row in group.rows) + (", …" if group.size > len(group.rows) else "")
-        marks = " different labels" * group.labels_differ + " different units" * group.units_differ
-        out.print(f"    rows {rows}{marks and ':' + marks}", soft_wrap=True)
+        marks = ["different labels"] * group.labels_differ + ["different units"] * group.units_differ
+        out.print(f"    rows {rows}" + (f": {', '.join(marks)}" if marks else ""), soft_wrap=True)
         for file in group.files:
             out.print(f"      {escape(file)}", soft_wrap=True)
 

@@ -48,7 +48,7 @@ def demo(
     from mixveil import files
 
     files.check_new(folder)
-    os.environ.setdefault("MIXVEIL_STATE", str(folder / "state"))
+    os.environ["MIXVEIL_STATE"] = str(folder / "state")  # nobody's real ledger
     found = _Job(folder, data, public, backbone, parties, mu, data_dir, cache, quiet=as_json).run()
     if as_json:
         print_json(found)
@@ -172,7 +172,7 @@ class _Job:
         write_model(
             self.folder / "model", trained, {"data": "test", "rows": len(self.test), "accuracy": right}, {"mu": self.mu}
         )
-        self._say(f"Accuracy on {len(self.test):,} test images: {right:.1%}. {in_words(trained.spent)}")
+        self._say(f"Accuracy on {len(self.test):,} test images: {right:.1%}. {in_words(trained)}")
         return narrow, right
 
     def _clear(self, parts: list[Features], whole: Projection) -> float:

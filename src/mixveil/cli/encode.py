@@ -13,6 +13,7 @@ from mixveil.cli._common import (
     Alpha,
     AsJson,
     Cache,
+    Classes,
     Clip,
     Data,
     DataDir,
@@ -75,6 +76,7 @@ def encode(
     grey: Grey = False,
     depth: Depth = None,
     unit: Unit = None,
+    classes: Classes = None,
     projection: ProjectionFile = None,
     cache: Cache = None,
     as_json: AsJson = False,
@@ -110,13 +112,13 @@ def encode(
             raise MismatchError("these data do not have the classes of the statistics, in the same order")
         told = _spending.earlier_statistics(rows.projection, party)
     guarantees: tuple[Guarantee, ...] = ()
-    warnings = rows.warnings() + told + _spending.shown_labels(owners, label_epsilon)
+    warnings = rows.warnings() + told + _spending.copies(owners) + _spending.shown_labels(owners, label_epsilon)
     if target is not None or ready.sigma != 0:
         ready, guarantees, more = calibrations.calibrate(
             ready, target, rows, public=known, clip=clip, stream=stream.fork("facts"), watch=_common.progress
         )
         warnings += more
-    with _common.progress("encoding", len(rows)) as step:
+    with _spending.counted(), _common.progress("encoding", len(rows)) as step:
         written = write_release(
             out_dir,
             rows,

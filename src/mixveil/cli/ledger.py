@@ -45,7 +45,7 @@ def ledger(
     if budget is not None:
         book.set_budget(budget)
     entries = book.entries()
-    if data is not None:
+    if data is not None and entries:
         owners = _spending.owners_of(open_data(data, data_dir=data_dir, size=size, grey=grey, depth=depth, unit=unit))
     else:
         owners = book.everyone()
@@ -55,16 +55,20 @@ def ledger(
         return
     out.print(entries_table(entries) if entries else "Nothing was released yet.")
     if entries:
-        out.print(_spending.sentence(owners), soft_wrap=True)
+        out.print(_spending.sentence(owners, what="these records" if data else "all its records"), soft_wrap=True)
     if book.budget is not None:
-        out.print(f"The standing budget is μ = {book.budget:g}: what would exceed it for any record is refused.")
+        out.print(
+            f"The standing budget is μ = {book.budget:g}: what would exceed it for any record or unit is refused."
+        )
 
 
 def entries_table(entries: list[Entry]) -> Table:
     from rich.table import Column, Table
 
     right = [Column(name, justify="right", no_wrap=True) for name in ("rows", "μ", "label ε")]
-    caption = "* not finished: a try that died counts" if not all(entry.finished for entry in entries) else None
+    caption = (
+        "* not known to be finished: it counts all the same" if not all(entry.finished for entry in entries) else None
+    )
     fixed = [Column(name, no_wrap=True) for name in ("begun (UTC)", "release")]
     table = Table(*fixed, "from → to", "what", *right, caption=caption)
     for entry in entries:

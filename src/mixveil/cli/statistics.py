@@ -10,7 +10,21 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mixveil.cli import _common, _spending
-from mixveil.cli._common import AsJson, Cache, Data, DataDir, Depth, Grey, Seed, Size, Unit, escape, out, print_json
+from mixveil.cli._common import (
+    AsJson,
+    Cache,
+    Classes,
+    Data,
+    DataDir,
+    Depth,
+    Grey,
+    Seed,
+    Size,
+    Unit,
+    escape,
+    out,
+    print_json,
+)
 from mixveil.cli._release import in_words
 from mixveil.cli._spending import Budget, LabelEpsilon, To
 
@@ -35,6 +49,7 @@ def statistics(
     grey: Grey = False,
     depth: Depth = None,
     unit: Unit = None,
+    classes: Classes = None,
     cache: Cache = None,
     as_json: AsJson = False,
 ) -> None:
@@ -46,13 +61,15 @@ def statistics(
 
     check_output(out_dir, party)
     stream = _common.stream_for(seed)
-    images = open_data(data, data_dir=data_dir, size=size, grey=grey, depth=depth, unit=unit)
+    images = open_data(
+        data, data_dir=data_dir, size=size, grey=grey, depth=depth, unit=unit, classes=_common.class_names(classes)
+    )
     owners = _spending.owners_of(images)
     rows, digest = _common.open_projected(images, projection, data_dir, cache, certified=True)
     told = _spending.earlier_statistics(rows.projection, party)
-    told += _spending.shown_labels(owners, label_epsilon)
+    told += _spending.copies(owners) + _spending.shown_labels(owners, label_epsilon)
     warnings = rows.warnings() + told + ([meaningless(mu)] if mu >= MEANINGLESS_MU else [])
-    with _common.progress("sums", len(rows)) as step:
+    with _spending.counted(), _common.progress("sums", len(rows)) as step:
         written = write_statistics(
             out_dir,
             rows,

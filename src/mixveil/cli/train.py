@@ -49,8 +49,9 @@ def train(
     tested: dict[str, Any] | None = None
     if test is not None:
         images = open_data(test, data_dir=data_dir, size=size, grey=grey, depth=depth)
-        if images.classes != trained.classes:
-            raise MismatchError(f"{test} does not have the classes of the releases in the same order")
+        if not set(images.classes) <= set(trained.classes):
+            raise MismatchError(f"{test} has classes that the releases do not have")
+        images = images.listed(trained.classes)
         features, weights = _common.open_features(images, trained.extractor, data_dir, cache)
         _check_features(features, weights, trained.linear, trained.weights)
         right = trained.linear.named(features).eq(images.labels).double()
@@ -68,7 +69,7 @@ def train(
     )
     if tested:
         out.print(f"  accuracy on {escape(tested['data'])}: {tested['accuracy']:.2%} of {tested['rows']:,}")
-    out.print(f"  {escape(in_words(trained.spent))}", soft_wrap=True)
+    out.print(f"  {escape(in_words(trained))}", soft_wrap=True)
 
 
 def predict(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mixveil.errors import ArgumentError, DataNotFoundError
@@ -32,12 +32,21 @@ def open_data(
     grey: bool = False,
     depth: int | None = None,
     unit: str | None = None,
+    classes: tuple[str, ...] | None = None,
 ) -> Images:
     """Open `NAME`, `NAME:SPLIT`, an `.npz` file, a table of image files, or a folder with one subfolder a class.
 
     A named set is looked for in data_dir, else in the folder that MIXVEIL_DATA names. size, grey and depth: of image
-    files, see `listed_images`. unit: the column (of an .npz file, the array) that says whose each row is.
+    files, see `listed_images`. unit: the column (of an .npz file, the array) that says whose each row is. classes: all
+    that there can be, in their order, where labels alone must not say it.
     """
+    images = _opened(data, data_dir, size, grey, depth, unit)
+    return images if classes is None else images.listed(classes)
+
+
+def _opened(
+    data: str, data_dir: Path | None, size: int | None, grey: bool, depth: int | None, unit: str | None
+) -> Images:
     name, _, split = data.partition(":")
     path = Path(data)
     kind = "" if name in NAMED or not path.is_file() else path.suffix.lower()
@@ -53,7 +62,7 @@ def open_data(
         from .table import table_images
 
         return table_images(path, unit=unit, size=size, grey=grey, depth=depth)
-    if size is not None or grey or depth is not None:
+    if (size is not None or grey or depth is not None) and (name in NAMED or kind == ".npz"):
         raise ArgumentError(f"{data}: size, grey and depth are for folders and tables of image files only")
     if name in NAMED:
         return _named(name, split, data_dir)
@@ -82,7 +91,7 @@ def _named(name: str, split: str, data_dir: Path | None) -> Images:
     if split not in known.splits:
         raise ArgumentError(f"{name} has the splits {', '.join(known.splits)}, got {split!r}")
     if known.folder is None:
-        return known.open(Path(), split)
+        return replace(known.open(Path(), split), declared=True)
     base = data_folder(data_dir)
     if base is None:
         raise DataNotFoundError(
@@ -95,7 +104,7 @@ def _named(name: str, split: str, data_dir: Path | None) -> Images:
             f"{name}: looked for {known.title} in {root}, which does not exist; put it there, "
             f"or point --data-dir or MIXVEIL_DATA at the folder that holds {known.folder}/"
         )
-    return known.open(root, split)
+    return replace(known.open(root, split), declared=True)
 
 
 def _digits(_: Path, split: str) -> Images:

@@ -95,7 +95,7 @@ class _Seen:
     blank: list[int] = field(default_factory=list)
     textured: list[int] = field(default_factory=list)
 
-    def add(self, row: int, image: Tensor, low: float, high: float) -> None:
+    def add(self, row: int, image: Tensor) -> None:
         if image.ndim == 3 and len(image) == 3 and bool((image[:1] == image).all()):
             image = image[:1]  # greyscale in a file of colours
         darkest, brightest = (float(value) for value in torch.aminmax(image))
@@ -108,7 +108,7 @@ class _Seen:
         if darkest == brightest:
             self.blank.append(row)
             return
-        number, thumb = alike.look((image - low) / (high - low))
+        number, thumb = alike.look(image)
         self.textured.append(row)
         self.hashes.append(number)
         self.thumbs.append(thumb)
@@ -131,7 +131,7 @@ def check(images: Images, step: Callable[[int], None] = lambda _: None) -> Check
         len(images),
         images.shape,
         (images.low, images.high),
-        (seen.low, seen.high),
+        tuple(images.low + value * (images.high - images.low) for value in (seen.low, seen.high)),  # type: ignore[arg-type]
         sizes,
         kinds,
         classes,
@@ -151,7 +151,7 @@ def _pass(images: Images, step: Callable[[int], None]) -> _Seen:
         index = torch.arange(start, min(start + _BLOCK, len(images)))
         try:
             for row, image in zip(index.tolist(), images.originals(index), strict=True):
-                seen.add(row, image, images.low, images.high)
+                seen.add(row, image)
         except UnreadableImageError as error:
             unreadable += error.files
         except PixelError as error:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from mixveil import checks
-from mixveil.errors import DataFormatError, LabelError, PixelError
+from mixveil.errors import ArgumentError, DataFormatError, LabelError, PixelError
 from mixveil.types import Batch
 
 _MOST_CLASSES = 100_000
@@ -21,7 +21,8 @@ class Images:
     """Rows of images. `read` gives the pixels of some rows, (m, *shape) float32; low and high are the range
     that a pixel can have by the format, not the range that these pixels happen to have; notes are what its reader
     has to say to its owner; units: whose each row is, where rows belong together; full: the images of some rows at
-    their own size, where `read` gives them at another; files: the image file of each row, where it has one."""
+    their own size, where `read` gives them at another; declared: whether the classes were listed without looking at the
+    labels; files: the image file of each row, where it has one."""
 
     name: str
     read: Callable[[Tensor], Tensor] = field(repr=False)
@@ -33,6 +34,7 @@ class Images:
     notes: tuple[str, ...] = ()
     units: tuple[str, ...] | None = field(default=None, repr=False)
     full: Callable[[Tensor], Sequence[Tensor]] | None = field(default=None, repr=False)
+    declared: bool = False
     files: tuple[Path, ...] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
@@ -65,10 +67,11 @@ class Images:
         return Batch(x, y)
 
     def originals(self, index: Tensor) -> Sequence[Tensor]:
-        """The images of some rows as their files hold them, (channels, height, width) float32 in the range."""
-        if self.full is None:
-            return list(self.take(index).x)
-        return self.full(checks.rows_within(index, len(self)))
+        """The images of some rows as their files hold them, (channels, height, width) float32, scaled to [0, 1]."""
+        if self.full is not None:
+            return self.full(checks.rows_within(index, len(self)))
+        x = self.take(index).x
+        return list(x if (self.low, self.high) == (0, 1) else x.sub(self.low).div_(self.high - self.low))
 
     def part(self, index: Tensor) -> Images:
         """The rows of `index`."""
@@ -81,6 +84,17 @@ class Images:
             full=None if full is None else lambda rows: full(index[rows]),
             files=None if files is None else tuple(files[row] for row in index.tolist()),
         )
+
+    def listed(self, classes: tuple[str, ...]) -> Images:
+        """The same with a list of classes that was fixed before: all that have rows must be in it."""
+        if not classes or len(set(classes)) != len(classes):
+            raise ArgumentError(f"classes must be different names, got {', '.join(classes) or 'none'}")
+        number = {name: label for label, name in enumerate(classes)}
+        met = set(self.labels.tolist())
+        if missing := sorted(self.classes[label] for label in met if self.classes[label] not in number):
+            raise LabelError(f"{self.name}: rows of the class {missing[0]!r}, which is not among {', '.join(classes)}")
+        labels = torch.tensor([number.get(name, 0) for name in self.classes])[self.labels]
+        return replace(self, labels=labels, classes=classes, declared=True)
 
     def _pixel_error(self, index: Tensor, x: Tensor) -> PixelError:
         row, *place = ((x >= self.low) & (x <= self.high)).logical_not().nonzero()[0].tolist()
@@ -112,7 +126,14 @@ def from_tensors(x: Tensor, labels: Tensor, *, classes: int | None = None, name:
     if len(x) != len(labels):
         raise LabelError(f"{name}: {len(labels)} labels for {len(x)} images")
     count = inferred_classes(name, labels) if classes is None else classes
-    return Images(name, lambda index: x[index].float(), labels.long(), numbered(count), tuple(x.shape[1:]))
+    return Images(
+        name,
+        lambda index: x[index].float(),
+        labels.long(),
+        numbered(count),
+        tuple(x.shape[1:]),
+        declared=classes is not None,
+    )
 
 
 def inferred_classes(name: str, labels: Tensor) -> int:

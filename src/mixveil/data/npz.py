@@ -55,7 +55,9 @@ def npz_images(path: Path, *, unit: str | None = None) -> Images:
         return rows.div_(255) if x.dtype == np.uint8 else rows
 
     units = None if unit is None else _units(path, arrays, unit, len(y))
-    return Images(path.stem, read, labels, classes, tuple(x.shape[1:]), low, high, units=units)
+    return Images(
+        path.stem, read, labels, classes, tuple(x.shape[1:]), low, high, units=units, declared=names is not None
+    )
 
 
 def _units(path: Path, arrays: dict[str, Array], unit: str, rows: int) -> tuple[str, ...]:

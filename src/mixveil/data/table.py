@@ -115,7 +115,7 @@ def _parquet(path: Path, wanted: Sequence[str]) -> _Columns:
     except (pyarrow.ArrowException, OSError, ValueError) as error:
         raise DataFormatError(f"{path}: not a readable Parquet file: {error}") from None
     cells = {name: ["" if cell is None else str(cell).strip() for cell in column] for name, column in columns.items()}
-    return _Columns(cells, lambda row: f"row {row}")
+    return _Columns(cells, lambda row: f"row {row + 1}")
 
 
 def _plain(path: Path, types: Any, name: str, kind: Any) -> None:

@@ -49,12 +49,13 @@ def calibrated(encoder: Any, name: str) -> float:
 
 def check_units(encoder: Any, n: int, units: Tensor | None) -> None:
     """Refuse rows of which more belong to one unit than the noise was calibrated for."""
-    if units is not None and len(units) != n:
+    if units is None:
+        return
+    if len(units) != n:
         raise ArgumentError(f"{len(units)} units are given for {n} rows")
-    largest = 1 if units is None else int(units.bincount().max())
-    if largest > encoder.unit_rows or (units is None and encoder.unit_rows > 1):
-        said = f"a unit has {largest} rows" if units is not None else "it is not said which rows belong together"
-        raise ArgumentError(f"{said}, and the noise is for units of up to {encoder.unit_rows}")
+    largest = int(units.bincount().max())
+    if largest > encoder.unit_rows:
+        raise ArgumentError(f"a unit has {largest} rows, and the noise is for units of up to {encoder.unit_rows}")
 
 
 def prepare(x: Tensor, centre: float, clip: float) -> Tensor:

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from mixveil import checks
 from mixveil.encoders._plain import Plain, mix, within_simplex
-from mixveil.errors import ArgumentError
 from mixveil.keys import Stream
 from mixveil.types import Batch, Rows, Trace
 
@@ -35,8 +34,6 @@ class Mixup(Plain):
     def plan(self, n: int, *, stream: Stream, units: Tensor | None = None) -> Trace:
         checks.enough_rows(n)
         pairing, weights = stream.fork("pairing"), stream.fork("weights")
-        if units is not None:
-            raise ArgumentError("mixup promises nothing, to units either: leave them out")
         partner = torch.stack([pairing.permutation(n) for _ in range(self.k - 1)], dim=1)
         return Trace(partner=partner, weight=weights.mixing_weights(n, self.k))
 

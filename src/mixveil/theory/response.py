@@ -14,6 +14,9 @@ from torch import Tensor
 from mixveil import checks
 from mixveil.errors import ArgumentError
 
+LARGEST_EPSILON = 30.0
+"""Beyond it not one label of 10¹² would move, and float64 could not draw it."""
+
 
 def keep_probability(epsilon: float, classes: int) -> float:
     """How often a label is said as it is.
@@ -22,9 +25,9 @@ def keep_probability(epsilon: float, classes: int) -> float:
     0.232
     """
     checks.at_least("classes", classes, 2)
-    if checks.positive("label epsilon", epsilon) > 700:
+    if checks.positive("label epsilon", epsilon) > LARGEST_EPSILON:
         raise ArgumentError(
-            f"label epsilon must be at most 700, got {epsilon:g}: leave it out to show labels as they are"
+            f"label epsilon must be at most {LARGEST_EPSILON:g}, got {epsilon:g}; leave it out to show the labels"
         )
     return math.exp(epsilon) / (math.exp(epsilon) + classes - 1)
 

@@ -19,13 +19,16 @@ from mixveil.types import Progress, Release
 
 @dataclass(frozen=True)
 class Source:
-    """A release that a model was trained on. mu: what its records were promised; None: nothing."""
+    """A release that a model was trained on. mu: what its units were promised; None: nothing. unit_rows: the most rows
+    that one unit has; label_epsilon: of randomised labels; None: they were shown."""
 
     id: str
     party: str
     kind: str
     rows: int
     mu: float | None
+    unit_rows: int = 1
+    label_epsilon: float | None = None
 
 
 @dataclass(frozen=True)
@@ -67,7 +70,18 @@ def _from_sums(parts: Sequence[Sums], projection: tuple[Projection, str] | None)
         raise ArgumentError("statistics went through a projection: give it with --projection")
     check_together(parts, *projection)
     head = discriminant.from_sums(parts)
-    sources = tuple(Source(part.id, part.party, "sums", sum(part.counts), part.mu) for part in parts)
+    sources = tuple(
+        Source(
+            part.id,
+            part.party,
+            "sums",
+            sum(part.counts),
+            part.mu,
+            part.unit_rows,
+            None if part.reproducible else part.label_epsilon,
+        )
+        for part in parts
+    )
     return _trained(head, parts[0].classes, sources, projection)
 
 
@@ -95,7 +109,13 @@ def _from_records(
     head = discriminant.from_records(releases, None if projection is None else projection[0], progress=progress)
     sources = tuple(
         Source(
-            r.id, r.party, "records", len(r.payload), next((g.nominal for g in r.guarantees if g.name == "gdp"), None)
+            r.id,
+            r.party,
+            "records",
+            len(r.payload),
+            next((g.nominal for g in r.guarantees if g.name == "gdp"), None),
+            getattr(r.encoder, "unit_rows", 1),
+            None if r.reproducible else r.label_epsilon,
         )
         for r in releases
     )
