@@ -24,10 +24,12 @@ from mixveil.encoders.identity import Identity
 from mixveil.encoders.singular import Singular
 from mixveil.keys import SecureStream, SeededStream, Stream
 from mixveil.ledger import Entry, Ledger
+from mixveil.projection import Projected, fit
 from mixveil.release import verify_release, write_release
 from mixveil.spending import Owners, Prints, Spent
+from mixveil.statistics import write_statistics
 from mixveil.types import Cost, Mu
-from tests.made import images, range_facts
+from tests.made import blobs, features_of, images, range_facts
 
 ROOT2 = math.sqrt(2)
 
@@ -262,6 +264,35 @@ def test_no_budget_holds_where_something_promises_nothing(tmp_path: Path) -> Non
     first = release(tmp_path / "a", images(), stream=SeededStream(0))
     with pytest.raises(errors.BudgetError, match=f"{first[:8]} of these records promises nothing"):
         release(tmp_path / "b", images(), budget=5.0)
+
+
+def test_nothing_is_entered_for_arguments_that_are_none(tmp_path: Path) -> None:
+    data = images()
+    encoder, guarantees = Singular().calibrate(Mu(1.0), range_facts(data))
+    rows = Projected(features_of(blobs(60, 2)), fit(features_of(blobs(60, 1)), "a" * 64))
+    for epsilon in (-5.0, 0.0, math.nan, 1000.0):
+        with pytest.raises(errors.ArgumentError, match="label epsilon"):
+            write_release(
+                tmp_path / "r", data, encoder, guarantees, party="p", stream=SecureStream(), label_epsilon=epsilon
+            )
+        with pytest.raises(errors.ArgumentError, match="label epsilon"):
+            write_statistics(
+                tmp_path / "s", rows, "b" * 64, 1.0, party="p", stream=SecureStream(), label_epsilon=epsilon
+            )
+    with pytest.raises(errors.ArgumentError, match="0 owners are given for 20 rows"):
+        nobody = Owners(prints())
+        write_release(tmp_path / "r", data, encoder, guarantees, party="p", stream=SecureStream(), owners=nobody)
+    with pytest.raises(errors.ArgumentError, match="mu must be positive"):
+        write_statistics(tmp_path / "s", rows, "b" * 64, -1.0, party="p", stream=SecureStream())
+    assert not Ledger().entries()
+
+
+def test_who_is_named_to_the_ledger_must_be_named_in_the_data(tmp_path: Path) -> None:
+    data = images()
+    encoder, guarantees = Singular().calibrate(Mu(1.0), range_facts(data))
+    named = Owners(Ledger().owners(data).records, np.arange(20).astype(np.uint64) // 3)
+    with pytest.raises(errors.ArgumentError, match="units"):
+        write_release(tmp_path / "r", data, encoder, guarantees, party="p", stream=SecureStream(), owners=named)
 
 
 # The file

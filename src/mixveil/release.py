@@ -36,6 +36,7 @@ from mixveil.errors import (
     ShardFormatError,
     ShardSizeError,
     SimplexError,
+    StateError,
     UnreadableReleaseError,
 )
 from mixveil.labels import Randomised, moves
@@ -108,6 +109,7 @@ def write_release(
     files.check_space(out, _bytes(rows, encoder))
     book = Ledger()
     owners = book.owners(rows) if owners is None else owners
+    check_owners(rows, owners)
     said, trace = _planned(rows, encoder, label_epsilon, stream)
     entry = Entry(
         id=identity,
@@ -148,8 +150,8 @@ def write_release(
     except BaseException as error:
         if not out.exists():  # once it is there its owner needs the trace
             state.discard_trace(identity)
-        if isinstance(error, OutputError):
-            raise OutputError(f"{error}. Nothing is left of it, but the try counts in your ledger") from None
+        if isinstance(error, OutputError | StateError):
+            raise type(error)(f"{error}. Nothing is left of it, but the try counts in your ledger") from None
         raise
     files.sync_folder(out.parent)
     with suppress(LedgerError):  # it is entered: all that would be missing is that it was finished
@@ -193,6 +195,12 @@ def check_output(out: Path, party: str) -> None:
     files.check_new(out)
     if not party or not party.isprintable() or len(party) > 1000:
         raise ArgumentError(f"party must be a printable name of at most 1000 characters, got {party!r}")
+
+
+def check_owners(rows: Dataset, owners: Owners) -> None:
+    """Refuse to count other units than those that are kept apart."""
+    if (rows.units is None) != (owners.units is None):
+        raise ArgumentError("the rows have units, and their owners none, or the other way round")
 
 
 def read_release(folder: Path) -> Release:

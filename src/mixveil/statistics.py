@@ -45,7 +45,7 @@ from mixveil.errors import (
 from mixveil.labels import moves
 from mixveil.ledger import Entry, Ledger
 from mixveil.projection import Projected, Projection
-from mixveil.release import check_declared, check_output
+from mixveil.release import check_declared, check_output, check_owners
 from mixveil.spending import Owners
 from mixveil.theory.response import posterior
 from mixveil.theory.shrinkage import shrunk_means
@@ -88,6 +88,11 @@ class Sums:
     sums: Tensor = field(repr=False)
 
     @property
+    def not_promised(self) -> tuple[str, ...]:
+        """What a reader might think is promised and is not, in plain words."""
+        return _not_promised(self.reproducible, self.unit_rows, self.label_epsilon)
+
+    @property
     def mu(self) -> float | None:
         """What every record was promised; None where nothing was."""
         return next((g.nominal for g in self.guarantees if g.name == "gdp"), None)
@@ -115,6 +120,7 @@ def write_statistics(
         check_declared(rows, label_epsilon)
     book, identity = Ledger(), keys.release_id()
     owners = book.owners(rows) if owners is None else owners
+    check_owners(rows, owners)
     sigma = _sigma(rows, mu)
     cost = Cost(2 * rows.projection.clip / sigma, 2 * rows.projection.clip / sigma, 1.0)
     seeded = stream.reproducible
@@ -337,7 +343,7 @@ def _to_json(found: Sums, data: bytes) -> str:
         "version": VERSION,
         **fields,
         "guarantees": [asdict(guarantee) for guarantee in found.guarantees],
-        "not_promised": _not_promised(found.reproducible, found.unit_rows, found.label_epsilon),
+        "not_promised": found.not_promised,
         "file": {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()},
     }
     return json.dumps(whole, indent=2, sort_keys=True, allow_nan=False, ensure_ascii=False) + "\n"

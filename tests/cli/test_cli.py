@@ -482,3 +482,49 @@ def test_a_damaged_release(run: Run, small: Path, tmp_path: Path, damage: Callab
 def test_markup_and_control_characters_from_outside_are_not_obeyed(run: Run) -> None:
     result = run("verify", "[bold]no[/bold]\x1b[2J")
     assert result.code == 2 and "[bold]no[/bold]" in result.err and "\x1b[2J" not in result.err
+
+
+def test_patients_and_their_labels_from_a_table(run: Run, tmp_path: Path) -> None:
+    """As a hospital would: check, encode for patients with randomised labels, count, audit; and what goes wrong."""
+    from PIL import Image
+
+    rng = np.random.default_rng(0)
+    (tmp_path / "scans").mkdir()
+    lines = ["path,label,patient"]
+    for i in range(60):
+        Image.fromarray(rng.integers(0, 4096, (6, 6), dtype=np.uint16)).save(tmp_path / "scans" / f"{i}.png")
+        lines.append(f"scans/{i}.png,{'ill' if i % 4 == 0 else 'well'},p{i // 3}")
+    (tmp_path / "t.csv").write_text("\n".join(lines))
+    how = ("--grey", "--depth", 12, "--unit", "patient", "--classes", "well,ill,other")
+    checked = run("data", "check", "t.csv", *how, "--json").json
+    assert checked["units"]["count"] == 20 and [c["rows"] for c in checked["classes"]] == [45, 15, 0]
+    made = run("encode", "t.csv", *how, "--mu", 1, "--label-epsilon", 2, "--budget", 1.2, "--out", "r", "--json").json
+    assert (
+        made["spent"]["per"] == "unit" and made["spent"]["total_mu"] == pytest.approx(1) and made["label_epsilon"] == 2
+    )
+    assert made["spent"]["label_epsilon"] == 6 and made["spent"]["labels_shown"] is False
+    text = run("verify", "r").out
+    assert "every unit (all its rows) is 1-GDP" in text and "the label of every record is 2-DP" in text
+    again = run("encode", "t.csv", "--grey", "--depth", 12, "--mu", 1, "--budget", 1.2, "--out", "s", "--json")
+    assert again.json["error"]["type"] == "BudgetError" and "a unit would have spent" in again.json["error"]["message"]
+    audited = run("audit", "r", "--truth", "t.csv", *how, "--attacks", "prior,labels", "--out", "a", "--json").json
+    assert any("In all: Your ledger has 1 release" in text for text in audited["verdict"])
+    (tmp_path / "u.csv").write_text("\n".join([lines[0], *reversed(lines[1:])]))
+    bad: list[tuple[tuple[object, ...], str]] = [
+        (("audit", "r", "--truth", "u.csv", *how, "--out", "b"), "WrongTruthError"),
+        (("audit", "r", "--truth", "t.csv", *how[:3], "--unit", "label", *how[5:], "--out", "b"), "ArgumentError"),
+        (("encode", "t.csv", *how[:5], "--mu", 1, "--label-epsilon", 1, "--out", "c"), "ArgumentError"),
+        (("encode", "t.csv", *how[:5], "--classes", "well,sick", "--mu", 1, "--out", "c"), "LabelError"),
+        (("encode", "t.csv", *how, "--encoder", "mixup", "--out", "c"), "ArgumentError"),
+        (("encode", "t.csv", *how[:3], "--unit", "nobody", "--mu", 1, "--out", "c"), "DataFormatError"),
+        (("encode", "t.csv", *how, "--mu", 1, "--label-epsilon", 0, "--out", "c"), "ArgumentError"),
+        (("encode", "t.csv", *how, "--mu", 1, "--budget", "nan", "--out", "c"), "ArgumentError"),
+    ]
+    for words, error in bad:
+        result = run(*words, "--json")
+        assert result.code == 2 and result.json["error"]["type"] == error, words
+    assert run("ledger", "--json").json["spent"]["releases"] == 1 and not Path("c").exists()
+    shown = run("encode", "t.csv", "--grey", "--depth", 12, "--mu", 1, "--out", "d")
+    assert shown.code == 0
+    late = run("encode", "t.csv", *how, "--mu", 1, "--label-epsilon", 2, "--out", "e")
+    assert "were shown in an earlier release" in late.err

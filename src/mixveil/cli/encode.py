@@ -100,7 +100,9 @@ def encode(
     if projection is not None and (clip is not None or public is not None):
         raise ArgumentError("--projection brings its own public clip norm: leave --clip and --public out")
     rows: Images | Projected
-    images, known = _common.open_both(data, public, data_dir=data_dir, size=size, grey=grey, depth=depth, unit=unit)
+    images, known = _common.open_both(
+        data, public, data_dir=data_dir, size=size, grey=grey, depth=depth, unit=unit, classes=classes
+    )
     rows = images
     assets: dict[str, str] = {}
     told: list[str] = []

@@ -143,9 +143,9 @@ def show(folder: Path, written: Sums) -> None:
     )
     for guarantee in written.guarantees:
         out.print(f"  promised: {in_words(guarantee)}", soft_wrap=True)
+    if written.label_epsilon is not None and not written.reproducible:
+        out.print(f"  promised: the label of every record is {written.label_epsilon:g}-DP (randomised response)")
     kind = "[green]certified[/]" if written.certified else "[yellow]not certified[/]"
     out.print(f"  {kind}, id {written.id}")
-    if written.label_epsilon is None:
-        out.print("  [dim]not promised:[/] how many records of each class there are is stated exactly.")
-    elif not written.reproducible:
-        out.print(f"  promised: the label of every record is {written.label_epsilon:g}-DP (randomised response)")
+    for text in written.not_promised:
+        out.print(f"  [dim]not promised:[/] {escape(text)}", soft_wrap=True)
