@@ -50,9 +50,9 @@ def test_the_sums_are_those_of_clipped_records_and_noise_of_the_stated_size() ->
 # The guarantee, against the best attacker
 
 
-def ball(points: Tensor, labels: Tensor) -> Features:
+def ball(points: Tensor, labels: Tensor, units: tuple[str, ...] | None = None) -> Features:
     data: Images = from_tensors(points.float().view(len(points), 1, 1, 4), labels, classes=int(labels.max()) + 1)
-    return features_of(replace(data, low=-1e9, high=1e9))
+    return features_of(replace(data, low=-1e9, high=1e9, units=units))
 
 
 def identity() -> Projection:
@@ -63,15 +63,19 @@ def identity() -> Projection:
     return replace(base(), mean=0 * ones, matrix=eye, clip=1.0, sample=sample, separation=ones, norms=ones)
 
 
-def sum_scores(mu: float, actual: float, length: float = 1.0, repetitions: int = 20_000) -> tuple[Tensor, Tensor]:
-    """Scores of the optimal test: every class is one repetition, with one record ±u in it."""
+def sum_scores(
+    mu: float, actual: float, length: float = 1.0, repetitions: int = 20_000, each: int = 1, named: bool = True
+) -> tuple[Tensor, Tensor]:
+    """Scores of the optimal test: every class is one repetition, with one person's records ±u in it, `each` of them.
+    named: whether it is said that they are one person's."""
     direction = torch.tensor([0.5, -0.5, 0.5, 0.5])
     found = []
     for sign in (1, -1):
-        points = (sign * length * direction).expand(repetitions, 4)
-        rows = Projected(ball(points, torch.arange(repetitions)), identity())
+        points = (sign * length * direction).expand(each * repetitions, 4)
+        units = tuple(str(i // each) for i in range(each * repetitions)) if each > 1 and named else None
+        rows = Projected(ball(points, torch.arange(each * repetitions) // each, units), identity())
         sums = class_sums(rows, DIGEST, actual, party="p", stream=SecureStream())[0].sums
-        found.append(sums @ direction.double() * 2 / (2 / mu) ** 2)
+        found.append(sums @ direction.double() * 2 * each / (2 * each / mu) ** 2)
     return found[0], found[1]
 
 
@@ -81,6 +85,12 @@ def test_20_000_repetitions_of_the_optimal_test_against_the_sums() -> None:
     assert refutes(members, others, mu=0.8) and refutes(members, others, mu=0.5)
     assert not refutes(*sum_scores(1.0, 1.0, length=7.0), mu=1.0)  # longer records are clipped
     assert refutes(*sum_scores(1.0, 2.0), mu=1.0)  # a planted lie: half the noise
+
+
+def test_20_000_repetitions_of_the_optimal_test_against_a_patient_with_three_images() -> None:
+    members, others = sum_scores(1.0, 1.0, each=3)
+    assert not refutes(members, others, mu=1.0) and refutes(members, others, mu=0.8)
+    assert refutes(*sum_scores(1.0, 1.0, each=3, named=False), mu=1.0)  # records that nobody named as one person's
 
 
 class Unclipped(Projected):
