@@ -90,7 +90,9 @@ def test_20_000_repetitions_of_the_optimal_test_against_the_sums() -> None:
 def test_the_optimal_test_against_a_patient_with_three_images() -> None:
     members, others = sum_scores(1.0, 1.0, each=3, repetitions=8000)
     assert not refutes(members, others, mu=1.0) and refutes(members, others, mu=0.7)
-    assert refutes(*sum_scores(1.0, 1.0, each=3, named=False, repetitions=2000), mu=1.0)  # records that nobody named as one person's
+    assert refutes(
+        *sum_scores(1.0, 1.0, each=3, named=False, repetitions=2000), mu=1.0
+    )  # records that nobody named as one person's
 
 
 class Unclipped(Projected):

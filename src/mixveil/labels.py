@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from mixveil.keys import Stream
+from mixveil.parts import Around
 from mixveil.theory.response import keep_probability
-from mixveil.types import Batch, Dataset
+from mixveil.types import Batch
 
 
 def moves(n: int, classes: int, epsilon: float, stream: Stream) -> Tensor:
@@ -22,41 +22,10 @@ def moves(n: int, classes: int, epsilon: float, stream: Stream) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Randomised:
+class Randomised(Around):
     """A data set whose labels have moved."""
 
-    rows: Dataset
     moves: Tensor = field(repr=False)
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.rows.shape
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        return self.rows.classes
-
-    @property
-    def low(self) -> float:
-        return self.rows.low
-
-    @property
-    def high(self) -> float:
-        return self.rows.high
-
-    @property
-    def declared(self) -> bool:
-        return self.rows.declared
-
-    @property
-    def units(self) -> tuple[str, ...] | None:
-        return self.rows.units
-
-    def originals(self, index: Tensor) -> Sequence[Tensor]:
-        return self.rows.originals(index)
 
     def take(self, index: Tensor) -> Batch:
         x, y = self.rows.take(index)

@@ -1,4 +1,4 @@
-"""A part of a larger set: some of its rows, in any order."""
+"""Data sets made of others: some rows of a larger one, or the same rows seen differently."""
 
 from __future__ import annotations
 
@@ -13,10 +13,50 @@ from mixveil.types import Batch, Dataset, Rows
 
 
 @dataclass(frozen=True)
-class Part:
-    """The rows of `index`; where the whole is a Dataset, so is the part."""
+class Around:
+    """What it does not say itself, the rows inside say; all of it only where they are a Dataset."""
 
     rows: Rows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def _inside(self) -> Dataset:
+        return cast(Dataset, self.rows)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self._inside.shape
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return self._inside.classes
+
+    @property
+    def low(self) -> float:
+        return self._inside.low
+
+    @property
+    def high(self) -> float:
+        return self._inside.high
+
+    @property
+    def declared(self) -> bool:
+        return self._inside.declared
+
+    @property
+    def units(self) -> tuple[str, ...] | None:
+        return self._inside.units
+
+    def originals(self, index: Tensor) -> Sequence[Tensor]:
+        return self._inside.originals(index)
+
+
+@dataclass(frozen=True)
+class Part(Around):
+    """The rows of `index`, in its order."""
+
     index: Tensor
 
     def __len__(self) -> int:
@@ -26,29 +66,9 @@ class Part:
         return self.rows.take(self.index[checks.rows_within(index, len(self))])
 
     @property
-    def shape(self) -> tuple[int, ...]:
-        return cast(Dataset, self.rows).shape
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        return cast(Dataset, self.rows).classes
-
-    @property
-    def low(self) -> float:
-        return cast(Dataset, self.rows).low
-
-    @property
-    def high(self) -> float:
-        return cast(Dataset, self.rows).high
-
-    @property
-    def declared(self) -> bool:
-        return cast(Dataset, self.rows).declared
-
-    @property
     def units(self) -> tuple[str, ...] | None:
-        units = cast(Dataset, self.rows).units
+        units = self._inside.units
         return None if units is None else tuple(units[row] for row in self.index.tolist())
 
     def originals(self, index: Tensor) -> Sequence[Tensor]:
-        return cast(Dataset, self.rows).originals(self.index[checks.rows_within(index, len(self))])
+        return self._inside.originals(self.index[checks.rows_within(index, len(self))])

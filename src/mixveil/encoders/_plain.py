@@ -1,9 +1,9 @@
-"""What the encoders without noise share: there is nothing to calibrate and nothing is promised."""
+"""What the encoders share that promise nothing: floats are released, and mostly there is no noise to calibrate."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar, NoReturn
+from typing import ClassVar, Self
 
 from torch import Tensor
 
@@ -12,7 +12,7 @@ from mixveil.types import Batch, Cost, Facts, Guarantee, Rows, Target, Trace
 
 
 class Plain:
-    """A noiseless encoder: floats are released as they are."""
+    """An encoder that promises nothing; without noise, where it does not say otherwise."""
 
     name: ClassVar[str]
 
@@ -43,7 +43,7 @@ class Plain:
     def deviation(self, weight: Tensor) -> Tensor:
         return 0 * weight.double()[:, 0]
 
-    def calibrate(self, target: Target | None, facts: Facts) -> NoReturn:
+    def calibrate(self, target: Target | None, facts: Facts) -> tuple[Self, tuple[Guarantee, ...]]:
         raise ArgumentError(f"the encoder {self.name} adds no noise: neither mu nor tau can be asked of it")
 
 

@@ -14,7 +14,6 @@ Formal guarantees
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
@@ -22,13 +21,14 @@ import torch
 from torch import Tensor
 
 from mixveil import checks
+from mixveil.encoders._plain import Plain, within_simplex
 from mixveil.errors import ArgumentError, NotCalibratedError
 from mixveil.keys import Stream
-from mixveil.types import Batch, Cost, Fact, Facts, Guarantee, Rows, Target, Trace
+from mixveil.types import Batch, Fact, Facts, Guarantee, Rows, Target, Trace
 
 
 @dataclass(frozen=True)
-class Laplace:
+class Laplace(Plain):
     """alpha: the share of the images that would be mixed in, in (0, 1). Set by `calibrate`: centre is subtracted from
     every value, scale is b/(1 − α), the mean size of the noise in one released value."""
 
@@ -56,23 +56,9 @@ class Laplace:
         scale = self.alpha / (1 - self.alpha) * facts["size"]
         return replace(self, centre=facts["centre"], scale=checks.positive("scale", scale)), ()
 
-    def claims(self) -> Mapping[str, Guarantee]:
-        return {}
-
-    def cost(self) -> Cost | None:
-        return None
-
     @property
     def sigma(self) -> float | None:
         return None if self.scale is None else math.sqrt(2) * self.scale
-
-    @property
-    def step(self) -> float | None:
-        return None
-
-    @property
-    def index_bound(self) -> int | None:
-        return None
 
     def prepare(self, x: Tensor) -> Tensor:
         return x.flatten(1).double() - self.centre
@@ -84,7 +70,7 @@ class Laplace:
         return torch.full((len(weight),), math.sqrt(2) * self._scale, dtype=torch.float64)
 
     def possible_labels(self, y: Tensor) -> Tensor:
-        return (y > 0).sum(1) == 1
+        return within_simplex(y, 1)
 
     def plan(self, n: int, *, stream: Stream, units: Tensor | None = None) -> Trace:
         checks.enough_rows(n)
