@@ -42,7 +42,9 @@ Calibration = Annotated[
     Literal["spectral", "theorem", "energy"] | None,
     typer.Option("--calibration", help="How --tau is met. Default: spectral.", show_default=False),
 ]
-MuOption = Annotated[float | None, typer.Option("--mu", help="Certified: every record μ-GDP, labels excluded.")]
+MuOption = Annotated[
+    float | None, typer.Option("--mu", help="Certified: every record (every unit, with --unit) μ-GDP, labels excluded.")
+]
 TauOption = Annotated[float | None, typer.Option("--tau", help="Theorem 2's directional SNR, in (0, 1].")]
 EncoderOption = Annotated[
     str,

@@ -37,7 +37,9 @@ NeededProjection = Annotated[Path, typer.Option("--projection", help="The public
 def statistics(
     data: Data,
     projection: NeededProjection,
-    mu: Annotated[float, typer.Option("--mu", help="Certified: every record μ-GDP, labels excluded.")],
+    mu: Annotated[
+        float, typer.Option("--mu", help="Certified: every record (every unit, with --unit) μ-GDP, labels excluded.")
+    ],
     out_dir: Annotated[Path, typer.Option("--out", help="The folder to make. It must not exist.")],
     party: Annotated[str, typer.Option("--party", help="The party's name, as the manifest shows it.")] = "party",
     to: To = None,
