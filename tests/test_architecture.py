@@ -43,7 +43,7 @@ ALLOWED["release"] |= {"parts"}
 ALLOWED["units"] = {"types", "data"}
 ALLOWED["labels"] = {"types", "keys", "theory", "parts"}
 ALLOWED["spending"] = {"types"}
-ALLOWED["ledger"] = {"errors", "files", "checks", "types", "keys", "state", "spending"}
+ALLOWED["ledger"] = {"errors", "files", "checks", "types", "keys", "state", "units", "spending"}
 ALLOWED["projection"] = {"errors", "files", "checks", "types", "theory", "strict", "features"}
 ALLOWED["statistics"] = set(ROOMS) - {"data", "registry"} | {"projection", "statistics"}
 ALLOWED["train"] = {"errors", "types", "mixing", "theory", "features", "projection", "statistics", "release", "train"}
@@ -58,7 +58,7 @@ ALLOWED["attacks"] = {"errors", "types", "checks", "keys", "theory", "registry",
 ALLOWED["__init__"] = set(ROOMS) | {"attacks", "calibration"}
 ALLOWED["mixing"] = {"types"}
 ALLOWED["parts"] = {"checks", "types"}
-ALLOWED["audit"] = {"errors", "types", "keys", "theory", "encoders", "metrics", "attacks", "parts", "audit"}
+ALLOWED["audit"] = {"errors", "types", "keys", "theory", "encoders", "metrics", "attacks", "parts", "units", "audit"}
 ALLOWED["report"] = {"errors", "files", "theory", "metrics", "audit", "report"}
 ALLOWED["cli"] = (
     set(ROOMS)

@@ -17,7 +17,7 @@ from mixveil.keys import SecureStream, SeededStream
 from mixveil.projection import Projected, fit
 from mixveil.release import in_memory, read_release, verify_release, write_release
 from mixveil.state import load_trace
-from mixveil.statistics import write_statistics
+from mixveil.statistics import class_sums, write_statistics
 from mixveil.theory.response import keep_probability
 from mixveil.types import Encoder, Mu, View
 from tests.made import blobs, features_of, range_facts
@@ -105,3 +105,30 @@ def test_a_seed_protects_no_label(tmp_path: Path) -> None:
     encoder, _ = Singular().calibrate(Mu(1.0), range_facts(data))
     write_release(tmp_path / "r", data, encoder, (), party="p", stream=SeededStream(0), label_epsilon=1.0)
     assert any("Labels are not protected: a seeded" in text for text in verify_release(tmp_path / "r").not_promised)
+
+
+def test_counts_are_of_said_labels() -> None:
+    """All records of one class of ten: what is published must not be that."""
+    one = replace(blobs(2000, 2), labels=torch.zeros(2000).long()).listed(tuple("0123456789"))
+    rows = Projected(features_of(one), fit(features_of(blobs(60, 1)), "a" * 64))
+    found, _ = class_sums(rows, "b" * 64, 1.0, party="p", stream=SeededStream(0), label_epsilon=0.1)
+    assert sum(found.counts) == 2000 and max(found.counts) < 400 and min(found.counts) > 100
+
+
+def test_a_projection_that_was_fitted_on_the_labels_protects_none(tmp_path: Path) -> None:
+    base = fit(features_of(blobs(60, 1)), "a" * 64, origin="private")
+    rows = Projected(features_of(blobs(60, 2)), base)
+    encoder, guarantees = Singular().calibrate(Mu(1.0), range_facts(rows))
+    with pytest.raises(errors.PrivateFactError, match="shows them"):
+        write_release(tmp_path / "r", rows, encoder, guarantees, party="p", stream=SecureStream(), label_epsilon=1.0)
+    with pytest.raises(errors.PrivateFactError, match="shows them"):
+        write_statistics(tmp_path / "s", rows, "b" * 64, 1.0, party="p", stream=SecureStream(), label_epsilon=1.0)
+
+
+def test_the_labels_of_a_unit_together_are_spoken_of(tmp_path: Path) -> None:
+    data = replace(sorted_by_class(60), units=tuple(str(i // 3) for i in range(60)))
+    encoder, guarantees = Singular().calibrate(Mu(1.0), range_facts(data))
+    write_release(tmp_path / "r", data, encoder, guarantees, party="p", stream=SecureStream(), label_epsilon=0.5)
+    assert any(
+        "labels of a unit's 3 rows together are 1.5-DP" in t for t in verify_release(tmp_path / "r").not_promised
+    )

@@ -122,22 +122,57 @@ def test_what_promises_nothing_binds_nobody(tmp_path: Path) -> None:
     assert spent(images(seed=9)).unbounded == ()
 
 
+def projected(seed: int = 2) -> Projected:
+    return Projected(features_of(blobs(60, seed)), fit(features_of(blobs(60, 1)), "a" * 64))
+
+
+def test_what_a_seed_draws_promises_nothing_of_labels_either(tmp_path: Path) -> None:
+    rows = projected()
+    sums = write_statistics(tmp_path / "s", rows, "b" * 64, 1.0, party="p", stream=SeededStream(0), label_epsilon=1.0)
+    found = Ledger().spent(Ledger().owners(rows))
+    assert found.unbounded == (sums.id,) and found.label_epsilon == math.inf
+    with pytest.raises(errors.BudgetError, match="promises nothing"):
+        write_statistics(tmp_path / "t", rows, "b" * 64, 1.0, party="p", stream=SecureStream(), budget=9.0)
+    data = images()
+    write_release(tmp_path / "r", data, Identity(), (), party="p", stream=SeededStream(0), label_epsilon=1.0)
+    assert spent(data).label_epsilon == math.inf
+
+
+def test_sums_are_entered_before_they_are_computed(tmp_path: Path) -> None:
+    def stopped(_: int) -> None:
+        raise KeyboardInterrupt
+
+    def never(_: int) -> None:
+        raise AssertionError("they were computed, though the budget forbids it")
+
+    ask = {"party": "p", "stream": SecureStream()}
+    with pytest.raises(KeyboardInterrupt):
+        write_statistics(tmp_path / "s", projected(), "b" * 64, 1.0, progress=stopped, **ask)  # type: ignore[arg-type]
+    assert [e.finished for e in Ledger().entries()] == [None]
+    with pytest.raises(errors.BudgetError):
+        write_statistics(tmp_path / "s", projected(), "b" * 64, 1.0, progress=never, budget=1.0, **ask)  # type: ignore[arg-type]
+
+
 def slow_totals(asked: Owners, releases: list[tuple[Cost, Owners]]) -> dict[int, float]:
     """By loops over rows, as the rules are written: a row is the unit's that its release names for it; without a name,
     of every unit that was ever named for its image; under another name only if the unit's image is there under other
     names alone, and then as often as under one of them."""
-    whose = {}
+    units: set[int] = set()
+    alone: set[int] = set()
     for row, image in enumerate(asked.records.tolist()):
-        whose[row] = image
-        for _, given in releases:
-            met = [u for r, u in zip(given.records.tolist(), _units(given), strict=True) if r == image]
-            if given.units is not None and met:
-                whose[row] = met[0]
+        met = {
+            u for _, given in releases for r, u in zip(given.records.tolist(), _units(given), strict=True) if r == image
+        }
+        met -= {-1}
         if asked.units is not None:
-            whose[row] = int(asked.units[row])
+            met.add(int(asked.units[row]))
+        units |= met or {image}
+        alone |= set() if met else {image}
     total = {}
-    for unit in set(whose.values()):
-        images = {int(asked.records[row]) for row, name in whose.items() if name == unit}
+    for unit in units:
+        images = {unit} & alone
+        if asked.units is not None:
+            images |= {int(r) for r, u in zip(asked.records, asked.units, strict=True) if u == unit}
         for _, given in releases:
             images |= {r for r, u in zip(given.records.tolist(), _units(given), strict=True) if u == unit}
         squares = 0.0
@@ -218,7 +253,20 @@ def test_a_renamed_person_and_a_blank_image_that_many_have() -> None:
     book.enter(replace(entry(0, cost), rows=502), many)
     assert book.spent(many).most == pytest.approx(math.sqrt(2))
     again = Owners(prints(1, 2), prints(8, 8))
-    assert book.spent(again).mu.tolist() == pytest.approx([2 * math.sqrt(2)])
+    assert book.spent(again).mu.tolist() == pytest.approx([math.sqrt(2), 2 * math.sqrt(2)])  # as 7, and as 8
+
+
+def test_a_budget_holds_for_everyone_whose_image_it_ever_was() -> None:
+    """Ten images of U, at the end of his budget; then one of them as V's, or as nobody's after it was V's."""
+    book, cost = Ledger(), Cost(1.0, 1.5, 0.5)
+    book.enter(
+        replace(entry(0, Cost(1 / math.sqrt(10), 1.0, 0.5)), rows=10), Owners(prints(*range(10)), prints(*[99] * 10))
+    )
+    for units in (prints(98), None):
+        with pytest.raises(errors.BudgetError, match="1 is spent"):
+            book.enter(replace(entry(1, cost), rows=1), Owners(prints(3), units), budget=1.0)
+    book.enter(replace(entry(2, cost), rows=1), Owners(prints(3), prints(98)))
+    assert book.spent(Owners(prints(3))).most == pytest.approx(math.sqrt(2)) == book.spent(book.everyone()).most
 
 
 def test_the_labels_epsilon_adds_up_and_a_shown_label_ends_it() -> None:
@@ -226,6 +274,9 @@ def test_the_labels_epsilon_adds_up_and_a_shown_label_ends_it() -> None:
     for number in range(2):
         book.enter(entry(number, Cost(1, 1, 0.5), 0.5), owners)
     assert book.spent(owners).label_epsilon == 1.0
+    three = Owners(prints(7, 8, 9), prints(1, 1, 1))
+    book.enter(entry(9, Cost(1, 1, 0.5), 0.5), three)
+    assert book.spent(three).label_epsilon == 1.5  # of all three labels of one person
     book.enter(entry(5, Cost(1, 1, 0.5)), owners)
     assert book.spent(owners).label_epsilon == math.inf
 
@@ -269,7 +320,7 @@ def test_no_budget_holds_where_something_promises_nothing(tmp_path: Path) -> Non
 def test_nothing_is_entered_for_arguments_that_are_none(tmp_path: Path) -> None:
     data = images()
     encoder, guarantees = Singular().calibrate(Mu(1.0), range_facts(data))
-    rows = Projected(features_of(blobs(60, 2)), fit(features_of(blobs(60, 1)), "a" * 64))
+    rows = projected()
     for epsilon in (-5.0, 0.0, math.nan, 1000.0):
         with pytest.raises(errors.ArgumentError, match="label epsilon"):
             write_release(
@@ -342,9 +393,27 @@ def test_another_key_sees_other_fingerprints(tmp_path: Path, own_state_folder: P
 
 def test_a_ledger_that_is_gone_is_not_begun_anew(tmp_path: Path, own_state_folder: Path) -> None:
     release(tmp_path / "a", images())
-    (own_state_folder / "ledger.sqlite").unlink()
-    with pytest.raises(errors.LedgerError, match="is gone, though releases were made here"):
+    (own_state_folder / "ledger.sqlite").rename(tmp_path / "away")
+    with pytest.raises(errors.LedgerError, match="is gone, and knows what was spent"):
         release(tmp_path / "b", images())
+    (tmp_path / "away").rename(own_state_folder / "ledger.sqlite")
+    release(tmp_path / "b", images())
+
+
+def test_an_older_copy_of_the_ledger_is_refused(tmp_path: Path, own_state_folder: Path) -> None:
+    release(tmp_path / "a", images())
+    older = (own_state_folder / "ledger.sqlite").read_bytes()
+    later = release(tmp_path / "b", images())
+    (own_state_folder / "ledger.sqlite").write_bytes(older)
+    with pytest.raises(errors.LedgerError, match=f"does not know the release {later[:8]}"):
+        release(tmp_path / "c", images())
+    assert not (tmp_path / "c").exists()
+
+
+def test_a_state_folder_is_one_wherever_it_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MIXVEIL_STATE", "state")
+    with pytest.raises(errors.StateError, match="absolute"):
+        release(tmp_path / "a", images())
 
 
 @pytest.mark.parametrize("damage", ["garbage", "version", "empty"])

@@ -166,7 +166,7 @@ def test_every_party_counts_by_its_precision() -> None:
 def test_directions_are_those_between_the_classes() -> None:
     wide = base()
     found = directions([made(3000, 2, 8.0)], wide, DIGEST)
-    assert found.dimension == 2 and found.spent[0][1:] == ("p", 0.0)  # a seeded stream promises nothing
+    assert found.dimension == 2 and found.spent[0][1:] == ("p", 0.0, 1, None)  # a seeded stream promises nothing
     means, _ = class_means([made(3000, 2, 8.0)])
     z = (means - means.mean(0)).float()
     inside = torch.linalg.lstsq(wide.matrix, found.matrix).solution

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,7 @@ from torch import Tensor
 
 from mixveil import errors, units
 from mixveil.audit import audit
-from mixveil.data import from_tensors
+from mixveil.data import Images, from_tensors
 from mixveil.encoders.gaussian import Gaussian
 from mixveil.encoders.identity import Identity
 from mixveil.encoders.laplace import Laplace
@@ -107,6 +108,9 @@ def test_the_bound_for_any_pairing_is_that_of_the_literature() -> None:
 
 
 def test_who_belongs_to_whom_must_be_said() -> None:
+    plain, _ = Gaussian().calibrate(Mu(1.0), FACTS)
+    with pytest.raises(errors.ArgumentError, match="a unit has 4 rows"):
+        plain.plan(9, stream=SeededStream(0), units=torch.tensor([0, 0, 0, 0, 1, 2, 3, 4, 5]))
     encoder, guarantees = Singular().calibrate(Mu(1.0), FACTS)
     strangers = from_tensors(torch.rand(7, 4), torch.arange(7) % 2)
     with pytest.raises(errors.ArgumentError, match="not said which rows belong together"):
@@ -116,9 +120,9 @@ def test_who_belongs_to_whom_must_be_said() -> None:
     with pytest.raises(errors.ArgumentError, match="7 units are given for 9"):
         encoder.plan(9, stream=SeededStream(0), units=PATIENTS)
     named = replace(strangers, units=tuple("abcdefg"))
-    for plain in (Mixup(), Identity(), Laplace.example()):
+    for bare in (Mixup(), Identity(), Laplace.example()):
         with pytest.raises(errors.ArgumentError, match="promises nothing, to units either"):
-            in_memory(named, plain, (), party="p", stream=SeededStream(0))
+            in_memory(named, bare, (), party="p", stream=SeededStream(0))
 
 
 def test_a_release_of_units_says_so_and_the_ledger_counts_them(tmp_path: Path) -> None:
@@ -135,6 +139,41 @@ def test_a_release_of_units_says_so_and_the_ledger_counts_them(tmp_path: Path) -
     # An image of the same person that is new: the person has spent what it has spent.
     new = replace(from_tensors(torch.rand(2, 1, 4, 4), torch.tensor([0, 1])), units=("p0", "z"))
     assert sorted(Ledger().spent(Ledger().owners(new)).mu) == pytest.approx([0.0, math.sqrt(2)])
+
+
+@pytest.mark.parametrize("label_epsilon", [None, 1.0])
+def test_no_release_pairs_rows_of_one_person(tmp_path: Path, label_epsilon: float | None) -> None:
+    data = replace(images(60), units=tuple(f"p{i // 3}" for i in range(60)))
+    encoder, guarantees = Singular().calibrate(Mu(1.0), range_facts(data))
+    for number in range(5):
+        out = tmp_path / str(number)
+        written = write_release(
+            out, data, encoder, guarantees, party="p", stream=SecureStream(), label_epsilon=label_epsilon
+        )
+        trace = load_trace(written.id, 60)
+        assert trace is not None and (trace.order is None) == (label_epsilon is None)
+        whose = torch.arange(60) // 3 if trace.order is None else trace.order // 3
+        assert not bool((whose[trace.partner[:, 0]] == whose).any())
+    two = replace(encoder, unit_rows=2)
+    with pytest.raises(errors.ArgumentError, match="a unit has 3 rows"):
+        write_release(tmp_path / "x", data, two, guarantees, party="p", stream=SecureStream())
+
+
+def test_an_audit_finds_a_pairing_that_breaks_the_promise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = replace(images(60), units=tuple(f"p{i // 3}" for i in range(60)))
+    encoder, guarantees = Singular().calibrate(Mu(1.0), range_facts(data))
+
+    def warned(out: Path, truth: Images) -> list[str]:
+        written = write_release(out, data, encoder, guarantees, party="p", stream=SecureStream())
+        trace = load_trace(written.id, 60)
+        assert trace is not None
+        found = audit(View((read_release(out),), (trace,)), truth, names=["prior"], stream=SeededStream(0))
+        return [text for text in found.warnings if "unit" in text]
+
+    assert warned(tmp_path / "a", data) == []
+    assert "is not checked" in warned(tmp_path / "b", replace(data, units=None))[0]
+    monkeypatch.setattr(SecureStream, "apart", lambda stream, units: stream.derangement(len(units)))
+    assert "paired with rows of their own unit" in warned(tmp_path / "c", data)[0]
 
 
 # The guarantee itself
@@ -199,7 +238,13 @@ def test_class_sums_cost_a_unit_as_much_as_all_its_rows(tmp_path: Path) -> None:
     assert found.sigma == pytest.approx(2 * base.clip * 3)
     write_statistics(tmp_path / "s", rows, "b" * 64, 1.0, party="p", stream=SecureStream())
     again = read_statistics(tmp_path / "s")
-    assert again.unit_rows == 3 and again.mu == 1.0
+    assert again.unit_rows == 3 and again.mu == 1.0 and again.guarantees[0].realised == pytest.approx(1.0)
+    path = tmp_path / "s" / "manifest.json"
+    lie = json.loads(path.read_text()) | {"sigma": again.sigma / 3}
+    lie["guarantees"][0]["realised"] = 1.0
+    path.write_text(json.dumps(lie))
+    with pytest.raises(errors.FalseClaimError, match="its settings give 3"):
+        read_statistics(tmp_path / "s")
     spent = Ledger().spent(Ledger().owners(rows))
     assert spent.most == pytest.approx(1.0) and len(spent.mu) == 20
 

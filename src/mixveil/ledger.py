@@ -28,6 +28,7 @@ from mixveil import checks, files, keys, spending, state
 from mixveil.errors import ArgumentError, BudgetError, LedgerBusyError, LedgerError, OutputError, UnreadableImageError
 from mixveil.spending import Made, Owners, Spent
 from mixveil.types import Cost, Dataset, Progress
+from mixveil.units import normalised
 
 PATIENCE = 30.0
 """Seconds to wait for another process that is at the ledger."""
@@ -69,6 +70,7 @@ class Ledger:
     def __init__(self, folder: Path | None = None) -> None:
         self.folder = state.state_folder() if folder is None else folder
         self.path, self.key_path = self.folder / "ledger.sqlite", self.folder / "ledger.key"
+        self._mark = self.folder / "ledger.made"  # it is there as long as there should be a ledger
 
     def owners(self, rows: Dataset, progress: Progress = lambda _: None) -> Owners:
         """Read all images of a data set, and say who they are here. All that cannot be read are named at once."""
@@ -88,7 +90,10 @@ class Ledger:
             raise UnreadableImageError(*broken)
         units = None
         if rows.units is not None:
-            units = np.array([_mac(key, b"unit", name.encode()) for name in rows.units], np.uint64)
+            units = np.array(
+                [_mac(key, b"unit", name.encode("utf-8", "surrogatepass")) for name in map(normalised, rows.units)],
+                np.uint64,
+            )
         return Owners(np.array(records, np.uint64), units)
 
     def enter(self, entry: Entry, owners: Owners, budget: float | None = None) -> Spent:
@@ -96,12 +101,15 @@ class Ledger:
         if that is beyond the budget, the given one or the standing one."""
         if budget is not None:
             checks.positive("budget", budget)
+        if entry.recipient is not None and not (entry.recipient.isprintable() and 0 < len(entry.recipient) <= 1000):
+            raise ArgumentError(f"to whom it goes must be a printable name, got {entry.recipient!r:.60}")
         if len(owners.records) != entry.rows:
             raise ArgumentError(f"{len(owners.records)} owners are given for {entry.rows} rows")
         new = Made(entry.id, entry.cost, entry.label_epsilon, owners)
         with self._transaction() as db:
+            self._check_traces(db)
             limits = [limit for limit in (budget, _setting(db, "budget")) if limit is not None]
-            units = spending.units_of(owners, lambda: [*_made(db), new])
+            units = spending.units_of(owners, lambda: _made(db))
             before = Spent(np.zeros(len(units.names)), (), 0.0, 0, units.named)
             for made in _made(db):
                 before = spending.add(before, units, made)
@@ -183,17 +191,16 @@ class Ledger:
         """Make the ledger where there is none: whole and at once, so that one without tables is a damaged one."""
         if self.exists():
             return
-        if self.key_path.exists() and any((self.folder / "traces").glob("*")):
+        if self._mark.exists() and not self.exists():  # it is marked after it is made
             raise LedgerError(
-                f"{self.path} is gone, though releases were made here: restore it. To begin anew, and forget what was "
-                f"spent, remove {self.key_path} too"
+                f"{self.path} is gone, and knows what was spent: restore it. To begin anew, and forget that, remove "
+                f"{self._mark} too"
             )
-        part = self.folder / f".ledger.{os.getpid()}{files.PARTIAL}"
+        part = self.folder / f".ledger.{keys.release_id()}{files.PARTIAL}"
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             if not self.key_path.exists():
                 _link(self.key_path, keys.local_key())
-            part.unlink(missing_ok=True)
             files.write_file(part, b"", 0o600)
             with self._connected(part) as db:
                 db.executescript(f"{_SCHEMA} PRAGMA user_version = {_VERSION};")
@@ -228,6 +235,10 @@ class Ledger:
         with self._connected(self.path) as db:
             db.execute("BEGIN IMMEDIATE")
             self._check(db)
+            try:
+                self._mark.touch(0o600)
+            except OSError as error:
+                raise self._unwritable(error) from None
             yield db
             db.execute("COMMIT")
 
@@ -258,6 +269,16 @@ class Ledger:
             if db is not None:
                 db.close()  # what was not committed is undone
 
+    def _check_traces(self, db: sqlite3.Connection) -> None:
+        """Refuse an older copy of the ledger: releases were made here that it does not know."""
+        known = {row[0] for row in db.execute("SELECT id FROM releases")}
+        for path in sorted((self.folder / "traces").glob("*.safetensors")):
+            if path.stem not in known:
+                raise LedgerError(
+                    f"{self.path} does not know the release {path.stem[:8]}, whose trace is here: an older copy? "
+                    f"Restore the last one; or move {path} away, if it was not made here"
+                )
+
     def _check(self, db: sqlite3.Connection) -> None:
         """Refuse a damaged ledger, one of another version, and a key that is not its own."""
         version = db.execute("PRAGMA user_version").fetchone()[0]
@@ -271,8 +292,7 @@ class Ledger:
 
 def _link(path: Path, data: bytes) -> None:
     """A file that is there whole, once: whoever comes second leaves the first one's."""
-    part = path.with_name(f".{path.name}.{os.getpid()}{files.PARTIAL}")
-    part.unlink(missing_ok=True)
+    part = path.with_name(f".{path.name}.{keys.release_id()}{files.PARTIAL}")
     files.write_file(part, data, 0o600)
     with suppress(FileExistsError):
         os.link(part, path)

@@ -17,7 +17,7 @@ from typing import Any
 from mixveil import strict
 from mixveil.encoders import encoder
 from mixveil.errors import FalseClaimError, ManifestError, MixveilError, NotCalibratedError, VersionError
-from mixveil.theory.response import LARGEST_EPSILON
+from mixveil.theory.response import LARGEST_EPSILON, SMALLEST_EPSILON
 from mixveil.types import Encoder, Guarantee
 
 FORMAT = "mixveil-release"
@@ -52,14 +52,26 @@ _ORIGINS = {"public", "range"}
 _MOST_SHARDS = 10_000
 
 
-def unit(rows: int) -> str:
-    """What is covered together, and what is not. rows: the most that one unit has."""
+def unit(rows: int, certified: bool) -> str:
+    """What is covered together, and what is not. rows: the most that one unit has; certified: whether a μ is stated."""
+    if not certified:
+        return "Nothing is stated of several records of one person together."
     if rows == 1:
         return "The unit is one record. Several records of one person are not covered together."
     return (
         f"The unit is all records that the party named as one person's, {rows} at most. Which belong together is not "
         f"protected, and records that it did not name as one person's are not covered together."
     )
+
+
+def randomised(text: str, epsilon: float, unit_rows: int, reproducible: bool) -> str:
+    """What is said of randomised labels; those of a unit's rows together say more."""
+    if reproducible:
+        return RANDOMISED_BY_SEED
+    together = (
+        f" The labels of a unit's {unit_rows} rows together are {unit_rows * epsilon:g}-DP." if unit_rows > 1 else ""
+    )
+    return text.format(epsilon) + together
 
 
 RANDOMISED_BY_SEED = "Labels are not protected: a seeded stream randomised them, and whoever finds the seed undoes it."
@@ -116,10 +128,9 @@ def not_promised(
     made_by: Encoder, guarantees: tuple[Guarantee, ...], reproducible: bool, label_epsilon: float | None
 ) -> tuple[str, ...]:
     """What a reader might think is promised and is not, in plain words."""
-    labels = LABELS if label_epsilon is None else RANDOMISED.format(label_epsilon)
-    if label_epsilon is not None and reproducible:
-        labels = RANDOMISED_BY_SEED
-    said = [labels, NOT_ENCRYPTION, unit(getattr(made_by, "unit_rows", 1))]
+    rows, certified = getattr(made_by, "unit_rows", 1), any(guarantee.name == "gdp" for guarantee in guarantees)
+    labels = LABELS if label_epsilon is None else randomised(RANDOMISED, label_epsilon, rows, reproducible)
+    said = [labels, NOT_ENCRYPTION, unit(rows, certified)]
     if made_by.sigma == 0:
         said.append(NOTHING)
     elif not made_by.claims() and not guarantees:
@@ -187,6 +198,10 @@ def _consistent(manifest: Manifest, stated_grid: Any) -> None:
         raise ManifestError("shards must be numbered from 0, each once and in order")
     if not manifest.shape or not manifest.classes or manifest.rows < 2:
         raise ManifestError("shape and classes must not be empty, and rows at least 2")
+    if len(set(manifest.classes)) != len(manifest.classes):
+        raise ManifestError("two classes have the same name")
+    if manifest.label_epsilon is not None and len(manifest.classes) < 2:
+        raise ManifestError("labels of one class cannot have been randomised")
     if len(manifest.shards) > _MOST_SHARDS:
         raise ManifestError(f"{len(manifest.shards)} shards are more than {_MOST_SHARDS}")
 
@@ -269,7 +284,7 @@ def parse_epsilon(item: Any) -> float | None:
     if item is None:
         return None
     epsilon = strict.number("label_epsilon", item)
-    if not 0 < epsilon <= LARGEST_EPSILON:
+    if not SMALLEST_EPSILON <= epsilon <= LARGEST_EPSILON:
         raise ManifestError(f"label_epsilon cannot be {epsilon:g}")
     return epsilon
 

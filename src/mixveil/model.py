@@ -4,7 +4,7 @@ use tells of the records behind it."""
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -36,25 +36,22 @@ class Model:
 
 
 def in_words(trained: Trained) -> str:
-    """What the model's users can learn of the records behind it. A party's units were each its own choice: the promise
-    is that of a record wherever one party named none."""
-    spent = trained.spent
-    if any(mu is None for mu in spent.values()):
+    """What the model's users can learn of the records behind it."""
+    spent, labels = trained.spent.values(), trained.label_epsilon.values()
+    if None in spent:
         return "Nothing is promised: it was trained on a release that promises nothing."
-    worst = max((mu for mu in spent.values() if mu is not None), default=0.0)
-    what = "unit (all rows of a person)" if all(s.unit_rows > 1 for s in trained.sources) else "record"
-    said = [source.label_epsilon for source in trained.sources]
-    known = [epsilon for epsilon in said if epsilon is not None]
-    labels = "Labels are not protected."
-    if len(known) == len(said):
-        labels = (
-            f"Each release that it was trained on says a record's label with ε = {max(known):.3g} or less; what else "
-            f"its parties sent is not counted in that."
-        )
-    return (
-        f"Whoever has the model, and all that was sent for it, learns of no {what} more than {worst:.4g}-GDP permits. "
-        f"{labels}"
+    what = "unit (all rows of a person)" if trained.units else "record"
+    said = (
+        f"Whoever has the model, and all that was sent for it, learns of no {what} more than {_most(spent):.4g}-GDP "
+        f"permits."
     )
+    if None in labels:
+        return f"{said} Labels are not protected."
+    return f"{said} Labels were randomised: that of a record with ε = {_most(labels):.4g} in all."
+
+
+def _most(figures: Iterable[float | None]) -> float:
+    return max((figure for figure in figures if figure is not None), default=0.0)
 
 
 def write_model(out: Path, trained: Trained, tested: Mapping[str, Any] | None, about: Mapping[str, Any]) -> Model:
@@ -69,6 +66,8 @@ def write_model(out: Path, trained: Trained, tested: Mapping[str, Any] | None, a
         "projection": trained.projection,
         "trained_on": [asdict(source) for source in trained.sources],
         "mu": dict(trained.spent),
+        "label_epsilon": dict(trained.label_epsilon),
+        "per": "unit" if trained.units else "record",
         "guarantee": in_words(trained),
         "covariance_dropped": trained.dropped,
         "accuracy": tested,

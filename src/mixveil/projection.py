@@ -15,7 +15,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -30,7 +30,7 @@ from mixveil.theory.moments import blocks
 from mixveil.types import Batch, Rows
 
 FORMAT = "mixveil-projection"
-VERSION = 1
+VERSION = 2
 RIDGE = 0.1
 """Of the mean variance, added to every direction's before whitening: few public rows say little of small variances."""
 
@@ -40,13 +40,24 @@ _LARGEST = 1e15  # clip norm: far from where float32 ends, so that no record mak
 Whitening = Literal["within", "total"]
 
 
+class Used(NamedTuple):
+    """Statistics that found a projection's directions. mu: what they promised a unit of unit_rows rows, 0 for nothing;
+    label_epsilon: of randomised labels; None: they were shown."""
+
+    id: str
+    party: str
+    mu: float
+    unit_rows: int
+    label_epsilon: float | None
+
+
 @dataclass(frozen=True)
 class Projection:
     """mean: (d,), matrix: (d, k); clip: the norm to which records are clipped. separation: (k,) the mean squared
     distance of two public classes in each direction; norms: (k,) the median public norm in the first 1…k directions;
     sample: (m, k) some public rows; prints: (n, 8) fingerprints of the public images. extractor, weights: which
     features it takes, and their digest; about: where it came from, in words; spent: the statistics that found its
-    directions, as (id, party, μ); means, precision: (classes, k) and (classes,) what those statistics say of the
+    directions; means, precision: (classes, k) and (classes,) what those statistics say of the
     classes' means, for a head to start from; none (0, k) before there are statistics; classes: of those statistics."""
 
     mean: Tensor = field(repr=False)
@@ -62,7 +73,7 @@ class Projection:
     about: Mapping[str, str]
     means: Tensor = field(repr=False)
     precision: Tensor = field(repr=False)
-    spent: tuple[tuple[str, str, float], ...] = ()
+    spent: tuple[Used, ...] = ()
     classes: tuple[str, ...] = ()
 
     @property
@@ -90,7 +101,7 @@ class Projection:
         means: Tensor,
         precision: Tensor,
         classes: tuple[str, ...],
-        spent: tuple[tuple[str, str, float], ...],
+        spent: tuple[Used, ...],
     ) -> Projection:
         """Its part along orthonormal directions (k, m), clipped at a public quantile of the norms there. means,
         precision: of the classes, in all its directions."""
@@ -380,10 +391,12 @@ def _parsed(text: str, tensors: dict[str, Tensor]) -> Projection:
     )
 
 
-def _spent(item: Any) -> tuple[str, str, float]:
-    if not isinstance(item, list) or len(item) != 3:
+def _spent(item: Any) -> Used:
+    if not isinstance(item, list) or len(item) != len(Used._fields):
         raise ArgumentError("spent must list ids, parties and figures")
     mu = strict.number("mu", item[2])
-    if mu < 0:
-        raise ArgumentError(f"mu cannot be {mu:g}")
-    return strict.text("id", item[0], r"[0-9a-f]{32}"), strict.text("party", item[1]), mu
+    epsilon = None if item[4] is None else strict.number("label_epsilon", item[4])
+    if mu < 0 or (epsilon is not None and epsilon <= 0):
+        raise ArgumentError(f"mu and label_epsilon cannot be {mu:g} and {epsilon}")
+    names = strict.text("id", item[0], r"[0-9a-f]{32}"), strict.text("party", item[1])
+    return Used(*names, mu, strict.count("unit_rows", item[3]), epsilon)

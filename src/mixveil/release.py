@@ -32,6 +32,7 @@ from mixveil.errors import (
     MissingShardError,
     NotFiniteError,
     OutputError,
+    PrivateFactError,
     ShapeError,
     ShardFormatError,
     ShardSizeError,
@@ -323,6 +324,10 @@ def _planned(
 def check_declared(rows: Dataset, label_epsilon: float) -> None:
     """Refuse to protect labels by an ε that means nothing, or where the list of classes shows which of them occur."""
     keep_probability(label_epsilon, len(rows.classes))
+    if getattr(getattr(rows, "projection", None), "origin", "public") == "private":
+        raise PrivateFactError(
+            "the projection was fitted on private labels, and shows them: protect them by a public one"
+        )
     if not rows.declared:
         raise ArgumentError(
             "the list of classes was taken from the labels, and shows which of them occur: say with --classes which "

@@ -2,7 +2,8 @@
 
 A row belongs to the unit that its release names for it, and else to every unit that was ever named for its image. A row
 that is named as somebody else's counts only where a unit's image is in a release under other names alone: then the unit
-has been renamed. Where no unit is known an image is a unit by itself, with all its copies.
+has been renamed. Where no unit is known an image is a unit by itself, with all its copies. Who asks for some rows is
+told of all units that their images were ever named as.
 """
 
 from __future__ import annotations
@@ -97,40 +98,33 @@ def spent(asked: Owners, releases: Releases) -> Spent:
 
 
 def units_of(asked: Owners, releases: Releases) -> Units:
-    """The units of some rows, by what the releases know of them: whose an image is where that is not said, and all
-    other images of the same unit."""
-    whose = _whose(asked, releases)
-    names = np.unique(whose)
-    pairs = [(asked.records, np.searchsorted(names, whose))]
-    for made in _named(releases):
-        units = _array(made.owners.units)
+    """Whose some rows are: as it is said, and as it was ever said of their images; where nobody said it, an image is a
+    unit by itself. With all other images of the same units."""
+    known = [] if asked.units is None else [asked.units]
+    nameless = np.ones(len(asked.records), bool) if asked.units is None else np.zeros(len(asked.records), bool)
+    for owners in _named(releases):
+        known.append(_array(owners.units)[np.isin(owners.records, asked.records)])
+        if asked.units is None:
+            nameless &= ~np.isin(asked.records, owners.records)
+    alone = asked.records[nameless]
+    names = np.unique(np.concatenate([*known, alone]))
+    pairs = [(alone, np.searchsorted(names, alone))]
+    if asked.units is not None:
+        pairs.append((asked.records, np.searchsorted(names, asked.units)))
+    for owners in _named(releases):
+        units = _array(owners.units)
         mine = np.isin(units, names)
-        pairs.append((made.owners.records[mine], np.searchsorted(names, units[mine])))
+        pairs.append((owners.records[mine], np.searchsorted(names, units[mine])))
     records, number = (np.concatenate(column) for column in zip(*pairs, strict=True))
     order = np.lexsort((number, records))
     records, number = records[order], number[order].astype(np.int64)
     first = np.ones(len(records), bool)
     first[1:] = (records[1:] != records[:-1]) | (number[1:] != number[:-1])
-    known = asked.units is not None or not np.array_equal(whose, asked.records)
-    return Units(names, records[first], number[first], known)
+    return Units(names, records[first], number[first], any(len(units) for units in known))
 
 
-def _named(releases: Releases) -> Iterator[Made]:
-    return (made for made in releases() if made.owners.units is not None)
-
-
-def _whose(asked: Owners, releases: Releases) -> Prints:
-    """(n,) the unit of each row: as it is said, else as it was said last of its image, else the image itself."""
-    if asked.units is not None:
-        return asked.units
-    whose = asked.records.copy()
-    for made in _named(releases):
-        order = np.argsort(made.owners.records, kind="stable")
-        images, units = made.owners.records[order], _array(made.owners.units)[order]
-        place = np.minimum(np.searchsorted(images, asked.records), len(images) - 1)
-        met = images[place] == asked.records
-        whose[met] = units[place[met]]
-    return whose
+def _named(releases: Releases) -> Iterator[Owners]:
+    return (made.owners for made in releases() if made.owners.units is not None)
 
 
 def add(before: Spent, units: Units, made: Made) -> Spent:
@@ -154,6 +148,8 @@ def add(before: Spent, units: Units, made: Made) -> Spent:
 def _rows(units: Units, owners: Owners) -> tuple[Numbers, Numbers]:
     """(units,) how many rows of a release are each unit's by name, and how many others are by their image."""
     count = len(units.names)
+    if not count or not len(owners.records):
+        return np.zeros(count, np.int64), np.zeros(count, np.int64)
     if owners.units is None:
         images, times = np.unique(owners.records, return_counts=True)
         return np.zeros(count, np.int64), _summed(units, _looked_up(units.records, images, times), count)

@@ -44,7 +44,7 @@ from mixveil.errors import (
 )
 from mixveil.labels import moves
 from mixveil.ledger import Entry, Ledger
-from mixveil.projection import Projected, Projection
+from mixveil.projection import Projected, Projection, Used
 from mixveil.release import check_declared, check_output, check_owners
 from mixveil.spending import Owners
 from mixveil.theory.response import posterior
@@ -279,7 +279,9 @@ def directions(parts: Sequence[Sums], projection: Projection, digest: str) -> Pr
         raise ArgumentError("the statistics hold fewer than two classes: there is no direction between them")
     centred = means[met] - means[met].mean(0)
     found = torch.linalg.svd(centred, full_matrices=False).Vh[: int(met.sum()) - 1].T.float()
-    spent = tuple((part.id, part.party, part.mu or 0.0) for part in parts)
+    spent = tuple(
+        Used(p.id, p.party, p.mu or 0.0, p.unit_rows, None if p.reproducible else p.label_epsilon) for p in parts
+    )
     found = found[:, : projection.dimension]
     return projection.along(found, means, 1 / variance, parts[0].classes, projection.spent + spent)
 
@@ -316,8 +318,9 @@ def _noisy(rows: Projected, labels: Tensor, sigma: float, stream: keys.Stream, p
     for index in torch.split(torch.arange(len(rows)), _ROWS):
         z = rows.take(index).x.double()
         norm = torch.linalg.vector_norm(z, dim=1, keepdim=True)
-        z = torch.where(norm.isfinite(), z, 0.0)  # never so, and if it were: it must not show
-        sums.index_add_(0, labels[index], z.mul_((rows.projection.clip / norm).clamp_(max=1)))
+        finite = norm.isfinite()  # always so, and if it were not: it must not show
+        z = torch.where(finite, z, 0.0).mul_(torch.where(finite, rows.projection.clip / norm, 0.0).clamp_(max=1))
+        sums.index_add_(0, labels[index], z)
         progress(len(index))
     sums += stream.normal(*sums.shape).mul_(sigma)
     return sums.div_(sigma * GRID).round_().long()
@@ -329,10 +332,10 @@ def _claim(clip: float, sigma: float, unit_rows: int, mu: float) -> Guarantee:
 
 
 def _not_promised(reproducible: bool, unit_rows: int, label_epsilon: float | None) -> tuple[str, ...]:
-    labels = LABELS if label_epsilon is None else RANDOMISED.format(label_epsilon)
-    if label_epsilon is not None and reproducible:
-        labels = manifest.RANDOMISED_BY_SEED
-    said = [labels, manifest.NOT_ENCRYPTION, manifest.unit(unit_rows)]
+    labels = LABELS
+    if label_epsilon is not None:
+        labels = manifest.randomised(RANDOMISED, label_epsilon, unit_rows, reproducible)
+    said = [labels, manifest.NOT_ENCRYPTION, manifest.unit(unit_rows, not reproducible)]
     return (*said, manifest.SEEDED) if reproducible else tuple(said)
 
 

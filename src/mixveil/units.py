@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import unicodedata
+
 import torch
 from torch import Tensor
 
@@ -18,7 +20,12 @@ def numbered(data: Dataset) -> Tensor | None:
     if data.units is None:
         return None
     number: dict[str, int] = {}
-    return torch.tensor([number.setdefault(name, len(number)) for name in data.units])
+    return torch.tensor([number.setdefault(normalised(name), len(number)) for name in data.units])
+
+
+def normalised(name: str) -> str:
+    """The same name however its accents are stored."""
+    return unicodedata.normalize("NFC", name.strip())
 
 
 def largest(data: Dataset) -> int:

@@ -524,7 +524,7 @@ def test_patients_and_their_labels_from_a_table(run: Run, tmp_path: Path) -> Non
         result = run(*words, "--json")
         assert result.code == 2 and result.json["error"]["type"] == error, words
     assert run("ledger", "--json").json["spent"]["releases"] == 1 and not Path("c").exists()
-    shown = run("encode", "t.csv", "--grey", "--depth", 12, "--mu", 1, "--out", "d")
-    assert shown.code == 0
+    shown = run("encode", "t.csv", "--grey", "--depth", 12, "--mu", 1, "--out", "d", "--json").json["spent"]
+    assert shown["labels_shown"] is True and shown["label_epsilon"] is None
     late = run("encode", "t.csv", *how, "--mu", 1, "--label-epsilon", 2, "--out", "e")
     assert "were shown in an earlier release" in late.err

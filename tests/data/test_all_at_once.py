@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,6 +14,7 @@ from PIL import Image
 
 from mixveil import errors
 from mixveil.data import open_data
+from mixveil.data.header import quiet
 
 
 def folder(root: Path, count: int = 12) -> Path:
@@ -49,3 +51,12 @@ def test_threads_that_read_leave_warnings_as_they_were(tmp_path: Path) -> None:
     with ThreadPoolExecutor(8) as pool:
         parts = list(pool.map(lambda _: images.take(torch.arange(12)).x, range(40)))
     assert all(torch.equal(part, parts[0]) for part in parts) and warnings.filters == before
+
+
+def test_decoders_are_quiet_until_the_last_has_left() -> None:
+    log, before = logging.getLogger("pydicom"), list(warnings.filters)
+    with quiet:
+        with quiet:
+            pass
+        assert not log.propagate and warnings.filters != before
+    assert log.propagate and warnings.filters == before

@@ -17,11 +17,11 @@ from mixveil.encoders.identity import Identity
 from mixveil.encoders.singular import Singular
 from mixveil.features import Features
 from mixveil.keys import SecureStream, SeededStream
-from mixveil.model import read_model, write_model
-from mixveil.projection import Projected, Projection, fit
+from mixveil.model import in_words, read_model, write_model
+from mixveil.projection import Projected, Projection, Used, fit
 from mixveil.protocol import PROTOCOLS, Protocol, learn, released
 from mixveil.release import in_memory, write_release
-from mixveil.statistics import class_means, class_sums, write_statistics
+from mixveil.statistics import class_means, class_sums, directions, read_statistics, write_statistics
 from mixveil.train import discriminant, train
 from mixveil.train.linear import Linear
 from mixveil.types import Mu, Release
@@ -184,7 +184,7 @@ def written(folder: Path, n: int, seed: int, digest: str | None, mu: float = 2.0
 
 
 def test_from_releases_to_a_model_and_back(tmp_path: Path) -> None:
-    spent = replace(PUBLIC, spent=(("1" * 32, "a", 1.5), ("2" * 32, "b", 1.5)))
+    spent = replace(PUBLIC, spent=(Used("1" * 32, "a", 1.5, 1, None), Used("2" * 32, "b", 1.5, 1, None)))
     with pytest.raises(errors.MismatchError, match="no statistics under that name"):
         train([written(tmp_path / "c", 60, 9, spent.digest(), party="c")], (spent, spent.digest()))
     digest = spent.digest()
@@ -335,3 +335,27 @@ def test_nothing_changes_for_labels_that_are_shown() -> None:
     clear = discriminant.from_records([said(blobs(300, 5), None)], PUBLIC)
     sure = discriminant.from_records([said(blobs(300, 5), 30.0)], PUBLIC)
     assert torch.allclose(clear.weight, sure.weight, atol=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "word"), [(True, True, "unit"), (False, True, "record"), (True, False, "record")]
+)
+def test_a_model_promises_units_only_what_all_of_it_promised_them(
+    tmp_path: Path, first: bool, second: bool, word: str
+) -> None:
+    """Sums that were not made for persons promise a person nothing like what they promise a record."""
+    data = blobs(60, 2)
+    persons = replace(data, units=tuple(str(i % 20) for i in range(60)))
+    part, sums = tmp_path / "records", tmp_path / "sums"
+    rows = Projected(features_of(persons if first else data), PUBLIC)
+    write_statistics(sums, rows, PUBLIC.digest(), 1.0, party="p", stream=SecureStream(), label_epsilon=2.0)
+    narrow = directions([read_statistics(sums)], PUBLIC, PUBLIC.digest())
+    records = Projected(features_of(persons if second else data), narrow)
+    facts = settled_facts(records, certified=True, public=None, clip=narrow.clip)
+    encoder, guarantees = Singular().calibrate(Mu(1.0), facts)
+    digest = {"projection": narrow.digest()}
+    write_release(
+        part, records, encoder, guarantees, party="p", stream=SecureStream(), assets=digest, label_epsilon=1.0
+    )
+    said = in_words(train([part], (narrow, narrow.digest())))
+    assert f"of no {word}" in said and "1.414-GDP" in said and "with ε = 3 in all" in said

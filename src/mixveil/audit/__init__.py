@@ -16,7 +16,7 @@ from torch import Tensor
 from mixveil.attacks import attacks as known_attacks
 from mixveil.audit.figures import Ran, Row
 from mixveil.audit.judge import FPR, Judge
-from mixveil.audit.promises import Promise, label_faults, noise_faults, promises
+from mixveil.audit.promises import Promise, label_faults, noise_faults, promises, unit_faults
 from mixveil.audit.sample import sample
 from mixveil.audit.truth import check_truth, in_record_order, inspect, unsure
 from mixveil.errors import ArgumentError
@@ -113,6 +113,7 @@ def audit(
     watch("noise")
     kept = tuple(promises(view, inspected, found))
     faults = noise_faults(seen, records, inspected) + label_faults(view, inspected, len(truth))
+    faults += unit_faults(view, truth)
     warnings = (*_warnings(view, rows, ran, kept), *faults, *unsure(view, inspected), *overlap)
     return Audit(
         view=seen,

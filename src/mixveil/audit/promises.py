@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from mixveil import units
 from mixveil.audit import noise_check
 from mixveil.audit.truth import Inspected, standardised_noise
 from mixveil.theory import gdp, snr
@@ -69,6 +70,30 @@ def _law(release: Release) -> noise_check.Law:
     if release.encoder.name == "laplace":
         return "laplace"
     return "sphere" if getattr(release.encoder, "noise", "") == "sphere" else "gaussian"
+
+
+def unit_faults(view: View, truth: Dataset) -> list[str]:
+    """What is wrong with the pairing of releases that promise something to units, in words."""
+    said = []
+    numbers = units.numbered(truth)
+    for t, release in enumerate(view.releases):
+        rows = getattr(release.encoder, "unit_rows", 1)
+        if rows == 1 or view.traces is None:
+            continue
+        if numbers is None:
+            said.append(
+                f"release {release.id[:8]} promises something to units, and it is not said which rows belong together "
+                f"(--unit): that no two of them are paired is not checked."
+            )
+            continue
+        partner = view.traces[t].partner
+        together = int((numbers[partner] == numbers[:, None]).sum()) if partner.numel() else 0
+        if together or int(numbers.bincount().max()) > rows:
+            said.append(
+                f"release {release.id[:8]}: {together} row(s) are paired with rows of their own unit, and a unit has "
+                f"up to {int(numbers.bincount().max())} rows where {rows} are stated: its μ is false. Do not send it."
+            )
+    return said
 
 
 def label_faults(view: View, inspected: list[Inspected], n: int) -> list[str]:

@@ -140,7 +140,7 @@ def earlier_statistics(projection: Projection, party: str) -> list[str]:
 
     if not projection.spent:
         return []
-    asked = {identity for identity, _, _ in projection.spent}
+    asked = {used.id for used in projection.spent}
     made = [entry for entry in Ledger().entries() if entry.id in asked]
     if not made:
         return ["none of the statistics that found these directions are in your ledger: if you sent any, they add up"]

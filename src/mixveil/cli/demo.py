@@ -48,7 +48,7 @@ def demo(
     from mixveil import files
 
     files.check_new(folder)
-    os.environ["MIXVEIL_STATE"] = str(folder / "state")  # nobody's real ledger
+    os.environ["MIXVEIL_STATE"] = str(folder.resolve() / "state")  # nobody's real ledger
     found = _Job(folder, data, public, backbone, parties, mu, data_dir, cache, quiet=as_json).run()
     if as_json:
         print_json(found)

@@ -43,6 +43,8 @@ class Images:
         for class_name in self.classes:
             if not class_name.isprintable() or not 0 < len(class_name) <= 1000:
                 raise DataFormatError(f"{self.name}: {class_name!r:.60} cannot be the name of a class")
+        if len(set(self.classes)) != len(self.classes):
+            raise DataFormatError(f"{self.name}: two classes have the same name")
         wrong = (self.labels < 0) | (self.labels >= len(self.classes))
         if bool(wrong.any()):
             row = int(wrong.nonzero()[0])

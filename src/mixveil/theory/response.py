@@ -14,8 +14,8 @@ from torch import Tensor
 from mixveil import checks
 from mixveil.errors import ArgumentError
 
-LARGEST_EPSILON = 30.0
-"""Beyond it not one label of 10¹² would move, and float64 could not draw it."""
+SMALLEST_EPSILON, LARGEST_EPSILON = 1e-3, 30.0
+"""Below, labels say nothing that could be learned; beyond, not one of 10¹² would move."""
 
 
 def keep_probability(epsilon: float, classes: int) -> float:
@@ -25,9 +25,10 @@ def keep_probability(epsilon: float, classes: int) -> float:
     0.232
     """
     checks.at_least("classes", classes, 2)
-    if checks.positive("label epsilon", epsilon) > LARGEST_EPSILON:
+    if not SMALLEST_EPSILON <= checks.positive("label epsilon", epsilon) <= LARGEST_EPSILON:
         raise ArgumentError(
-            f"label epsilon must be at most {LARGEST_EPSILON:g}, got {epsilon:g}; leave it out to show the labels"
+            f"label epsilon must be between {SMALLEST_EPSILON:g} and {LARGEST_EPSILON:g}, got {epsilon:g}; leave it "
+            f"out to show the labels"
         )
     return math.exp(epsilon) / (math.exp(epsilon) + classes - 1)
 

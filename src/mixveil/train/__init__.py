@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,8 +34,10 @@ class Source:
 @dataclass(frozen=True)
 class Trained:
     """A linear layer on features. spent: μ of each party's records over all that it sent for this model; None where
-    something of it promised nothing. weights: the digest of the networks before it; projection: of the projection that
-    the releases went through; dropped: how much of the private covariance was noise."""
+    something of it promised nothing; label_epsilon: the same of each record's label, None where one was shown; units:
+    whether all of it was promised to units of several rows, and not to records. weights: the digest of the networks
+    before it; projection: of the projection that the releases went through; dropped: how much of the private covariance
+    was noise."""
 
     linear: Linear
     classes: tuple[str, ...]
@@ -44,6 +46,8 @@ class Trained:
     projection: str | None
     sources: tuple[Source, ...]
     spent: Mapping[str, float | None]
+    label_epsilon: Mapping[str, float | None]
+    units: bool
     dropped: float
 
 
@@ -124,7 +128,7 @@ def _from_records(
 
 def _check_against(releases: Sequence[Release], projection: Projection) -> None:
     """Refuse records that their projection cannot have made, or whose statistics went by another name."""
-    parties = {party for _, party, _ in projection.spent}
+    parties = {used.party for used in projection.spent}
     for release in releases:
         clip = getattr(release.encoder, "clip", None) or projection.clip
         if release.shape != (projection.dimension,) or clip > projection.clip * (1 + 1e-6):
@@ -147,13 +151,17 @@ def _trained(
     projection: tuple[Projection, str] | None,
 ) -> Trained:
     found, digest = projection if projection is not None else (None, None)
-    earlier = [Source(i, party, "sums", 0, mu or None) for i, party, mu in (found.spent if found else ())]
-    everything = {item.id: item for item in (*earlier, *sources)}.values()
+    earlier = [
+        Source(used.id, used.party, "sums", 0, used.mu or None, used.unit_rows, used.label_epsilon)
+        for used in (found.spent if found else ())
+    ]
+    everything = list({item.id: item for item in (*earlier, *sources)}.values())
     spent: dict[str, float | None] = {}
+    labels: dict[str, float | None] = {}
     for party in sorted({item.party for item in everything}):
-        mus = [item.mu for item in everything if item.party == party]
-        known = [mu for mu in mus if mu is not None]
-        spent[party] = gdp.compose(known) if len(known) == len(mus) else None
+        own = [item for item in everything if item.party == party]
+        spent[party] = _all([item.mu for item in own], gdp.compose)
+        labels[party] = _all([item.label_epsilon for item in own], sum)
     return Trained(
         linear=Linear.of(head, found),
         classes=classes,
@@ -162,5 +170,13 @@ def _trained(
         projection=digest,
         sources=sources,
         spent=spent,
+        label_epsilon=labels,
+        units=all(item.unit_rows > 1 for item in everything),
         dropped=head.dropped,
     )
+
+
+def _all(figures: list[float | None], together: Callable[[list[float]], float]) -> float | None:
+    """All figures together; None where one is missing."""
+    known = [figure for figure in figures if figure is not None]
+    return together(known) if len(known) == len(figures) else None
