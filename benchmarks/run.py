@@ -78,6 +78,7 @@ def growth(folder: Path, gigabytes: float = 4.0, values: int = 3072) -> list[dic
     images = mapped(folder / "large.npz", int(gigabytes * 1e9 / values), values)
     found: list[dict[str, float]] = []
     for rows in (10_000, 10_000, 100_000, 1_000_000, len(images)):  # the first only warms up
+        os.sync()  # nobody waits for what another has written
         part = images.part(torch.arange(rows))
         encoder, guarantees = Singular().calibrate(Mu(1.0), settled_facts(part, certified=True, public=None, clip=None))
         with Watched() as watched:
@@ -224,11 +225,14 @@ def main() -> None:
         for what, work in works.items():
             if chosen.only in (None, what):
                 found[what] = work()
-    rows: tuple[dict[str, Any], ...] = tuple(
-        {"settings": {"benchmark": name}, "figures": figures} for name, each in found.items() for figures in each
-    )
+    varied = {"growth": ("rows",), "encoding": ("threads",)}
+    rows: list[dict[str, Any]] = []
+    for name, each in found.items():
+        for figures in each:
+            settings = {"benchmark": name, **{key: figures[key] for key in varied.get(name, ())}}
+            rows.append({"settings": settings, "figures": {k: v for k, v in figures.items() if k not in settings}})
     about = results.provenance({"threads": torch.get_num_threads()})
-    results.write_results(chosen.out, results.Results("Benchmarks", about, rows))
+    results.write_results(chosen.out, results.Results("Benchmarks", about, tuple(rows)))
     sys.stdout.write(json.dumps(found, indent=2) + "\n")
 
 

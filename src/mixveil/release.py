@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import stat
 from collections.abc import Iterator, Mapping
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -248,15 +248,25 @@ def _write_shards(
     stream: keys.Stream,
     progress: Progress | None,
 ) -> Iterator[Shard]:
+    """While one shard is written the next is encoded: at most two are held."""
     shard_rows = max(1, SHARD_BYTES // _row_bytes(rows, encoder))
-    with _workers() as pool:
+    waiting: Future[Shard] | None = None
+    with _workers() as pool, ThreadPoolExecutor(1) as writer:
         for number, start in enumerate(range(0, len(rows), shard_rows)):
             stop = min(start + shard_rows, len(rows))
-            x, y = _encoded(rows, start, stop, encoder, trace, stream, pool, progress)
-            data = save({"x": x, "y": y})
-            name = f"shard-{number:05d}.safetensors"
-            files.write_file(folder / name, data)
-            yield Shard(name, stop - start, len(data), hashlib.sha256(data).hexdigest())
+            batch = _encoded(rows, start, stop, encoder, trace, stream, pool, progress)
+            if waiting:
+                yield waiting.result()
+            waiting = writer.submit(_write_shard, folder / f"shard-{number:05d}.safetensors", batch)
+            del batch
+        if waiting:
+            yield waiting.result()
+
+
+def _write_shard(path: Path, batch: Batch) -> Shard:
+    data = save({"x": batch.x, "y": batch.y})
+    files.write_file(path, data)
+    return Shard(path.name, len(batch.y), len(data), hashlib.sha256(data).hexdigest())
 
 
 def _encoded(
