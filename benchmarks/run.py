@@ -57,7 +57,7 @@ def encoding(rows: int = 50_000, values: int = 3072) -> list[dict[str, float]]:
     most, found = torch.get_num_threads(), []
     for threads in sorted({1, most}):
         torch.set_num_threads(threads)
-        fast, slow = alternating(ours, naive)
+        fast, slow = alternating(ours, naive, repetitions=5)
         found.append(
             {
                 "threads": threads,
