@@ -51,7 +51,7 @@ class Entry:
     where it promises nothing. finished: None for a try that died, or is under way."""
 
     id: str
-    kind: Literal["records", "statistics"]
+    kind: Literal["records", "statistics", "projection"]
     party: str
     recipient: str | None
     encoder: str

@@ -260,6 +260,7 @@ def test_the_two_steps_from_images_to_predictions(run: Run) -> None:
         assert told["spent"]["total_mu"] is None and told["id"] in told["spent"]["without_promise"]
     private = run("prepare", "part0.npz", "--backbone", "none", "--private", "--out", "pp")
     assert private.code == 0 and "send it only if you may show those" in private.err
+    assert [(e.kind, e.cost, bool(e.finished)) for e in Ledger().entries()][-1] == ("projection", None, True)
     np.savez("colour.npz", x=np.zeros((20, 3, 8, 8), np.float32), y=np.arange(20) % 10, classes=data["classes"])
     nothing = ("--mu", 0, "--parties", 0, "--rows", 0, "--classes", 0)
     bad: list[tuple[tuple[object, ...], str]] = [

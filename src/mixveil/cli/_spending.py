@@ -13,6 +13,7 @@ from mixveil.cli import _common
 from mixveil.errors import ArgumentError
 
 if TYPE_CHECKING:
+    from mixveil.data import Images
     from mixveil.projection import Projection
     from mixveil.spending import Owners, Spent
     from mixveil.types import Cost
@@ -48,6 +49,19 @@ def counted() -> Iterator[None]:
     except (KeyboardInterrupt, SystemExit):
         _common.warn("stopped: nothing is left of a release that was begun, but it counts in your ledger")
         raise
+
+
+@contextmanager
+def entered(images: Images) -> Iterator[None]:
+    """Something is made of these images that promises them nothing, and may be sent: it is entered first."""
+    from mixveil import keys
+    from mixveil.ledger import Entry, Ledger
+
+    book, identity = Ledger(), keys.release_id()
+    entry = Entry(identity, "projection", "party", None, "private projection", None, None, None, None, len(images))
+    book.enter(entry, owners_of(images))
+    yield
+    book.finish(identity)
 
 
 def summary(owners: Owners) -> dict[str, object]:

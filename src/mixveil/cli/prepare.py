@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
-from mixveil.cli import _common
+from mixveil.cli import _common, _spending
 from mixveil.cli._common import AsJson, Cache, DataDir, Depth, Grey, Size, escape, out, print_json
 from mixveil.errors import ArgumentError
 
@@ -67,7 +68,8 @@ def prepare(
         k = projection.directions_for_sums(found, parties=parties, rows=rows, classes=classes, mu=first)
     if k is not None:
         found = found.first(k)
-    digest = projection.write(path, found)
+    with _spending.entered(images) if private else nullcontext():
+        digest = projection.write(path, found)
     told = {
         "projection": str(path),
         "sha256": digest,
@@ -88,4 +90,7 @@ def prepare(
     )
     out.print(f"  sha256 {digest}")
     if private:
-        _common.warn("it holds the mean and the covariance of private images: send it only if you may show those")
+        _common.warn(
+            "it holds the mean and the covariance of private images: send it only if you may show those. Your "
+            "ledger counts it as a release of them that promises nothing"
+        )
