@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
@@ -130,7 +131,7 @@ class Ledger:
         if not self.exists():
             return spending.spent(owners, lambda: more)
         with self._reading() as db:
-            return spending.spent(owners, lambda: [*_made(db), *more])
+            return spending.spent(owners, lambda: chain(_made(db), more))
 
     def everyone(self) -> Owners:
         """All rows of all releases, each image of each unit once."""
