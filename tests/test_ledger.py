@@ -367,6 +367,18 @@ def test_a_try_that_failed_counts_and_one_that_was_refused_does_not(
     assert len(Ledger().entries()) == 1 and not list(tmp_path.glob("[ab]*"))
 
 
+def test_sums_that_cannot_be_written_say_that_they_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    rows = projected()
+    Ledger().owners(rows)
+    monkeypatch.setattr("mixveil.files.write_file", full)
+    with pytest.raises(errors.OutputError, match=r"No space left .* the try counts in your ledger"):
+        write_statistics(tmp_path / "s", rows, "b" * 64, 1.0, party="p", stream=SecureStream())
+    assert [e.finished for e in Ledger().entries()] == [None] and not (tmp_path / "s").exists()
+
+
 def test_it_is_private_and_names_nothing(tmp_path: Path, own_state_folder: Path) -> None:
     data = replace(images(), units=tuple(f"patient-{i}" for i in range(20)))
     release(tmp_path / "a", data)

@@ -26,7 +26,15 @@ import torch
 from torch import Tensor
 
 from mixveil import checks, files, keys, spending, state
-from mixveil.errors import ArgumentError, BudgetError, LedgerBusyError, LedgerError, OutputError, UnreadableImageError
+from mixveil.errors import (
+    ArgumentError,
+    BudgetError,
+    LedgerBusyError,
+    LedgerError,
+    OutputError,
+    StateError,
+    UnreadableImageError,
+)
 from mixveil.spending import Made, Owners, Spent
 from mixveil.types import Cost, Dataset, Progress
 from mixveil.units import normalised
@@ -96,6 +104,17 @@ class Ledger:
                 np.uint64,
             )
         return Owners(np.array(records, np.uint64), units)
+
+    @contextmanager
+    def making(self, entry: Entry, owners: Owners, budget: float | None = None) -> Iterator[None]:
+        """Enter a release, make it in the block, and complete the entry. What fails on the way counts, and says so."""
+        self.enter(entry, owners, budget)
+        try:
+            yield
+        except (OutputError, StateError) as error:
+            raise type(error)(f"{error}. Nothing is left of it, but the try counts in your ledger") from None
+        with suppress(LedgerError):  # it is entered: all that would be missing is that it was finished
+            self.finish(entry.id)
 
     def enter(self, entry: Entry, owners: Owners, budget: float | None = None) -> Spent:
         """Enter a release that is about to be made; what all releases cost its rows then, this one included. Refused

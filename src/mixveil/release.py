@@ -10,7 +10,7 @@ import hashlib
 import stat
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,17 +27,14 @@ from mixveil.errors import (
     DtypeError,
     GridError,
     HashError,
-    LedgerError,
     ManifestError,
     MissingShardError,
     NotFiniteError,
-    OutputError,
     PrivateFactError,
     ShapeError,
     ShardFormatError,
     ShardSizeError,
     SimplexError,
-    StateError,
     UnreadableReleaseError,
 )
 from mixveil.labels import Randomised, moves
@@ -124,39 +121,35 @@ def write_release(
         label_epsilon=None if reproducible else label_epsilon,
         rows=len(rows),
     )
-    book.enter(entry, owners, budget)
-    try:
-        with files.atomic_folder(out, identity[:8]) as folder:
-            shards = tuple(_write_shards(folder, said, encoder, trace, stream.fork("noise"), progress))
-            written = Manifest(
-                id=identity,
-                party=party,
-                created=datetime.now(UTC).isoformat(timespec="seconds"),
-                rows=len(rows),
-                shape=rows.shape,
-                classes=rows.classes,
-                encoder=encoder,
-                guarantees=guarantees,
-                certified=certified,
-                reproducible=reproducible,
-                assets=dict(assets or {}),
-                label_epsilon=label_epsilon,
-                not_promised=manifest.not_promised(encoder, guarantees, reproducible, label_epsilon),
-                shards=shards,
-            )
-            text = written.to_json()
-            manifest.parse(text)  # what we would refuse to read we do not write
-            state.save_trace(identity, trace, hashlib.sha256(text.encode()).hexdigest())
-            files.write_file(folder / "manifest.json", text.encode())
-    except BaseException as error:
-        if not out.exists():  # once it is there its owner needs the trace
-            state.discard_trace(identity)
-        if isinstance(error, OutputError | StateError):
-            raise type(error)(f"{error}. Nothing is left of it, but the try counts in your ledger") from None
-        raise
-    files.sync_folder(out.parent)
-    with suppress(LedgerError):  # it is entered: all that would be missing is that it was finished
-        book.finish(identity)
+    with book.making(entry, owners, budget):
+        try:
+            with files.atomic_folder(out, identity[:8]) as folder:
+                shards = tuple(_write_shards(folder, said, encoder, trace, stream.fork("noise"), progress))
+                written = Manifest(
+                    id=identity,
+                    party=party,
+                    created=datetime.now(UTC).isoformat(timespec="seconds"),
+                    rows=len(rows),
+                    shape=rows.shape,
+                    classes=rows.classes,
+                    encoder=encoder,
+                    guarantees=guarantees,
+                    certified=certified,
+                    reproducible=reproducible,
+                    assets=dict(assets or {}),
+                    label_epsilon=label_epsilon,
+                    not_promised=manifest.not_promised(encoder, guarantees, reproducible, label_epsilon),
+                    shards=shards,
+                )
+                text = written.to_json()
+                manifest.parse(text)  # what we would refuse to read we do not write
+                state.save_trace(identity, trace, hashlib.sha256(text.encode()).hexdigest())
+                files.write_file(folder / "manifest.json", text.encode())
+        except BaseException:
+            if not out.exists():  # once it is there its owner needs the trace
+                state.discard_trace(identity)
+            raise
+        files.sync_folder(out.parent)
     return written
 
 

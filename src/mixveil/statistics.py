@@ -14,7 +14,6 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -33,7 +32,6 @@ from mixveil.errors import (
     FalseClaimError,
     GridError,
     HashError,
-    LedgerError,
     ManifestError,
     MismatchError,
     MissingShardError,
@@ -136,20 +134,18 @@ def write_statistics(
         label_epsilon=None if seeded else label_epsilon,
         rows=len(rows),
     )
-    book.enter(entry, owners, budget)
-    found, indices = class_sums(
-        rows, digest, mu, party=party, stream=stream, label_epsilon=label_epsilon, progress=progress
-    )
-    found = replace(found, id=identity)
-    data = save({"sums": indices})
-    text = _to_json(found, data)
-    _parsed(text)  # what we would refuse to read we do not write
-    with files.atomic_folder(out, found.id[:8]) as folder:
-        files.write_file(folder / _FILE, data)
-        files.write_file(folder / "manifest.json", text.encode())
-    files.sync_folder(out.parent)
-    with suppress(LedgerError):  # it is entered: all that would be missing is that it was finished
-        book.finish(identity)
+    with book.making(entry, owners, budget):
+        found, indices = class_sums(
+            rows, digest, mu, party=party, stream=stream, label_epsilon=label_epsilon, progress=progress
+        )
+        found = replace(found, id=identity)
+        data = save({"sums": indices})
+        text = _to_json(found, data)
+        _parsed(text)  # what we would refuse to read we do not write
+        with files.atomic_folder(out, found.id[:8]) as folder:
+            files.write_file(folder / _FILE, data)
+            files.write_file(folder / "manifest.json", text.encode())
+        files.sync_folder(out.parent)
     return found
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -51,17 +51,14 @@ def counted() -> Iterator[None]:
         raise
 
 
-@contextmanager
-def entered(images: Images) -> Iterator[None]:
+def entered(images: Images) -> AbstractContextManager[None]:
     """Something is made of these images that promises them nothing, and may be sent: it is entered first."""
     from mixveil import keys
     from mixveil.ledger import Entry, Ledger
 
-    book, identity = Ledger(), keys.release_id()
-    entry = Entry(identity, "projection", "party", None, "private projection", None, None, None, None, len(images))
-    book.enter(entry, owners_of(images))
-    yield
-    book.finish(identity)
+    identity, rows = keys.release_id(), len(images)
+    entry = Entry(identity, "projection", "party", None, "private projection", None, None, None, None, rows)
+    return Ledger().making(entry, owners_of(images))
 
 
 def summary(owners: Owners) -> dict[str, object]:
