@@ -26,7 +26,8 @@ from mixveil.calibration import settled_facts
 from mixveil.data import Images, from_tensors
 from mixveil.data.npz import npz_images
 from mixveil.encoders.singular import Singular
-from mixveil.features import Extractor, Loaded, extract
+from mixveil.extractor import Extractor
+from mixveil.features import Loaded, extract
 from mixveil.keys import SecureStream, SeededStream
 from mixveil.release import in_memory, write_release
 from mixveil.theory.minimax import log_minimax_factors

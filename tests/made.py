@@ -7,7 +7,8 @@ from torch import Tensor
 
 from mixveil.calibration import settled_facts
 from mixveil.data import Images, from_tensors
-from mixveil.features import Extractor, Features, Loaded, extract
+from mixveil.extractor import Extractor
+from mixveil.features import Features, Loaded, extract
 from mixveil.keys import SeededStream, Stream
 from mixveil.release import Records
 from mixveil.types import Batch, Dataset, Encoder, Fact, Facts, Release, Trace

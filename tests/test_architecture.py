@@ -26,6 +26,8 @@ ROOMS = [
     "data",
     "encoders",
     "strict",
+    "backbones",
+    "extractor",
     "manifest",
     "state",
     "units",
@@ -44,14 +46,29 @@ ALLOWED["units"] = {"types", "data"}
 ALLOWED["labels"] = {"types", "keys", "theory", "parts"}
 ALLOWED["spending"] = {"types"}
 ALLOWED["ledger"] = {"errors", "files", "checks", "types", "keys", "state", "units", "spending"}
-ALLOWED["projection"] = {"errors", "files", "checks", "types", "theory", "strict", "features"}
+ALLOWED["projection"] = {"errors", "files", "checks", "types", "theory", "strict", "extractor", "features"}
 ALLOWED["statistics"] = set(ROOMS) - {"data", "registry"} | {"projection", "statistics"}
-ALLOWED["train"] = {"errors", "types", "mixing", "theory", "features", "projection", "statistics", "release", "train"}
-ALLOWED["model"] = {"errors", "files", "strict", "features", "train"}
+ALLOWED["train"] = {
+    "errors",
+    "files",
+    "checks",
+    "types",
+    "keys",
+    "mixing",
+    "theory",
+    "extractor",
+    "features",
+    "projection",
+    "statistics",
+    "release",
+    "train",
+}
+ALLOWED["model"] = {"errors", "files", "strict", "extractor", "train"}
 ALLOWED["protocol"] = ALLOWED["train"] | {"checks", "keys", "encoders", "calibration"}
 ALLOWED["results"] = {"errors", "files", "strict"}
 ALLOWED["backbones"] = {"errors", "backbones"}
-ALLOWED["features"] = {"errors", "files", "checks", "types", "strict", "data", "backbones"}
+ALLOWED["extractor"] = {"errors", "checks", "strict", "backbones"}
+ALLOWED["features"] = {"errors", "files", "checks", "types", "data", "backbones", "extractor"}
 ALLOWED["calibration"] = {"errors", "types", "checks", "keys", "theory", "encoders", "units"}
 ALLOWED["metrics"] = {"errors", "checks", "metrics"}
 ALLOWED["attacks"] = {"errors", "types", "checks", "keys", "theory", "registry", "mixing", "parts", "attacks"}

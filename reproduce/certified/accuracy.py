@@ -21,7 +21,8 @@ from torch import Tensor
 
 from mixveil import features, projection, results
 from mixveil.data import data_folder, open_data
-from mixveil.features import Extractor, Features
+from mixveil.extractor import Extractor
+from mixveil.features import Features
 from mixveil.keys import SeededStream
 from mixveil.protocol import PROTOCOLS, Protocol, learn
 from mixveil.train.discriminant import Discriminant

@@ -22,7 +22,7 @@ import torch
 from mixveil import features, projection, results
 from mixveil.data import open_data
 from mixveil.encoders.identity import Identity
-from mixveil.features import Extractor
+from mixveil.extractor import Extractor
 from mixveil.keys import SeededStream
 from mixveil.projection import Projected, Projection
 from mixveil.protocol import released

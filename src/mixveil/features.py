@@ -10,66 +10,22 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from mixveil import backbones, checks, files, strict
+from mixveil import backbones, checks, files
 from mixveil.data import Images
 from mixveil.errors import ArgumentError
+from mixveil.extractor import Extractor
 from mixveil.types import Batch, Progress
 
 CHUNK = 2048
 """Images whose features are kept in one file."""
 
 _BATCH = {"cpu": 16, "cuda": 512}  # measured: more does not fit a CPU's caches
-
-
-@dataclass(frozen=True)
-class Extractor:
-    """Which features. names: networks, whose features stand side by side (none: the pixels themselves); stage: the map
-    after it, all of it, and not the last one pooled; mirror: averaged with the features of the mirrored image; size:
-    to which images are resized."""
-
-    names: tuple[str, ...] = ()
-    stage: str | None = None
-    mirror: bool = False
-    size: int = 224
-
-    @classmethod
-    def parse(cls, text: str, *, stage: str | None = None, mirror: bool = False, size: int = 224) -> Extractor:
-        """From `none`, `NAME`, or `NAME+NAME`."""
-        names = tuple(part.strip() for part in text.split("+")) if text != "none" else ()
-        for name in names:
-            if name not in backbones.KNOWN:
-                raise ArgumentError(f"backbone must be one of {', '.join(backbones.KNOWN)} or none, got {name!r}")
-        if not names and (stage is not None or mirror):
-            raise ArgumentError("pixels have neither stages nor mirrored features: name a backbone")
-        checks.at_least("size", size, 32)
-        return cls(names, stage, mirror, size)
-
-    def plain(self) -> dict[str, Any]:
-        """For JSON."""
-        return {"names": list(self.names), "stage": self.stage, "mirror": self.mirror, "size": self.size}
-
-    @classmethod
-    def read(cls, item: Any) -> Extractor:
-        """From JSON that others wrote."""
-        stated = strict.mapping("extractor", item)
-        strict.only("extractor", stated, {"names", "stage", "mirror", "size"})
-        return cls.parse(
-            "+".join(strict.text("names", name) for name in strict.items("names", stated["names"])) or "none",
-            stage=None if stated["stage"] is None else strict.text("stage", stated["stage"]),
-            mirror=strict.flag("mirror", stated["mirror"]),
-            size=strict.count("size", stated["size"]),
-        )
-
-    def __str__(self) -> str:
-        parts = "+".join(self.names) or "none"
-        return parts + (f", {self.stage}" if self.stage else "") + (", mirrored" if self.mirror else "")
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
 """The only room that makes randomness.
 
-`SecureStream` for everything that leaves a party, `SeededStream` for experiments that must repeat.
-Both are the same distributions over different 64-bit words, so what is tested of one holds for the other.
+`SecureStream` for everything that leaves a party, `SeededStream` for experiments that must repeat; `DeviceStream` for
+training and for batches in a loop, where speed counts and nothing leaves.
+The first two are the same distributions over different 64-bit words, so what is tested of one holds for the other.
 
 Certified noise needs more than a float32 generator gives: normals are made in float64 from 63-bit
 uniforms, so that they reach 9.3σ and no low-order bits betray how they were made.
@@ -276,3 +277,69 @@ class SecureStream(Stream):
 
     def __reduce__(self) -> NoReturn:
         raise StreamError("a secure stream is never copied or stored: its draws would repeat; make a new one")
+
+
+class DeviceStream:
+    """Fast draws on any device by torch's own generators: for training, and for batches that never leave. Its noise is
+    float32 and would betray itself: what leaves a party needs a `Stream`.
+
+    In a worker process of a data loader it draws anew, as told by the seed that torch gives that worker.
+    """
+
+    def __init__(self, stream: Stream) -> None:
+        self._seed = int(stream.words(1)).to_bytes(8, "big", signed=True)
+        self._place = ""
+        self._process = os.getpid()
+        self._generators: dict[torch.device, torch.Generator] = {}
+
+    def restart(self, number: int) -> None:
+        """From here on draws follow from the stream and this number alone, whatever was drawn before."""
+        self._begin(f"number {number}")
+
+    def uniform(self, *shape: int, device: torch.device) -> Tensor:
+        """Uniform in [0, 1), float32."""
+        return torch.rand(shape, generator=self._on(device), device=device)
+
+    def normal(self, like: Tensor) -> Tensor:
+        """Standard normals of the same shape, type and device."""
+        return torch.randn(like.shape, generator=self._on(like.device), device=like.device, dtype=like.dtype)
+
+    def permutation(self, n: int, *, device: torch.device) -> Tensor:
+        return torch.randperm(n, generator=self._on(device), device=device)
+
+    def cycle(self, n: int, *, device: torch.device) -> Tensor:
+        """(n,) a partner for each row, never itself (n ≥ 2): the rows in random order, each with the next."""
+        order = self.permutation(checks.enough_rows(n), device=device)
+        partner = torch.empty_like(order)
+        partner[order] = order.roll(-1)
+        return partner
+
+    def capped_weights(self, n: int, alpha: float, *, device: torch.device) -> Tensor:
+        """(n, 2) by the law of `Stream.capped_weights`, in float32."""
+        checks.cap("alpha", alpha)
+        draws = self.uniform(2, n, device=device)
+        larger = 1 / (2 - draws[0] * (2 - 1 / alpha))
+        own = torch.where(draws[1] < 0.5, larger, 1 - larger).clamp_(1 - alpha, alpha)
+        return torch.stack([own, 1 - own], dim=1)
+
+    def mixing_weights(self, n: int, k: int, *, device: torch.device) -> Tensor:
+        """(n, k) by the law of `Stream.mixing_weights`, in float32."""
+        draws = 1 - self.uniform(n, k, device=device)
+        return draws / draws.sum(1, keepdim=True)
+
+    def _on(self, device: torch.device) -> torch.Generator:
+        if os.getpid() != self._process:
+            self._process = os.getpid()
+            self._begin(f"{self._place}, worker {torch.initial_seed()}")
+        if device not in self._generators:
+            self._generators[device] = torch.Generator(device).manual_seed(self._derived(device))
+        return self._generators[device]
+
+    def _begin(self, place: str) -> None:
+        self._place = place
+        for device, generator in self._generators.items():
+            generator.manual_seed(self._derived(device))
+
+    def _derived(self, device: torch.device) -> int:
+        name = f"{device.type}, {self._place}".encode()
+        return int.from_bytes(hmac.digest(self._seed, name, "sha256")[:8], "big") >> 1

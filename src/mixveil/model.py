@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save
 
 from mixveil import files, strict
 from mixveil.errors import DataFormatError, ManifestError, MixveilError, VersionError
-from mixveil.features import Extractor
+from mixveil.extractor import Extractor
 from mixveil.train import Trained
 from mixveil.train.linear import Linear
 

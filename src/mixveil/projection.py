@@ -24,7 +24,8 @@ from torch import Tensor
 
 from mixveil import checks, files, strict
 from mixveil.errors import ArgumentError, DataFormatError, ManifestError, PrivateFactError, ProjectionError
-from mixveil.features import Extractor, Features
+from mixveil.extractor import Extractor
+from mixveil.features import Features
 from mixveil.theory import gdp
 from mixveil.theory.moments import blocks
 from mixveil.types import Batch, Rows

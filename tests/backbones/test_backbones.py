@@ -12,7 +12,7 @@ from mixveil import backbones, features
 from mixveil.backbones import KNOWN, load
 from mixveil.backbones.resnet import Bottleneck
 from mixveil.errors import ArgumentError, WeightsError
-from mixveil.features import Extractor
+from mixveil.extractor import Extractor
 from tests.made import images
 
 # Parameters of the published networks, running statistics not counted: their own tables say so.

@@ -14,7 +14,8 @@ from rich.console import Console
 
 if TYPE_CHECKING:
     from mixveil.data import Images
-    from mixveil.features import Extractor, Features
+    from mixveil.extractor import Extractor
+    from mixveil.features import Features
     from mixveil.keys import Stream
     from mixveil.projection import Projected
 

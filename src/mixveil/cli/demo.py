@@ -263,7 +263,7 @@ class _Job:
         return path
 
     def _features(self, images: Images, backbone: str) -> Features:
-        from mixveil.features import Extractor
+        from mixveil.extractor import Extractor
 
         found, self.weights = _common.open_features(images, Extractor.parse(backbone), self.data_dir, self.cache)
         return found

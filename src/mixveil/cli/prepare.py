@@ -50,7 +50,7 @@ def prepare(
     """
     from mixveil import checks, files, projection
     from mixveil.data import open_data
-    from mixveil.features import Extractor
+    from mixveil.extractor import Extractor
 
     files.check_new(path)
     job = [mu, parties, rows, classes]

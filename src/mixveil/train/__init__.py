@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mixveil.errors import ArgumentError, MismatchError
-from mixveil.features import Extractor
+from mixveil.extractor import Extractor
 from mixveil.projection import Projection
 from mixveil.release import read_release
 from mixveil.statistics import Sums, check_together, is_statistics, read_statistics
