@@ -69,6 +69,7 @@ ALLOWED["results"] = {"errors", "files", "strict"}
 ALLOWED["backbones"] = {"errors", "backbones"}
 ALLOWED["extractor"] = {"errors", "checks", "strict", "backbones"}
 ALLOWED["features"] = {"errors", "files", "checks", "types", "data", "backbones", "extractor"}
+ALLOWED["displacement"] = {"errors", "checks", "types", "keys", "theory", "data", "features", "extractor", "backbones"}
 ALLOWED["calibration"] = {"errors", "types", "checks", "keys", "theory", "encoders", "units"}
 ALLOWED["metrics"] = {"errors", "checks", "metrics"}
 ALLOWED["attacks"] = {"errors", "types", "checks", "keys", "theory", "registry", "mixing", "parts", "attacks"}
@@ -79,7 +80,7 @@ ALLOWED["audit"] = {"errors", "types", "keys", "theory", "encoders", "metrics", 
 ALLOWED["report"] = {"errors", "files", "theory", "metrics", "audit", "report"}
 ALLOWED["cli"] = (
     set(ROOMS)
-    | {"features", "projection", "statistics", "train", "model", "protocol", "results"}
+    | {"features", "displacement", "projection", "statistics", "train", "model", "protocol", "results"}
     | {"calibration", "attacks", "parts", "audit", "report", "cli"}
 )
 

@@ -145,7 +145,7 @@ def test_a_release_for_tau_is_not_certified_and_says_that_it_shows_private_figur
     write_release(tmp_path / "r", data, encoder, guarantees, party="p", stream=SecureStream())
     whole = manifest_of(tmp_path / "r")
     assert whole["certified"] is False
-    assert any("private records' own moments" in text for text in whole["not_promised"])
+    assert any("figures of the private records" in text for text in whole["not_promised"])
     assert any("a reader cannot check" in text for text in whole["not_promised"])
     assert whole["guarantees"][0]["realised"] > whole["guarantees"][0]["nominal"]
     assert not verify_release(tmp_path / "r").certified

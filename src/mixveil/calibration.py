@@ -17,12 +17,26 @@ from torch import Tensor
 
 from mixveil import checks, units
 from mixveil.encoders._noisy import prepare
-from mixveil.encoders.singular import Singular
-from mixveil.errors import ArgumentError
+from mixveil.encoders.singular import NOT_KEPT, Singular
+from mixveil.errors import ArgumentError, MissingFactError
 from mixveil.keys import SeededStream, Stream
 from mixveil.theory import bayes, gdp, minimax, snr
 from mixveil.theory.moments import Moments, blocks, moments, passes
-from mixveil.types import Batch, Dataset, Encoder, Fact, Facts, Guarantee, Mu, Origin, Progress, Rows, Target, Tau
+from mixveil.types import (
+    Batch,
+    Calibration,
+    Dataset,
+    Encoder,
+    Fact,
+    Facts,
+    Guarantee,
+    Mu,
+    Origin,
+    Progress,
+    Rows,
+    Target,
+    Tau,
+)
 
 DELTA = 1e-5
 FPR = 0.01
@@ -52,30 +66,68 @@ def calibrate(
     *,
     public: Dataset | None = None,
     clip: float | None = None,
+    displacement: Fact | None = None,
     stream: Stream,
     watch: Watch = unwatched,
 ) -> tuple[E, tuple[Guarantee, ...], list[str]]:
     """An encoder with the noise for a target, its guarantees, and what the owner should be warned of. Without a target
-    the noise is as large as the records are on average: for encoders that promise nothing."""
+    the noise is as large as the records are on average: for encoders that promise nothing.
+
+    displacement: how far image noise moves the features (`displacement.measure`), for the calibration of that name."""
     moments_of = watched_moments(stream, watch)
     checks.enough_rows(len(data))
     if target is None:
-        facts = sized_facts(data, public=public)
+        facts = sized_facts(data, public=public, watch=watch)
     else:
-        facts = facts_for(target, data, public=public, clip=clip, moments_of=moments_of)
+        facts = facts_for(
+            target, data, public=public, clip=clip, moments_of=moments_of, displacement=displacement, watch=watch
+        )
     ready, guarantees = encoder.calibrate(target, facts)
     warnings = []
     if isinstance(target, Mu) and target.value >= MEANINGLESS_MU:
         warnings.append(meaningless(target.value))
-    if isinstance(target, Tau) and public is not None:
-        private = moments_of(data, facts)
-        if private.lambda_max > facts["lambda_max"]:
-            ratio = private.lambda_max / facts["lambda_max"]
-            warnings.append(
-                f"your records vary up to {ratio:.3g} times as much as the public data: the directional SNR that the "
-                f"manifest states does not hold for them"
-            )
+    if isinstance(target, Tau) and isinstance(ready, Singular):
+        warnings += _unkept(ready, target, facts, moments_of(data, facts))
     return ready, guarantees, warnings
+
+
+def _unkept(ready: Singular, target: Tau, facts: Facts, private: Moments) -> list[str]:
+    """What to say where the records realise more than the τ that was asked for. private: their own moments."""
+    said = []
+    if facts.origin("lambda_max") == "public" and private.lambda_max > facts["lambda_max"]:
+        ratio = private.lambda_max / facts["lambda_max"]
+        said.append(
+            f"your records vary up to {ratio:.3g} times as much as the public data: the directional SNR that the "
+            f"manifest states does not hold for them"
+        )
+    realised = snr.directional_snr(private.lambda_max, float(ready.sigma or 0), float(ready.alpha or 0))
+    if not said or target.calibration in NOT_KEPT:
+        said += exceeded(target.calibration, realised, target.value)
+    return said
+
+
+def exceeded(calibration: str, realised: float, nominal: float) -> list[str]:
+    """A warning where the directional SNR is larger than the nominal τ, with both figures and their ratio."""
+    if realised <= 1.0001 * nominal:
+        return []
+    return [
+        f"{calibration}: the realised directional SNR {realised:.3g} is {times(realised / nominal)} the nominal "
+        f"τ = {nominal:g}: the guarantee does not hold in every direction"
+    ]
+
+
+def times(factor: float) -> str:
+    """A factor in words.
+
+    >>> times(8.21), times(5_400_000), times(3e13)
+    ('8.2 times', 'about 5.4 million times', 'about 3e+13 times')
+    """
+    if factor < 999.95:
+        return f"{factor:.1f} times"
+    for unit, word in ((1e9, "billion"), (1e6, "million"), (1e3, "thousand")):
+        if unit * 0.99995 <= factor < unit * 999.95:
+            return f"about {factor / unit:.3g} {word} times"
+    return f"about {factor:.2g} times"
 
 
 def meaningless(mu: float) -> str:
@@ -98,61 +150,122 @@ def watched_moments(stream: Stream, watch: Watch) -> MomentsOf:
 
 
 def facts_for(
-    target: Target, data: Dataset, *, public: Dataset | None, clip: float | None, moments_of: MomentsOf
+    target: Target,
+    data: Dataset,
+    *,
+    public: Dataset | None,
+    clip: float | None,
+    moments_of: MomentsOf,
+    displacement: Fact | None = None,
+    watch: Watch = unwatched,
 ) -> Facts:
     """All that calibrating `data` for a target needs. For μ nothing is computed from the private rows; for τ
     second moments are, unless public data stand in for them."""
-    facts = settled_facts(data, certified=isinstance(target, Mu), public=public, clip=clip)
     if isinstance(target, Mu):
-        return facts
+        return settled_facts(data, certified=True, public=public, clip=clip, watch=watch)
+    measured: dict[str, Fact] = {}
+    if target.calibration == "displacement":
+        if displacement is None:
+            raise ArgumentError(
+                "calibration = displacement is how far image noise moves features, and these rows are not known to be "
+                "features: name a backbone"
+            )
+        measured = {"displacement": displacement}
+    facts = settled_facts(data, certified=False, public=public, clip=clip, watch=watch)
     found = moments_of(data if public is None else public, facts)
     origin: Origin = "private" if public is None else "public"
     return facts.with_(
         energy=Fact(found.energy, origin),
         lambda_max=Fact(found.lambda_max, origin),
         distance=Fact(found.distance, origin),
+        **measured,
     )
 
 
-def sized_facts(data: Dataset, *, public: Dataset | None) -> Facts:
-    """What is settled without looking at the records, and how large they are on average, or public ones."""
-    facts = settled_facts(data, certified=False, public=public, clip=None)
+def sized_facts(data: Dataset, *, public: Dataset | None, watch: Watch = unwatched) -> Facts:
+    """What is settled beforehand, and how large the records are on average, or public ones."""
+    facts = settled_facts(data, certified=False, public=public, clip=None, watch=watch)
     shown = data if public is None else public
     total = sum(float((block - facts["centre"]).abs().sum()) for block in blocks(shown))
     size = total / (len(shown) * facts["dimension"])
     return facts.with_(size=Fact(size, "private" if public is None else "public"))
 
 
-def settled_facts(data: Dataset, *, certified: bool, public: Dataset | None, clip: float | None) -> Facts:
-    """What is settled without looking at the records: dimension, centre, amplitude, clip norm, and how many rows a unit
-    has (which rows belong together is public, as labels are).
+def settled_facts(
+    data: Dataset, *, certified: bool, public: Dataset | None, clip: float | None, watch: Watch = unwatched
+) -> Facts:
+    """What is settled before moments: dimension, centre, amplitude, clip norm, and how many rows a unit has (which rows
+    belong together is public, as labels are). No record is looked at, but for one case: for τ, where rows have no range
+    and there is neither a clip norm nor public data, norm and amplitude are the records' largest, and private.
 
-    The centre is the middle of the range, or the public data's mean value. The clip norm is the given one, else
-    (certified only) the public data's median norm, else what the range implies, which clips nothing and is never
-    exceeded.
+    The centre is the middle of the range (0 where there is none), or the public data's mean value. The clip norm is the
+    given one, else (certified only) the public data's median norm, else what the range implies, which clips nothing and
+    is never exceeded.
     """
-    dimension, centre = math.prod(data.shape), (data.low + data.high) / 2
-    origin: Origin = "range"
+    dimension, ranged = math.prod(data.shape), math.isfinite(data.high - data.low)
+    centre = Fact((data.low + data.high) / 2, "range") if ranged else Fact(0.0, "public")
     if public is not None:
         _same_kind(data, public)
         total = sum(float(block.sum()) for block in blocks(public))
-        centre, origin = total / (len(public) * dimension), "public"
-    amplitude = max(data.high - centre, centre - data.low)
-    bound = Fact(amplitude * math.sqrt(dimension), origin)
-    if clip is not None:
-        bound = min(bound, Fact(checks.positive("clip", clip), "public"), key=lambda fact: fact.value)
-    elif public is not None and certified:
-        norms = torch.cat([torch.linalg.vector_norm(block - centre, dim=1) for block in blocks(public)])
-        bound = Fact(checks.positive("the public data's median norm", float(norms.median())), "public")
+        centre = Fact(total / (len(public) * dimension), "public")
+    if ranged:
+        amplitude = Fact(max(data.high - centre.value, centre.value - data.low), centre.origin)
+        bound = _norm_within(amplitude, dimension, public if certified else None, centre.value, clip)
+    else:
+        amplitude, bound = _unranged(data, certified, public, centre.value, clip, watch)
     return Facts(
         {
             "dimension": Fact(float(dimension), "range"),
-            "centre": Fact(centre, origin),
-            "amplitude": Fact(amplitude, origin),
+            "centre": centre,
+            "amplitude": amplitude,
             "clip": bound,
             "unit_rows": Fact(float(units.largest(data)), "public"),
         }
     )
+
+
+def _norm_within(amplitude: Fact, dimension: int, public: Dataset | None, centre: float, clip: float | None) -> Fact:
+    """The clip norm of rows whose values lie within ±amplitude of the centre."""
+    bound = Fact(amplitude.value * math.sqrt(dimension), amplitude.origin)
+    if clip is not None:
+        return min(bound, Fact(checks.positive("clip", clip), "public"), key=lambda fact: fact.value)
+    return bound if public is None else _median_norm(public, centre)
+
+
+def _unranged(
+    data: Dataset, certified: bool, public: Dataset | None, centre: float, clip: float | None, watch: Watch
+) -> tuple[Fact, Fact]:
+    """Amplitude and clip norm of rows whose values can be anything. No single value is larger than the clip norm; only
+    where that is the private records' own is their largest value looked for, in the same pass."""
+    if clip is not None:
+        bound = Fact(checks.positive("clip", clip), "public")
+        return bound, bound
+    if public is not None:
+        bound = _median_norm(public, centre) if certified else Fact(_largest(public, centre, watch)[1], "public")
+        return bound, bound
+    if certified:
+        raise MissingFactError(
+            "these rows have no range that would bound them: a certified release needs a clip norm chosen without "
+            "looking at them (--clip) or public data (--public)"
+        )
+    value, norm = _largest(data, centre, watch)
+    return Fact(value, "private"), Fact(norm, "private")
+
+
+def _median_norm(public: Dataset, centre: float) -> Fact:
+    norms = torch.cat([torch.linalg.vector_norm(block - centre, dim=1) for block in blocks(public)])
+    return Fact(checks.positive("the public data's median norm", float(norms.median())), "public")
+
+
+def _largest(rows: Dataset, centre: float, watch: Watch) -> tuple[float, float]:
+    """The largest absolute value and the largest norm of centred rows."""
+    found = []
+    with watch("norms", len(rows)) as progress:
+        for block in blocks(rows, progress):
+            block -= centre
+            found.append(torch.stack([block.abs().amax(), torch.linalg.vector_norm(block, dim=1).amax()]))
+    value, norm = torch.stack(found).amax(0).tolist()
+    return checks.positive("the rows' largest value", value), checks.positive("the rows' largest norm", norm)
 
 
 @dataclass(frozen=True)
@@ -188,8 +301,8 @@ class Figures:
     """What one calibration gives, for its owner's eyes. Errors are squared errors a value; know-nothing is V/d.
 
     realised_snr: of deviations from the mean record; realised_snr_with_mean: a bound on it with the mean counted as
-    signal too; mean_snr: of the average row instead of the one with the largest weight; mu: of a unit of unit_rows
-    rows, mu_median: of the median record.
+    signal too; mean_snr: of the average row instead of the one with the largest weight; lambda_max: the records'
+    own; mu: of a unit of unit_rows rows, mu_median: of the median record.
 
     minimax: quantiles over records of σ²T_i (Theorem 1), null beyond 1e308, with their logarithms, and the same
     for an attacker who knows all other records; bayes_mse: the best linear attacker with the pairing known."""
@@ -205,6 +318,7 @@ class Figures:
     realised_snr: float
     realised_snr_with_mean: float
     mean_snr: float
+    lambda_max: float
     unit_rows: int
     mu: float | None
     mu_median: float | None
@@ -228,6 +342,7 @@ def survey(
     *,
     public: Dataset | None,
     clip: float | None,
+    displacement: Fact | None = None,
     seed: int,
     watch: Watch = unwatched,
 ) -> list[Figures]:
@@ -235,7 +350,9 @@ def survey(
     moments_of = watched_moments(SeededStream(seed), watch)
     found = []
     for target in wanted:
-        facts = facts_for(target, data, public=public, clip=clip, moments_of=moments_of)
+        facts = facts_for(
+            target, data, public=public, clip=clip, moments_of=moments_of, displacement=displacement, watch=watch
+        )
         private = moments_of(data, facts)
         found.append(
             figures(encoder, target, facts, len(data), private, units.numbered(data), stream=SeededStream(seed))
@@ -279,6 +396,7 @@ def figures(
             private.lambda_max + float(private.mean.square().sum()), sigma, alpha
         ),
         mean_snr=snr.mean_directional_snr(private.lambda_max, sigma, trace.weight),
+        lambda_max=private.lambda_max,
         unit_rows=ready.unit_rows,
         mu=mu,
         mu_median=None if mu is None else float(gdp.mu_records(clip, sigma, trace.weight).median()),
@@ -296,9 +414,13 @@ def figures(
     )
 
 
-def targets(mu: float | None, tau: float | None) -> list[Target]:
-    """What `calibrate` shows: the certified calibration for μ and all three of Theorem 2 for τ."""
-    taus: list[Target] = [] if tau is None else [Tau(tau, "theorem"), Tau(tau, "spectral"), Tau(tau, "energy")]
+def targets(mu: float | None, tau: float | None, *, features: bool = False) -> list[Target]:
+    """What `calibrate` shows: the certified calibration for μ and all three of Theorem 2 for τ; of features also the
+    noise that the paper's experiments give them."""
+    names: tuple[Calibration, ...] = ("theorem", "spectral", "energy")
+    taus: list[Target] = [] if tau is None else [Tau(tau, name) for name in names]
+    if tau is not None and features:
+        taus.append(Tau(tau, "displacement"))
     return taus + ([] if mu is None else [Mu(mu)])
 
 
@@ -327,12 +449,7 @@ def warnings_of(found: list[Figures]) -> list[str]:
         "they are randomised first (--label-epsilon)"
     ]
     for item in found:
-        if item.realised_snr > 1.0001 * item.nominal_tau:
-            said.append(
-                f"{item.calibration}: the realised directional SNR {item.realised_snr:.3g} is "
-                f"{item.realised_snr / item.nominal_tau:.1f} times the nominal τ = {item.nominal_tau:g}: "
-                f"the guarantee does not hold in every direction"
-            )
+        said += exceeded(item.calibration, item.realised_snr, item.nominal_tau)
         if item.mu is None:
             said.append(f"{item.calibration}: sphere noise has no μ: whoever holds both sources of a row recognises it")
         elif item.certified and item.mu >= MEANINGLESS_MU:

@@ -131,13 +131,14 @@ def extract(images: Images, loaded: Loaded, cache: Path | None, progress: Progre
             if number + 1 < len(index):
                 coming = ahead.submit(images.take, index[number + 1])
             chunks.append(_chunk(x, loaded, cache, progress))
-    first = chunks[0]
+    first, size = chunks[0], len(index[0])
 
     def read(index: Tensor) -> Tensor:
         found = torch.empty(len(index), first.shape[1])
-        for number, chunk in enumerate(chunks):
-            inside = index.div(CHUNK, rounding_mode="floor") == number
-            found[inside] = chunk[index[inside] - number * CHUNK].float()
+        place = index.div(size, rounding_mode="floor")
+        for number in sorted(set(place.tolist())):
+            inside = place == number
+            found[inside] = chunks[number][index[inside] - number * size].float()
         return found
 
     return Features(read, images, loaded.extractor, tuple(first.shape[1:]))

@@ -16,12 +16,20 @@ from typing import Any
 
 from mixveil import strict
 from mixveil.encoders import encoder
-from mixveil.errors import FalseClaimError, ManifestError, MixveilError, NotCalibratedError, VersionError
+from mixveil.errors import (
+    ArgumentError,
+    FalseClaimError,
+    ManifestError,
+    MixveilError,
+    NotCalibratedError,
+    VersionError,
+)
+from mixveil.extractor import Extractor
 from mixveil.theory.response import LARGEST_EPSILON, SMALLEST_EPSILON
 from mixveil.types import Encoder, Guarantee
 
 FORMAT = "mixveil-release"
-VERSION = 3
+VERSION = 4
 
 _SLACK = 1e-9  # for rounding in recomputed claims
 
@@ -40,7 +48,8 @@ AVERAGE = (
     "average record and of its deviation from the mean record: not of the worst record, the mean, or membership."
 )
 PRIVATE_FACTS = (
-    "The noise was chosen from the private records' own moments, and this manifest shows figures computed from them."
+    "The noise was chosen from figures of the private records themselves, such as their moments and norms, and this "
+    "manifest shows such figures."
 )
 NOTHING = "No noise was added: nothing is promised at all."
 SIZED = (
@@ -98,6 +107,7 @@ class Manifest:
     certified: bool
     reproducible: bool
     assets: Mapping[str, str]
+    extractor: Extractor | None
     label_epsilon: float | None
     not_promised: tuple[str, ...]
     shards: tuple[Shard, ...]
@@ -110,6 +120,7 @@ class Manifest:
             "kind": "records",
             **{field.name: getattr(self, field.name) for field in dataclasses.fields(self)},
             "encoder": {"name": self.encoder.name, "settings": settings},
+            "extractor": None if self.extractor is None else self.extractor.plain(),
             "grid": grid(self.encoder),
             "guarantees": [dataclasses.asdict(guarantee) for guarantee in self.guarantees],
             "shards": [dataclasses.asdict(shard) for shard in self.shards],
@@ -177,6 +188,7 @@ def _parse(text: str) -> Manifest:
         certified=strict.flag("certified", whole["certified"]),
         reproducible=strict.flag("reproducible", whole["reproducible"]),
         assets=_assets(strict.mapping("assets", whole["assets"])),
+        extractor=None if whole["extractor"] is None else _extractor(whole["extractor"]),
         label_epsilon=parse_epsilon(whole["label_epsilon"]),
         not_promised=tuple(
             strict.text("not_promised", item) for item in strict.items("not_promised", whole["not_promised"])
@@ -204,13 +216,38 @@ def _consistent(manifest: Manifest, stated_grid: Any) -> None:
         raise ManifestError("labels of one class cannot have been randomised")
     if len(manifest.shards) > _MOST_SHARDS:
         raise ManifestError(f"{len(manifest.shards)} shards are more than {_MOST_SHARDS}")
+    _consistent_features(manifest)
+
+
+def _consistent_features(manifest: Manifest) -> None:
+    """Rows are features by a network that is named and whose weights are; or projected ones; or pixels."""
+    if (manifest.extractor is None) != ("features" not in manifest.assets):
+        raise ManifestError("extractor and assets.features belong together: which network, and the digest of it")
+    if manifest.extractor is None:
+        return
+    if "projection" in manifest.assets:
+        raise ManifestError("rows are features or projections of them: extractor goes with no assets.projection")
+    if len(manifest.shape) != 1:
+        raise ManifestError(f"features are flat: shape cannot be {strict.shown(list(manifest.shape))}")
 
 
 def _assets(item: dict[str, Any]) -> dict[str, str]:
-    """Public files that the records were made with, by the SHA-256 of each."""
-    if item.keys() - {"projection"}:
+    """What is public and the records were made with, by its SHA-256: the projection's file, or the networks that made
+    the features and their settings."""
+    if item.keys() - {"projection", "features"}:
         raise ManifestError(f"unknown assets {strict.shown(sorted(item))}")
     return {name: strict.text(f"assets.{name}", value, r"[0-9a-f]{64}") for name, value in item.items()}
+
+
+def _extractor(item: Any) -> Extractor:
+    """Which features the rows are; pixels are stated by null."""
+    try:
+        found = Extractor.read(item)
+    except ArgumentError as error:
+        raise ManifestError(f"extractor: {error}") from None
+    if not found.names:
+        raise ManifestError("extractor names no network: of pixels it is null")
+    return found
 
 
 def _honest(manifest: Manifest) -> None:

@@ -37,6 +37,7 @@ from mixveil.errors import (
     SimplexError,
     UnreadableReleaseError,
 )
+from mixveil.extractor import Extractor
 from mixveil.labels import Randomised, moves
 from mixveil.ledger import Entry, Ledger
 from mixveil.manifest import Manifest, Shard
@@ -83,6 +84,7 @@ def write_release(
     party: str,
     stream: keys.Stream,
     assets: Mapping[str, str] | None = None,
+    extractor: Extractor | None = None,
     label_epsilon: float | None = None,
     recipient: str | None = None,
     budget: float | None = None,
@@ -92,7 +94,8 @@ def write_release(
     """Encode all rows and write them as a release. The trace goes to the owner's state folder, nowhere else.
 
     Certified means: calibrated for μ, and noise from a secure stream. A seeded release promises nothing. assets: the
-    SHA-256 of the projection that the rows went through, if they did. label_epsilon: labels under randomised response.
+    SHA-256 of the projection that the rows went through, if they did, or the digest of what made them, where they are
+    the features that `extractor` names. label_epsilon: labels under randomised response.
 
     It is entered in the owner's ledger before anything is written, and refused where it would cost some record more
     than the budget. recipient: to whom it goes, for the ledger; owners: what `Ledger.owners` said of the rows.
@@ -137,6 +140,7 @@ def write_release(
                     certified=certified,
                     reproducible=reproducible,
                     assets=dict(assets or {}),
+                    extractor=extractor,
                     label_epsilon=label_epsilon,
                     not_promised=manifest.not_promised(encoder, guarantees, reproducible, label_epsilon),
                     shards=shards,
@@ -161,6 +165,7 @@ def in_memory(
     party: str,
     stream: keys.Stream,
     assets: Mapping[str, str] | None = None,
+    extractor: Extractor | None = None,
     label_epsilon: float | None = None,
 ) -> Release:
     """The same release, for experiments: nothing is written or entered, and nobody keeps its trace."""
@@ -180,6 +185,7 @@ def in_memory(
         certified=any(guarantee.name == "gdp" for guarantee in stated),
         reproducible=stream.reproducible,
         assets=dict(assets or {}),
+        extractor=extractor,
         label_epsilon=label_epsilon,
     )
 
@@ -213,6 +219,7 @@ def read_release(folder: Path) -> Release:
         certified=stated.certified,
         reproducible=stated.reproducible,
         assets=stated.assets,
+        extractor=stated.extractor,
         label_epsilon=stated.label_epsilon,
     )
 

@@ -13,10 +13,11 @@ from mixveil.errors import MissingFactError, PrivateFactError
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from mixveil.extractor import Extractor
     from mixveil.keys import Stream
 
 Origin = Literal["public", "range", "private"]
-Calibration = Literal["theorem", "spectral", "energy"]
+Calibration = Literal["theorem", "spectral", "energy", "displacement"]
 Progress = Callable[[int], None]
 """Called with the number of rows that were just done."""
 
@@ -87,8 +88,9 @@ class Fact:
 
 @dataclass(frozen=True)
 class Facts:
-    """Facts by name: dimension, centre, amplitude, clip, energy (V), lambda_max, distance (D), unit_rows (the most
-    rows that one unit has; one, where nobody says), size (mean absolute value)."""
+    """Facts by name: dimension, centre, amplitude, clip, energy (V), lambda_max, distance (D), displacement (how far
+    image noise moves features), unit_rows (the most rows that one unit has; one, where nobody says), size (mean
+    absolute value)."""
 
     known: Mapping[str, Fact]
 
@@ -136,7 +138,8 @@ class Mu:
 
 @dataclass(frozen=True)
 class Tau:
-    """Ask for Theorem 2's directional SNR τ, by one of its three calibrations."""
+    """Ask for Theorem 2's directional SNR τ, by one of its three calibrations; or, of features, for the noise that
+    the paper's experiments give them, which does not keep τ (`displacement`)."""
 
     value: float
     calibration: Calibration = "spectral"
@@ -224,7 +227,8 @@ class Encoder(Protocol):
 
 @dataclass(frozen=True)
 class Release:
-    """What leaves a party, as its reader sees it."""
+    """What leaves a party, as its reader sees it. extractor: which features its rows are of, where they are features
+    themselves; None for pixels and for projections."""
 
     id: str
     party: str
@@ -237,6 +241,7 @@ class Release:
     reproducible: bool
     assets: Mapping[str, str] = field(default_factory=dict)
     label_epsilon: float | None = None
+    extractor: Extractor | None = None
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from mixveil.audit.figures import Ran, Row
 from mixveil.audit.judge import FPR, Judge
 from mixveil.audit.promises import Promise, label_faults, noise_faults, promises, unit_faults
 from mixveil.audit.sample import sample
-from mixveil.audit.truth import check_truth, in_record_order, inspect, unsure
+from mixveil.audit.truth import check_truth, in_record_order, inspect, ranged, unsure
 from mixveil.errors import ArgumentError
 from mixveil.keys import Stream
 from mixveil.metrics import detection
@@ -94,6 +94,7 @@ def audit(
         raise ArgumentError(f"profile must be one of {', '.join(PROFILES)}, got {profile!r}")
     chosen, limits = _chosen(names), PROFILES[profile]
     check_truth(view, truth)
+    truth = ranged(truth)
     view = in_record_order(view)
     watch("records")
     most = max(2, min(limits.rows, limits.values // math.prod(truth.shape)))

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from mixveil.errors import ArgumentError, WrongTruthError
-from mixveil.parts import Part
-from mixveil.types import Dataset, Release, Trace, View
+from mixveil.parts import Around, Part
+from mixveil.theory.moments import blocks
+from mixveil.types import Batch, Dataset, Release, Trace, View
 
 _BLOCK_VALUES = 1 << 22
 
@@ -25,6 +26,34 @@ def check_truth(view: View, truth: Dataset) -> None:
                 f"release {release.id} has {len(release.payload)} rows of {release.shape} in {len(release.classes)} "
                 f"classes, the truth {len(truth)} of {truth.shape} in {len(truth.classes)}"
             )
+
+
+@dataclass(frozen=True)
+class _Ranged(Around):
+    """The same rows, said to lie within `span`."""
+
+    span: tuple[float, float]
+
+    @property
+    def low(self) -> float:
+        return self.span[0]
+
+    @property
+    def high(self) -> float:
+        return self.span[1]
+
+    def take(self, index: Tensor) -> Batch:
+        return self.rows.take(index)
+
+
+def ranged(truth: Dataset) -> Dataset:
+    """Data with a range: where values can be anything, the one that these values have. Errors are measured in it, which
+    is for the owner's eyes as all of an audit is."""
+    if math.isfinite(truth.high - truth.low):
+        return truth
+    found = torch.stack([torch.stack(torch.aminmax(block)) for block in blocks(truth)])
+    low, high = float(found[:, 0].min()), float(found[:, 1].max())
+    return _Ranged(truth, (low, high if high > low else low + 1))
 
 
 def in_record_order(view: View) -> View:

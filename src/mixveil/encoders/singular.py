@@ -7,6 +7,7 @@ Formal guarantees
   else, labels excluded. Nothing computed from the private records enters: centre, clip and σ come from public facts.
 - Asked for τ: the directional SNR of a row is at most τ on average over records (theory/snr.py), for the
   calibrations `theorem` and `spectral`; the noise depends on private second moments and is not certified.
+- Asked for τ by `displacement`: as much noise as image noise moves features. It keeps no τ; what it realises is stated.
 - Labels are mixed, not protected.
 """
 
@@ -35,6 +36,18 @@ WORST_SNR_CONDITIONS = {
     "signal": "the worst record there can be, once clipped; its partner counts as known",
     "attacker": "sees one row",
 }
+
+NOT_KEPT = {
+    "energy": "does NOT hold in every direction: the noise matches the average direction's signal only",
+    "displacement": (
+        "tau is NOT what this noise keeps: it was asked of image noise, before pixels were clamped to what they can "
+        "be; features carry about as much noise whatever tau is"
+    ),
+}
+"""Why a τ that was asked for by these calibrations is not kept."""
+
+FROM_PUBLIC = "holds only if the records vary no more than the public data in any direction"
+NOT_REALISED = "moments are the public data's: what the records themselves realise is not stated"
 
 
 @dataclass(frozen=True)
@@ -68,18 +81,21 @@ class Singular:
         return cls().calibrate(Mu(1.0), facts)[0]
 
     def calibrate(self, target: Target | None, facts: Facts) -> tuple[Self, tuple[Guarantee, ...]]:
-        """A new encoder with its noise. Facts: dimension, centre, amplitude and clip; for τ also energy
-        and lambda_max."""
+        """A new encoder with its noise. Facts: dimension, centre, amplitude and clip; for τ also lambda_max, and
+        energy or, for its own calibration, displacement."""
         if isinstance(target, Mu):
             return self._certify(target, facts)
         if target is None:
             raise ArgumentError(NO_TARGET)
         alpha = PAPER_ALPHA if self.alpha is None else self.alpha
         dimension, lambda_max = int(facts["dimension"]), facts["lambda_max"]
-        signal = snr.signal_bound(
-            target.calibration, dimension=dimension, energy=facts["energy"], lambda_max=lambda_max
-        )
-        sigma = math.sqrt(snr.noise_variance(target.value, alpha, signal))
+        if target.calibration == "displacement":
+            sigma = checks.positive("displacement", facts["displacement"]) / math.sqrt(dimension)
+        else:
+            signal = snr.signal_bound(
+                target.calibration, dimension=dimension, energy=facts["energy"], lambda_max=lambda_max
+            )
+            sigma = math.sqrt(snr.noise_variance(target.value, alpha, signal))
         encoder = self._with(facts, alpha, sigma)
         return encoder, (encoder._directional(target, facts, lambda_max),)
 
@@ -107,16 +123,16 @@ class Singular:
 
     def _directional(self, target: Tau, facts: Facts, lambda_max: float) -> Guarantee:
         """The realised figure is that of the private records; from public moments it is not known."""
-        holds = {"energy": "does NOT hold in every direction: the noise matches the average direction's signal only"}
-        private = facts.origin("lambda_max") == "private"
+        private, fails = facts.origin("lambda_max") == "private", NOT_KEPT.get(target.calibration)
+        measured = ("displacement",) if target.calibration == "displacement" else ("energy",)
         assumes = {
-            "calibration": f"{target.calibration}: {holds.get(target.calibration, 'holds in every direction')}",
+            "calibration": f"{target.calibration}: {fails or 'holds in every direction'}",
             "signal": "a record's deviation from the mean record; the mean itself is not covered",
             "attacker": "sees one row; average over records, not the worst record",
-            **{name: facts.origin(name) for name in ("energy", "lambda_max", "centre", "clip")},
+            **{name: facts.origin(name) for name in (*measured, "lambda_max", "centre", "clip", "amplitude")},
         }
         if not private:
-            assumes["moments"] = "holds only if the records vary no more than the public data in any direction"
+            assumes["moments"] = FROM_PUBLIC if fails is None else NOT_REALISED
         if self.fixed_points:
             assumes["fixed points"] = "a row whose record is its own partner is not covered"
         realised = snr.directional_snr(lambda_max, self._sigma, self._alpha) if private else None

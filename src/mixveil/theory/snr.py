@@ -7,7 +7,8 @@ in which centred records have variance λ,
 
 which grows with λ, so its supremum over directions is at λ_max. The three calibrations bound λ_max
 differently: `theorem` by V = E‖x‖², `spectral` not at all, and `energy`, which made the published tables,
-by the average V/d: that is no bound, and the guarantee does not hold in every direction.
+by the average V/d: that is no bound, and the guarantee does not hold in every direction. A fourth one bounds nothing
+at all: `displacement` is the noise that the published experiments give features, measured outside of this room.
 """
 
 from __future__ import annotations
@@ -38,7 +39,11 @@ def signal_bound(calibration: Calibration, *, dimension: int, energy: float, lam
         return lambda_max
     if calibration == "energy":
         return energy / dimension
-    raise ArgumentError(f"calibration must be theorem, spectral or energy, got {calibration!r}")
+    if calibration == "displacement":
+        raise ArgumentError(
+            "calibration = displacement bounds no variance: its noise is measured, not computed from one"
+        )
+    raise ArgumentError(f"calibration must be theorem, spectral, energy or displacement, got {calibration!r}")
 
 
 def noise_variance(tau: float, alpha: float, signal: float) -> float:
