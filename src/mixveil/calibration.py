@@ -47,6 +47,11 @@ _QUANTILES = {"min": 0.0, "q05": 0.05, "q50": 0.5, "q95": 0.95, "max": 1.0}
 MEANINGLESS_MU = 4.0
 """From here on (ε = 24 at δ = 1e-5) μ-GDP is no meaningful guarantee."""
 
+UNBOUNDED = (
+    "these rows have no range that would bound them: a certified release needs a clip norm chosen without looking at "
+    "them (--clip) or public data (--public)"
+)
+
 MomentsOf = Callable[[Dataset, Facts], Moments]
 Watch = Callable[[str, int], AbstractContextManager[Progress]]
 """Shows the progress of some work on so many rows."""
@@ -161,8 +166,22 @@ def facts_for(
 ) -> Facts:
     """All that calibrating `data` for a target needs. For μ nothing is computed from the private rows; for τ
     second moments are, unless public data stand in for them."""
+    facts = settled_facts(data, certified=isinstance(target, Mu), public=public, clip=clip, watch=watch)
+    return _with_moments(facts, target, data, public=public, moments_of=moments_of, displacement=displacement)
+
+
+def _with_moments(
+    facts: Facts,
+    target: Target,
+    data: Dataset,
+    *,
+    public: Dataset | None,
+    moments_of: MomentsOf,
+    displacement: Fact | None,
+) -> Facts:
+    """What is settled, and for τ what is measured."""
     if isinstance(target, Mu):
-        return settled_facts(data, certified=True, public=public, clip=clip, watch=watch)
+        return facts
     measured: dict[str, Fact] = {}
     if target.calibration == "displacement":
         if displacement is None:
@@ -171,7 +190,6 @@ def facts_for(
                 "features: name a backbone"
             )
         measured = {"displacement": displacement}
-    facts = settled_facts(data, certified=False, public=public, clip=clip, watch=watch)
     found = moments_of(data if public is None else public, facts)
     origin: Origin = "private" if public is None else "public"
     return facts.with_(
@@ -244,10 +262,7 @@ def _unranged(
         bound = _median_norm(public, centre) if certified else Fact(_largest(public, centre, watch)[1], "public")
         return bound, bound
     if certified:
-        raise MissingFactError(
-            "these rows have no range that would bound them: a certified release needs a clip norm chosen without "
-            "looking at them (--clip) or public data (--public)"
-        )
+        raise MissingFactError(UNBOUNDED)
     value, norm = _largest(data, centre, watch)
     return Fact(value, "private"), Fact(norm, "private")
 
@@ -348,10 +363,14 @@ def survey(
 ) -> list[Figures]:
     """The figures of several calibrations of the same data, for an example pairing drawn from the seed."""
     moments_of = watched_moments(SeededStream(seed), watch)
+    settled: dict[bool, Facts] = {}  # rows without a range are read for it, and only once
     found = []
     for target in wanted:
-        facts = facts_for(
-            target, data, public=public, clip=clip, moments_of=moments_of, displacement=displacement, watch=watch
+        certified = isinstance(target, Mu)
+        if certified not in settled:
+            settled[certified] = settled_facts(data, certified=certified, public=public, clip=clip, watch=watch)
+        facts = _with_moments(
+            settled[certified], target, data, public=public, moments_of=moments_of, displacement=displacement
         )
         private = moments_of(data, facts)
         found.append(

@@ -15,7 +15,7 @@ from rich.console import Console
 if TYPE_CHECKING:
     from mixveil.data import Images
     from mixveil.extractor import Extractor
-    from mixveil.features import Features
+    from mixveil.features import Features, Loaded
     from mixveil.keys import Stream
     from mixveil.projection import Projected
 
@@ -88,6 +88,19 @@ ProjectionFile = Annotated[
     Path | None,
     typer.Option("--projection", help="Encode features, through this public projection.", show_default=False),
 ]
+Backbone = Annotated[
+    str | None,
+    typer.Option(
+        "--backbone",
+        help="Features of this public network, several with + between, instead of pixels.",
+        show_default=False,
+    ),
+]
+Stage = Annotated[
+    str | None,
+    typer.Option("--stage", help="The map after this stage instead of pooled features.", show_default=False),
+]
+Mirror = Annotated[bool, typer.Option("--mirror", help="Average with the mirrored image's features.")]
 Cache = Annotated[
     Path | None,
     typer.Option(
@@ -166,13 +179,37 @@ def open_features(
     images: Images, extractor: Extractor, data_dir: Path | None, cache: Path | None
 ) -> tuple[Features, str]:
     """The features of images, and the digest of what made them."""
+    loaded = load_extractor(extractor, data_dir)
+    return features_of(images, loaded, cache), loaded.digest
+
+
+def chosen_extractor(backbone: str | None, stage: str | None, mirror: bool) -> Extractor | None:
+    """The features that were asked for, if any were."""
+    from mixveil.errors import ArgumentError
+    from mixveil.extractor import Extractor
+
+    if backbone is None:
+        if stage is not None or mirror:
+            raise ArgumentError("--stage and --mirror are of a network's features: name it with --backbone")
+        return None
+    found = Extractor.parse(backbone, stage=stage, mirror=mirror)
+    if not found.names:
+        raise ArgumentError("--backbone none are the pixels: leave it out for them")
+    return found
+
+
+def load_extractor(extractor: Extractor, data_dir: Path | None) -> Loaded:
     from mixveil import features
     from mixveil.data import data_folder
 
-    loaded = features.load(extractor, data_folder(data_dir))
+    return features.load(extractor, data_folder(data_dir))
+
+
+def features_of(images: Images, loaded: Loaded, cache: Path | None) -> Features:
+    from mixveil import features
+
     with progress("features", len(images)) as step:
-        found = features.extract(images, loaded, cache or features.cache_folder(), step)
-    return found, loaded.digest
+        return features.extract(images, loaded, cache or features.cache_folder(), step)
 
 
 def open_projected(

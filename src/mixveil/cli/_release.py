@@ -23,6 +23,7 @@ def summary(written: Manifest) -> dict[str, object]:
         "shape": list(written.shape),
         "bytes": sum(shard.bytes for shard in written.shards),
         "encoder": written.encoder.name,
+        "extractor": None if written.extractor is None else written.extractor.plain(),
         "certified": written.certified,
         "reproducible": written.reproducible,
         "guarantees": [asdict(guarantee) for guarantee in written.guarantees],
@@ -39,6 +40,12 @@ def show(folder: Path, written: Manifest) -> None:
         f"{len(written.shards)} shard(s), {size / 1e6:.1f} MB",
         soft_wrap=True,
     )
+    if written.extractor is not None:
+        out.print(
+            f"  features of images by {escape(str(written.extractor))}, {written.extractor.size} pixels wide (settings "
+            f"and weights {written.assets['features'][:8]})",
+            soft_wrap=True,
+        )
     for guarantee in written.guarantees:
         kind = "promised" if written.certified else "stated"
         out.print(f"  {kind}: {in_words(guarantee)}", soft_wrap=True)
@@ -63,6 +70,12 @@ def in_words(guarantee: Guarantee) -> str:
         return (
             f"{_unit(guarantee)} is {claim:.4g}-GDP: ε = {gdp.epsilon(claim):.3g} at δ = 1e-5; no membership test "
             f"finds more than {gdp.member_tpr(claim, 0.01):.1%} of the members at 1 % false alarms"
+        )
+    how = guarantee.assumes.get("calibration", "").partition(":")[0]
+    if guarantee.realised is None and how in ("energy", "displacement"):
+        return (
+            f"noise by the calibration {how} for τ = {guarantee.nominal:.4g}, which does not keep it; the directional "
+            f"SNR of a row is not stated"
         )
     asked = "" if math.isclose(claim, guarantee.nominal) else f" (nominal τ = {guarantee.nominal:.4g})"
     given = guarantee.assumes.get("moments")

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from mixveil.audit import Audit
+    from mixveil.data import Images
+    from mixveil.extractor import Extractor
+    from mixveil.features import Features
     from mixveil.spending import Owners
     from mixveil.types import Release, Trace, View
 
@@ -89,8 +92,13 @@ def audit(
             raise MismatchError(f"{projection} is not the projection that these releases went through")
         if similar is not None:
             similar, _ = _common.open_projected(similar, projection, data_dir, cache, certified=False)
-    elif any(release.assets for release in opened):
+    elif any("projection" in release.assets for release in opened):
         raise MismatchError("these releases went through a projection: give it with --projection")
+    elif (extractor := opened[0].extractor) is not None:
+        data = _features(opened, extractor, data, data_dir, cache)
+        similar = None if similar is None else _features(opened, extractor, similar, data_dir, cache)
+    elif any(release.extractor is not None for release in opened):
+        raise MismatchError("some of these releases are of features and some of pixels: audit them apart")
     known, others = _public(similar, data)
     _check_manifests(releases, opened)
     _check_owners(opened, owners)
@@ -114,6 +122,24 @@ def audit(
         return
     show(found)
     out.print(f"Report, private, for your eyes only: {escape(str(out_dir / 'report.html'))}", soft_wrap=True)
+
+
+def _features(
+    opened: tuple[Release, ...], extractor: Extractor, images: Images, data_dir: Path | None, cache: Path | None
+) -> Features:
+    """The features that all the releases say they are of. Other weights would make other ones."""
+    from mixveil.errors import MismatchError
+
+    if len({release.assets.get("features") for release in opened}) > 1:
+        raise MismatchError("these releases are not all of the same features: audit them apart")
+    loaded = _common.load_extractor(extractor, data_dir)
+    stated = opened[0].assets["features"]
+    if loaded.digest != stated:
+        raise MismatchError(
+            f"these releases are of features of {extractor} with the digest {stated[:8]}, and the weights at hand have "
+            f"{loaded.digest[:8]}: they are others"
+        )
+    return _common.features_of(images, loaded, cache)
 
 
 def _counted(owners: Owners | None) -> list[str]:

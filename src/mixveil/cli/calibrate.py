@@ -7,28 +7,36 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mixveil.cli import _common, _spending
+from mixveil.cli import _common, _displacement, _spending
 from mixveil.cli._common import (
     Alpha,
     AsJson,
+    Backbone,
+    Cache,
     Clip,
     Data,
     DataDir,
     Depth,
     Grey,
+    Mirror,
     Noise,
     Public,
     Size,
+    Stage,
     Unit,
     number,
     out,
     print_json,
 )
+from mixveil.cli._displacement import Normalisation
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from mixveil.calibration import Figures
+    from mixveil.data import Images
+    from mixveil.displacement import Displacement
+    from mixveil.features import Features
     from mixveil.types import Cost
 
 Mu = Annotated[float | None, typer.Option("--mu", help="Certified: every record μ-GDP. Default: 1.")]
@@ -49,32 +57,75 @@ def calibrate(
     grey: Grey = False,
     depth: Depth = None,
     unit: Unit = None,
+    backbone: Backbone = None,
+    stage: Stage = None,
+    mirror: Mirror = False,
+    normalisation: Normalisation = None,
+    cache: Cache = None,
     as_json: AsJson = False,
 ) -> None:
     """Show, for each calibration, its noise and what an attacker could get: for the owner's eyes only.
 
-    Nothing is written. With neither --mu nor --tau, both are shown at their defaults.
+    Nothing is written but features that are kept. With neither --mu nor --tau, both are shown at their defaults.
     """
     from mixveil import calibration
     from mixveil.encoders.singular import Singular
+    from mixveil.errors import ArgumentError, MissingFactError
+    from mixveil.keys import SeededStream
+    from mixveil.types import Fact
 
+    extractor = _common.chosen_extractor(backbone, stage, mirror)
+    if normalisation is not None and extractor is None:
+        raise ArgumentError(f"--normalisation {normalisation} is of the noise behind features: name a --backbone")
+    unbounded = extractor is not None and clip is None and public is None
+    if unbounded and mu is not None:
+        raise MissingFactError(calibration.UNBOUNDED)
+    left_out = unbounded and tau is None and noise != "sphere"
     if mu is None and tau is None:
-        mu, tau = (None if noise == "sphere" else 1.0), 0.1
-    wanted = calibration.targets(mu, tau)
+        mu, tau = (None if noise == "sphere" or unbounded else 1.0), 0.1
+    wanted = calibration.targets(mu, tau, features=extractor is not None)
     encoder = Singular(alpha=alpha, noise=noise or "gaussian")
-    rows, known = _common.open_both(data, public, data_dir=data_dir, size=size, grey=grey, depth=depth, unit=unit)
-    found = calibration.survey(rows, encoder, wanted, public=known, clip=clip, seed=seed, watch=_common.progress)
+    images, known = _common.open_both(data, public, data_dir=data_dir, size=size, grey=grey, depth=depth, unit=unit)
+    rows: Images | Features = images
+    others: Images | Features | None = known
+    moved: list[Displacement] = []
+    if extractor is not None:
+        loaded = _common.load_extractor(extractor, data_dir)
+        if tau is not None:
+            seen, taus = images if known is None else known, _displacement.compared(tau, alpha)
+            moved = _displacement.displacements(seen, loaded, taus, alpha, normalisation, SeededStream(seed))
+        rows = _common.features_of(images, loaded, cache)
+        others = None if known is None else _common.features_of(known, loaded, cache)
+    found = calibration.survey(
+        rows,
+        encoder,
+        wanted,
+        public=others,
+        clip=clip,
+        displacement=Fact(moved[-1].radius, "private" if known is None else "public") if moved else None,
+        seed=seed,
+        watch=_common.progress,
+    )
     warnings = [*rows.warnings(), *calibration.warnings_of(found)]
-    owners = _spending.known_owners(rows)
+    if left_out:
+        warnings.append(f"the certified calibration is left out: {calibration.UNBOUNDED}")
+    owners = _spending.known_owners(images)
+    side = _displacement.side_by_side(moved, found)
     if as_json:
-        about = {"name": rows.name, "rows": len(rows), "shape": list(rows.shape), "classes": list(rows.classes)}
+        about = {"name": images.name, "rows": len(rows), "shape": list(rows.shape), "classes": list(rows.classes)}
+        about["extractor"] = None if extractor is None else extractor.plain()
         spent = None if owners is None else _spending.summary(owners)
         shown = [asdict(item) for item in found]
-        print_json({"data": about, "calibrations": shown, "spent": spent, "warnings": warnings})
+        print_json({"data": about, "calibrations": shown, "displacement": side, "spent": spent, "warnings": warnings})
         return
-    out.print(f"{rows.name}: {len(rows):,} rows of {'×'.join(str(s) for s in rows.shape)}, {len(rows.classes)} classes")
+    shape, kind = "×".join(str(s) for s in rows.shape), "pixel" if extractor is None else "feature"
+    out.print(f"{images.name}: {len(rows):,} rows of {shape}, {len(rows.classes)} classes")
+    if extractor is not None:
+        out.print(f"features of {extractor}", markup=False)
     out.print(figures_table(found))
-    out.print("Errors are mean squared errors a pixel value. These figures are for the owner: do not send them.")
+    out.print(f"Errors are mean squared errors a {kind} value. These figures are for the owner: do not send them.")
+    if side:
+        _displacement.show(side, alpha)
     if owners is not None:
         out.print(_spending.sentence(owners, _planned(found)), soft_wrap=True)
     for text in warnings:
@@ -106,7 +157,7 @@ def figures_table(found: list[Figures]) -> Table:
         ("r / mean distance D", [number(f.radius_multiple) for f in found]),
         ("nominal τ", [number(f.nominal_tau) for f in found]),
         ("realised sup SNR", [_realised(f) for f in found]),
-        ("… mean image included, ≤", [number(f.realised_snr_with_mean) for f in found]),
+        ("… mean record included, ≤", [number(f.realised_snr_with_mean) for f in found]),
         ("… of the average row", [number(f.mean_snr) for f in found]),
         ("μ of a record" if found[0].unit_rows == 1 else "μ of a unit", [number(f.mu) for f in found]),
         ("… of the median record", [number(f.mu_median) for f in found]),

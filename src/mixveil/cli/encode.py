@@ -12,6 +12,7 @@ from mixveil.cli import _common, _spending
 from mixveil.cli._common import (
     Alpha,
     AsJson,
+    Backbone,
     Cache,
     Classes,
     Clip,
@@ -19,28 +20,37 @@ from mixveil.cli._common import (
     DataDir,
     Depth,
     Grey,
+    Mirror,
     Noise,
     ProjectionFile,
     Public,
     Seed,
     Size,
+    Stage,
     Unit,
     escape,
     out,
     print_json,
 )
+from mixveil.cli._displacement import Normalisation, displacements
 from mixveil.cli._release import show, summary
 from mixveil.cli._spending import Budget, LabelEpsilon, To
-from mixveil.errors import ArgumentError, MismatchError
+from mixveil.errors import ArgumentError, MismatchError, MissingFactError
 
 if TYPE_CHECKING:
     from mixveil.data import Images
+    from mixveil.displacement import Displacement
+    from mixveil.features import Features
     from mixveil.projection import Projected
-    from mixveil.types import Encoder, Guarantee, Target
+    from mixveil.types import Encoder, Fact, Guarantee, Target
 
 Calibration = Annotated[
-    Literal["spectral", "theorem", "energy"] | None,
-    typer.Option("--calibration", help="How --tau is met. Default: spectral.", show_default=False),
+    Literal["spectral", "theorem", "energy", "displacement"] | None,
+    typer.Option(
+        "--calibration",
+        help="How --tau is met; energy and displacement are the paper's and do not keep it. Default: spectral.",
+        show_default=False,
+    ),
 ]
 MuOption = Annotated[
     float | None, typer.Option("--mu", help="Certified: every record (every unit, with --unit) μ-GDP, labels excluded.")
@@ -80,6 +90,10 @@ def encode(
     unit: Unit = None,
     classes: Classes = None,
     projection: ProjectionFile = None,
+    backbone: Backbone = None,
+    stage: Stage = None,
+    mirror: Mirror = False,
+    normalisation: Normalisation = None,
     cache: Cache = None,
     as_json: AsJson = False,
 ) -> None:
@@ -101,11 +115,22 @@ def encode(
     stream = _common.stream_for(seed)
     if projection is not None and (clip is not None or public is not None):
         raise ArgumentError("--projection brings its own public clip norm: leave --clip and --public out")
-    rows: Images | Projected
+    if projection is not None and backbone is not None:
+        raise ArgumentError("--projection brings its own network: leave --backbone out")
+    extractor = _common.chosen_extractor(backbone, stage, mirror)
+    if calibration == "displacement" and extractor is None:
+        raise ArgumentError("--calibration displacement is of features: name a network with --backbone")
+    if normalisation is not None and calibration != "displacement":
+        raise ArgumentError(f"--normalisation {normalisation} is for --calibration displacement")
+    if extractor is not None and mu is not None and clip is None and public is None:
+        raise MissingFactError(calibrations.UNBOUNDED)  # before features are computed
+    rows: Images | Projected | Features
+    others: Images | Features | None
     images, known = _common.open_both(
         data, public, data_dir=data_dir, size=size, grey=grey, depth=depth, unit=unit, classes=classes
     )
-    rows = images
+    rows, others = images, known
+    measured: Displacement | None = None
     assets: dict[str, str] = {}
     told: list[str] = []
     owners = _spending.owners_of(images)
@@ -117,11 +142,26 @@ def encode(
         if rows.projection.classes and rows.classes != rows.projection.classes:
             raise MismatchError("these data do not have the classes of the statistics, in the same order")
         told = _spending.earlier_statistics(rows.projection, party)
+    if extractor is not None:
+        loaded = _common.load_extractor(extractor, data_dir)
+        if calibration == "displacement" and tau is not None:
+            moved = images if known is None else known
+            draws = stream.fork("displacement")
+            (measured,) = displacements(moved, loaded, [tau], alpha, normalisation, draws)
+        rows, assets = _common.features_of(images, loaded, cache), {"features": loaded.digest}
+        others = None if known is None else _common.features_of(known, loaded, cache)
     guarantees: tuple[Guarantee, ...] = ()
     warnings = rows.warnings() + told + _spending.copies(owners) + _spending.shown_labels(owners, label_epsilon)
     if target is not None or ready.sigma != 0:
         ready, guarantees, more = calibrations.calibrate(
-            ready, target, rows, public=known, clip=clip, stream=stream.fork("facts"), watch=_common.progress
+            ready,
+            target,
+            rows,
+            public=others,
+            clip=clip,
+            displacement=_fact(measured, private=known is None),
+            stream=stream.fork("facts"),
+            watch=_common.progress,
         )
         warnings += more
     with _spending.counted(), _common.progress("encoding", len(rows)) as step:
@@ -133,6 +173,7 @@ def encode(
             party=party,
             stream=stream.fork("release"),
             assets=assets,
+            extractor=extractor,
             label_epsilon=label_epsilon,
             recipient=to,
             budget=budget,
@@ -142,17 +183,34 @@ def encode(
     trace = trace_path(written.id)
     if as_json:
         whole = {"release": str(out_dir), **summary(written), "trace": str(trace), "warnings": warnings}
-        print_json({**whole, "spent": _spending.summary(owners)})
+        far = None if measured is None else dataclasses.asdict(measured)
+        print_json({**whole, "displacement": far, "spent": _spending.summary(owners)})
         return
     show(out_dir, written)
+    if measured is not None:
+        out.print(
+            f"For your eyes only: image noise of radius {measured.image_radius:.4g} moved features by "
+            f"{measured.radius:.4g} on average ({measured.images:,} images, {measured.clamped:.1%} of pixel values "
+            f"clamped); they are {measured.feature_norm:.4g} long.",
+            soft_wrap=True,
+        )
     out.print(_spending.sentence(owners), soft_wrap=True)
     out.print(f"What an audit needs stays with you: {escape(str(trace))}", soft_wrap=True)
     for text in warnings:
         _common.warn(text)
 
 
+def _fact(measured: Displacement | None, *, private: bool) -> Fact | None:
+    """The measured displacement, with its origin."""
+    from mixveil.types import Fact
+
+    return None if measured is None else Fact(measured.radius, "private" if private else "public")
+
+
 def _target(
-    mu: float | None, tau: float | None, calibration: Literal["spectral", "theorem", "energy"] | None
+    mu: float | None,
+    tau: float | None,
+    calibration: Literal["spectral", "theorem", "energy", "displacement"] | None,
 ) -> Target | None:
     from mixveil.types import Mu, Tau
 

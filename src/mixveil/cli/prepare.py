@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import typer
 
 from mixveil.cli import _common, _spending
-from mixveil.cli._common import AsJson, Cache, DataDir, Depth, Grey, Size, escape, out, print_json
+from mixveil.cli._common import AsJson, Cache, DataDir, Depth, Grey, Mirror, Size, Stage, escape, out, print_json
 from mixveil.errors import ArgumentError
 
 Backbone = Annotated[
@@ -22,10 +22,8 @@ def prepare(
     public: Annotated[str, typer.Argument(metavar="PUBLIC", help="PUBLIC data: " + _common.DATA_HELP)],
     path: Annotated[Path, typer.Option("--out", help="The file to make. It must not exist.")],
     backbone: Backbone = "mobilenet_v2",
-    stage: Annotated[
-        str | None, typer.Option("--stage", help="The map after this stage instead of pooled features.")
-    ] = None,
-    mirror: Annotated[bool, typer.Option("--mirror", help="Average with the mirrored image's features.")] = False,
+    stage: Stage = None,
+    mirror: Mirror = False,
     whitening: Annotated[
         Literal["within", "total"], typer.Option("--whitening", help="By which covariance.")
     ] = "within",
