@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+from collections.abc import Iterator
+from pathlib import Path
 
+import pytest
+import torch
+from torch import Tensor, nn
+
+from mixveil.backbones import KNOWN, Known
+from mixveil.backbones._blocks import Frozen
 from mixveil.calibration import settled_facts
 from mixveil.data import Images, from_tensors
 from mixveil.extractor import Extractor
@@ -60,3 +66,27 @@ def blobs(n: int, seed: int, classes: int = 3, apart: float = 0.15, rare: int = 
     labels = torch.arange(n) % classes if not rare else torch.arange(n) % (classes - rare)
     x = means[labels] + 0.05 * SeededStream(seed).normal(n, 6)
     return from_tensors(x.clamp(0, 1).float().view(n, 1, 2, 3), labels, classes=classes)
+
+
+class Tiny(Frozen):
+    """A network of two stages that is fast at any size: patches of 16 × 16 to six values, and those to three."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.last = nn.Conv2d(3, 6, 16, 16), nn.Conv2d(6, 3, 1)
+
+    def maps(self, x: Tensor) -> Iterator[tuple[str, Tensor]]:
+        x = torch.relu(self.stem(x))
+        yield "stem", x
+        yield "head", torch.relu(self.last(x))
+
+
+def tiny_weights(folder: Path, monkeypatch: pytest.MonkeyPatch, seed: int = 0) -> Path:
+    """A data folder with made weights of the network `tiny`, which is known until the test ends."""
+    net, stream = Tiny(), SeededStream(seed)
+    for values in net.state_dict().values():
+        values.copy_(0.1 * stream.normal(*values.shape))
+    (folder / "weights").mkdir(parents=True, exist_ok=True)
+    torch.save(net.state_dict(), folder / "weights" / "tiny.pth")
+    monkeypatch.setitem(KNOWN, "tiny", Known(Tiny, "tiny.pth", ""))
+    return folder

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mixveil import errors, manifest
+from mixveil.extractor import Extractor
 from tests.test_release import write
 
 
@@ -97,6 +98,46 @@ def test_each_lie_has_its_error(text: str, name: str) -> None:
     change, error = BAD[name]
     with pytest.raises(error):
         manifest.parse(changed(text, change))
+
+
+FEATURES = {"names": ["resnet18", "mobilenet_v2"], "stage": None, "mirror": True, "size": 224}
+
+
+def of_features(whole: dict[str, Any]) -> None:
+    whole.update(extractor=dict(FEATURES), assets={"features": "0" * 64}, shape=[16])
+
+
+def test_a_manifest_of_features_survives_the_round_trip(text: str) -> None:
+    stated = manifest.parse(changed(text, of_features))
+    assert stated.extractor == Extractor(("resnet18", "mobilenet_v2"), None, True, 224)
+    assert manifest.parse(stated.to_json()) == stated
+
+
+@pytest.mark.parametrize(
+    "change",
+    {
+        "no digest": set_("assets", value={}),
+        "no extractor": set_("extractor", value=None),
+        "a projection too": set_("assets", "projection", value="1" * 64),
+        "a projection instead": set_("assets", value={"projection": "1" * 64}),
+        "a digest of another kind": set_("assets", "features", value="abc"),
+        "images": set_("shape", value=[1, 4, 4]),
+        "pixels": set_("extractor", "names", value=[]),
+        "an unknown network": set_("extractor", "names", value=["magic"]),
+        "a network that is no name": set_("extractor", "names", value=[1]),
+        "a size as text": set_("extractor", "size", value="224"),
+        "a tiny size": set_("extractor", "size", value=1),
+        "something else": set_("extractor", "more", value=1),
+        "no mapping": set_("extractor", value="resnet18"),
+    }.values(),
+)
+def test_features_that_do_not_agree_are_refused(text: str, change: Callable[[dict[str, Any]], None]) -> None:
+    def both(whole: dict[str, Any]) -> None:
+        of_features(whole)
+        change(whole)
+
+    with pytest.raises(errors.ManifestError):
+        manifest.parse(changed(text, both))
 
 
 def test_every_field_is_needed(text: str) -> None:

@@ -115,6 +115,24 @@ def test_features_are_computed_once(weights: Path, tmp_path: Path, monkeypatch: 
     assert torch.equal(mended.take(torch.arange(10)).x, found.take(torch.arange(10)).x)
 
 
+def test_reading_touches_the_chunks_that_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(features, "CHUNK", 4)
+    data, met = images(10, (1, 2, 2)), []
+
+    class Counted(torch.Tensor):
+        def __getitem__(self, index: object) -> torch.Tensor:
+            met.append(float(self.flatten().as_subclass(torch.Tensor)[0]))
+            return self.as_subclass(torch.Tensor)[index]  # type: ignore[index]
+
+    chunk = features._chunk
+    monkeypatch.setattr(features, "_chunk", lambda *words: chunk(*words).as_subclass(Counted))
+    found = features.extract(data, features.Loaded(Extractor(), (), torch.device("cpu")), None)
+    index, x = torch.tensor([9, 0, 8, 1, 9]), data.take(torch.arange(10)).x.flatten(1)
+    monkeypatch.setattr(features, "CHUNK", 2048)
+    assert torch.equal(found.take(index).x, x[index])
+    assert met == [float(x[0, 0]), float(x[8, 0])]
+
+
 def test_other_settings_and_other_weights_have_other_features(weights: Path, tmp_path: Path) -> None:
     """In one cache: what was kept for one network must never be read for another."""
     data, found = images(6, (1, 8, 8)), []

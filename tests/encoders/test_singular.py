@@ -20,7 +20,7 @@ from mixveil.errors import (
 )
 from mixveil.keys import NORMAL_BOUND, SeededStream
 from mixveil.theory import gdp, snr
-from mixveil.types import Batch, Fact, Mu, Tau, Trace
+from mixveil.types import Batch, Fact, Mu, Origin, Tau, Trace
 from tests.made import encoded, images, range_facts, with_moments
 
 DATA = images(40)
@@ -82,6 +82,23 @@ def test_tau_noise_is_that_of_theorem_2(calibration: str, signal: float) -> None
     assert guarantee.realised == pytest.approx(snr.directional_snr(0.4, encoder.sigma or 0, 0.7))
     assert guarantee.assumes["lambda_max"] == "private"
     assert ("NOT" in guarantee.assumes["calibration"]) == (calibration == "energy")
+
+
+@pytest.mark.parametrize("origin", ["private", "public"])
+def test_displacement_noise_is_what_was_measured_and_claims_no_tau(origin: Origin) -> None:
+    facts = PRIVATE.with_(displacement=Fact(6.0, origin), lambda_max=Fact(0.4, origin))
+    for noise in ("gaussian", "sphere"):
+        encoder, (guarantee,) = Singular(noise=noise).calibrate(Tau(1e-6, "displacement"), facts)
+        assert encoder.sigma == pytest.approx(6 / 4) and guarantee.nominal == 1e-6
+        realised = (0.7 / 0.3) ** 2 * 0.4 / (0.4 + 1.5**2)
+        assert guarantee.realised == (pytest.approx(realised) if origin == "private" else None)
+        assert "NOT what this noise keeps" in guarantee.assumes["calibration"]
+        assert guarantee.assumes["displacement"] == origin and "energy" not in guarantee.assumes
+        assert "only if" not in guarantee.assumes.get("moments", "")
+    with pytest.raises(MissingFactError, match="displacement"):
+        Singular().calibrate(Tau(1e-6, "displacement"), PRIVATE)
+    with pytest.raises(ArgumentError, match="displacement must be positive"):
+        Singular().calibrate(Tau(1e-6, "displacement"), facts.with_(displacement=Fact(0.0, origin)))
 
 
 def test_a_private_fact_cannot_enter_a_certified_calibration() -> None:

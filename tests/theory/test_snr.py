@@ -70,5 +70,7 @@ def test_what_needs_no_noise_or_has_no_signal_is_said() -> None:
         snr.noise_variance(1.0, 0.5, 1.0)
     with pytest.raises(ArgumentError, match="do not vary"):
         snr.noise_variance(0.1, 0.7, 0.0)
+    with pytest.raises(ArgumentError, match="displacement bounds no variance"):
+        snr.signal_bound("displacement", dimension=1, energy=1, lambda_max=1)
     with pytest.raises(ArgumentError, match="calibration must be"):
         snr.signal_bound("wish", dimension=1, energy=1, lambda_max=1)  # type: ignore[arg-type]

@@ -1,0 +1,158 @@
+"""Releases of features, as their users make them: encode, verify, audit, and what calibrate says of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.cli.test_cli import Run, run
+from tests.made import tiny_weights
+
+__all__ = ["run"]
+
+NET = ("--backbone", "tiny", "--stage", "head")
+
+
+@pytest.fixture
+def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Forty smooth images of 8 × 8 in `private.npz`, others in `public.npz`, and the weights of a small network."""
+    monkeypatch.setenv("MIXVEIL_DATA", str(tiny_weights(tmp_path / "data", monkeypatch)))
+    monkeypatch.setenv("MIXVEIL_CACHE", str(tmp_path / "cache"))
+    rng = np.random.default_rng(0)
+    for name in ("private", "public", "mnist"):
+        x = np.kron(rng.random((40, 1, 2, 2)), np.ones((4, 4))) * 0.7 + 0.3 * rng.random((40, 1, 8, 8))
+        np.savez(tmp_path / f"{name}.npz", x=x.astype(np.float32), y=np.arange(40) % 3)
+    return tmp_path
+
+
+def test_encode_verify_and_audit_features(run: Run, data: Path) -> None:
+    told = run("encode", "private.npz", *NET, "--mu", 5, "--clip", 4, "--out", "r", "--json")
+    assert told.code == 0, told.err
+    assert told.json["certified"] and told.json["shape"] == [3 * 14 * 14] and told.json["displacement"] is None
+    network = {"names": ["tiny"], "stage": "head", "mirror": False, "size": 224}
+    assert told.json["extractor"] == network
+    stated = json.loads((data / "r" / "manifest.json").read_text())
+    assert stated["extractor"] == network and list(stated["assets"]) == ["features"]
+    shown = run("verify", "r")
+    assert shown.code == 0 and "features of images by tiny, head, 224 pixels wide" in shown.out
+    assert run("verify", "r", "--json").json["extractor"] == network
+    audited = run("audit", "r", "--truth", "private.npz", "--public", "public.npz", "--out", "a", "--json")
+    assert audited.code == 0, audited.err
+    figures = audited.json
+    assert not any("NOT measured" in text for text in figures["verdict"])
+    errors = [row for row in figures["rows"] if row["metric"] == "mse"]
+    assert errors and all(0 < row["mean"] < 1 and 0 < row["know_nothing"] < 1 for row in errors)
+    noise = next(item for item in figures["promises"] if item["name"] == "noise")
+    assert not noise["broken"] and noise["found"] == pytest.approx(noise["nominal"], rel=0.05)
+
+
+def test_an_audit_refuses_other_weights_and_mixed_releases(
+    run: Run, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    audit = ("--truth", "private.npz", "--out", "a")
+    assert run("encode", "private.npz", *NET, "--mu", 5, "--clip", 4, "--out", "r").code == 0
+    assert run("encode", "private.npz", "--backbone", "tiny", "--mu", 5, "--clip", 4, "--out", "pooled").code == 0
+    assert run("encode", "private.npz", "--mu", 5, "--out", "pixels").code == 0
+    for words, said in (
+        (("r", "pixels"), "not all of the same features"),
+        (("pixels", "r"), "some of pixels"),
+        (("r", "pooled"), "not all of the same features"),
+    ):
+        refused = run("audit", *words, *audit)
+        assert refused.code != 0 and "MismatchError" in refused.err and said in " ".join(refused.err.split())
+    tiny_weights(data / "data", monkeypatch, seed=1)
+    refused = run("audit", "r", *audit)
+    assert refused.code != 0 and "MismatchError" in refused.err and "they are others" in " ".join(refused.err.split())
+
+
+def test_displacement_is_released_with_its_warning(run: Run, data: Path) -> None:
+    job = ("encode", "private.npz", *NET, "--tau", 1e-6, "--calibration", "displacement", "--noise", "sphere")
+    told = run(*job, "--out", "r", "--json")
+    assert told.code == 0, told.err
+    (guarantee,), moved = told.json["guarantees"], told.json["displacement"]
+    assert guarantee["nominal"] == 1e-6 and guarantee["realised"] > 1e-3
+    assert "NOT what this noise keeps" in guarantee["assumes"]["calibration"]
+    assert guarantee["assumes"]["displacement"] == guarantee["assumes"]["amplitude"] == "private"
+    assert any("private records" in text for text in told.json["not_promised"])
+    settings = json.loads((data / "r" / "manifest.json").read_text())["encoder"]["settings"]
+    assert settings["sigma"] == pytest.approx(moved["radius"] / (3 * 14 * 14) ** 0.5)
+    (warning,) = [text for text in told.json["warnings"] if "realised" in text]
+    ratio = guarantee["realised"] / 1e-6
+    unit, word = (1e6, "million") if ratio >= 1e6 else (1e3, "thousand")
+    assert f"{guarantee['realised']:.3g} is about {ratio / unit:.3g} {word} times the nominal τ = 1e-06" in warning
+    shown = run(*job, "--out", "again")
+    assert "For your eyes only: image noise of radius" in shown.out and f"{word} times" in " ".join(shown.err.split())
+    assert "(nominal τ = 1e-06)" in run("verify", "r").out
+    public = run(*job, "--public", "public.npz", "--out", "p")
+    assert public.code == 0 and "which does not keep it" in public.out and "private records" not in public.out
+
+
+def test_calibrate_shows_that_the_radius_hardly_depends_on_tau(run: Run, data: Path) -> None:
+    told = run("calibrate", "private.npz", *NET, "--tau", 1e-6, "--json")
+    assert told.code == 0, told.err
+    assert [item["calibration"] for item in told.json["calibrations"]] == [
+        "theorem",
+        "spectral",
+        "energy",
+        "displacement",
+    ]
+    one, asked = told.json["displacement"]
+    assert (one["tau"], asked["tau"]) == (1.0, 1e-6) and asked["image_radius"] > 1000 * one["image_radius"]
+    assert one["radius"] < asked["radius"] < 2 * one["radius"]
+    last = told.json["calibrations"][-1]
+    assert last["radius"] == pytest.approx(asked["radius"])
+    assert last["realised_snr"] == pytest.approx(asked["realised_snr"]) and asked["realised_snr"] > 1e-3
+    shown = run("calibrate", "private.npz", *NET, "--tau", 1e-6)
+    said = " ".join(shown.out.split())
+    assert "the displacement saturates and the radius hardly depends on τ" in said
+    assert f"A λ/(λ + σ²) = {asked['realised_snr']:.4g}; the largest there can be is A = (α/(1 − α))² = 5.444" in said
+    assert "a feature value" in said and "features of tiny, head" in said
+    assert "certified calibration is left out" not in shown.err
+
+
+def test_calibrate_shows_the_certified_column_where_something_bounds_the_rows(run: Run, data: Path) -> None:
+    def columns(*words: object) -> list[str]:
+        return [
+            item["calibration"] for item in run("calibrate", "private.npz", *NET, *words, "--json").json["calibrations"]
+        ]
+
+    bare = run("calibrate", "private.npz", *NET)
+    assert bare.code == 0 and "the certified calibration is left out" in " ".join(bare.err.split())
+    assert columns() == ["theorem", "spectral", "energy", "displacement"]
+    assert columns("--clip", 4)[-1] == columns("--public", "public.npz")[-1] == "certified"
+    assert columns("--mu", 1, "--clip", 4) == ["certified"]
+    assert columns("--tau", 0.1, "--alpha", 0.5) == ["theorem", "spectral", "energy", "displacement"]
+    assert run("calibrate", "private.npz", "--tau", 0.1, "--json").json["displacement"] == []
+
+
+def test_both_normalisations(run: Run, data: Path) -> None:
+    radii = []
+    for name in ("imagenet", "table7"):
+        words = ("calibrate", "mnist.npz", *NET, "--tau", 0.5, "--normalisation", name, "--json")
+        radii.append(run(*words).json["displacement"][-1]["image_radius"])
+    assert radii[0] > 1.2 * radii[1]
+
+
+def test_bad_words(run: Run, data: Path) -> None:
+    encode, moved = ("encode", "private.npz", "--out", "x"), ("--tau", 0.1, "--calibration", "displacement")
+    for words, error in (
+        ((*encode, *NET, "--mu", 1), "MissingFactError"),
+        (("calibrate", "private.npz", *NET, "--mu", 1), "MissingFactError"),
+        ((*encode, *NET, "--projection", "p", "--mu", 1), "ArgumentError"),
+        ((*encode, "--stage", "head", "--mu", 1), "ArgumentError"),
+        ((*encode, "--mirror", "--mu", 1), "ArgumentError"),
+        ((*encode, "--backbone", "none", "--mu", 1, "--clip", 1), "ArgumentError"),
+        ((*encode, "--backbone", "magic", "--mu", 1, "--clip", 1), "ArgumentError"),
+        ((*encode, "--backbone", "tiny", "--stage", "nose", "--mu", 1, "--clip", 1), "ArgumentError"),
+        ((*encode, *moved), "ArgumentError"),
+        ((*encode, *NET, *moved, "--normalisation", "table7"), "ArgumentError"),
+        ((*encode, *NET, "--tau", 0.1, "--normalisation", "imagenet"), "ArgumentError"),
+        (("calibrate", "private.npz", "--normalisation", "imagenet"), "ArgumentError"),
+        ((*encode, *NET, "--calibration", "displacement"), "ArgumentError"),
+    ):
+        refused = run(*words)
+        assert refused.code != 0 and error in refused.err, (words, refused.err)
+    assert not (data / "x").exists()
