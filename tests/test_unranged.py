@@ -15,9 +15,11 @@ from mixveil.encoders.gaussian import Gaussian
 from mixveil.encoders.laplace import Laplace
 from mixveil.encoders.singular import Singular
 from mixveil.errors import ArgumentError, MissingFactError
+from mixveil.extractor import Extractor
 from mixveil.features import Features
 from mixveil.keys import SecureStream, SeededStream
-from mixveil.release import read_release, verify_release, write_release
+from mixveil.ledger import Ledger
+from mixveil.release import in_memory, read_release, verify_release, write_release
 from mixveil.types import Batch, Encoder, Fact, Guarantee, Mu, Tau
 from tests.made import features_of, images
 
@@ -61,6 +63,20 @@ def test_a_certified_release_of_rows_without_a_range_verifies(tmp_path: Path) ->
     stated = verify_release(tmp_path / "r")
     assert stated.certified and stated.guarantees[0].assumes["clip"] == "public"
     assert float(ready.prepare(X).norm(dim=1).max()) <= 1.5 * (1 + 1e-12)
+
+
+def test_features_are_named_with_their_digest_or_not_at_all(tmp_path: Path) -> None:
+    encoder, named = encoders()["identity"](), Extractor(("tiny",), "head")
+    for extractor, assets in ((named, {}), (None, {"features": "0" * 64})):
+        with pytest.raises(ArgumentError, match="both name features, or neither"):
+            write_release(
+                tmp_path / "r", ROWS, encoder, (), party="p", stream=SeededStream(0), assets=assets, extractor=extractor
+            )
+    assert not Ledger().entries()
+    made = in_memory(
+        ROWS, encoder, (), party="p", stream=SeededStream(0), assets={"features": "0" * 64}, extractor=named
+    )
+    assert made.extractor == named
 
 
 @pytest.mark.parametrize("kind", ["theorem", "spectral", "energy", "displacement"])
@@ -153,7 +169,7 @@ def test_the_warning_names_both_figures_and_their_ratio() -> None:
     )
     assert guarantee.realised == pytest.approx(5.444, abs=1e-3)
     assert warnings == [
-        "displacement: the realised directional SNR 5.44 is about 5.44 million times the nominal τ = 1e-06: the "
+        "displacement: the realised directional SNR 5.44 is about 5.4 million times the nominal τ = 1e-06: the "
         "guarantee does not hold in every direction"
     ]
     _, (guarantee,), warnings = calibration.calibrate(Singular(), Tau(0.1, "energy"), ROWS, stream=SeededStream(0))
@@ -180,8 +196,11 @@ def test_public_displacement_warns_of_the_records_own_figure() -> None:
     [
         (1.04, "1.0 times"),
         (999.0, "999.0 times"),
-        (1000.0, "about 1 thousand times"),
+        (1000.0, "about 1.0 thousand times"),
+        (999_700.0, "about 1.0 million times"),
         (5.4e6, "about 5.4 million times"),
+        (5.4e8, "about 540 million times"),
+        (2e15, "about 2e+15 times"),
     ],
 )
 def test_factors_in_words(factor: float, words: str) -> None:

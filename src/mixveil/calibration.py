@@ -130,8 +130,9 @@ def times(factor: float) -> str:
     if factor < 999.95:
         return f"{factor:.1f} times"
     for unit, word in ((1e9, "billion"), (1e6, "million"), (1e3, "thousand")):
-        if unit * 0.99995 <= factor < unit * 999.95:
-            return f"about {factor / unit:.3g} {word} times"
+        if unit * 0.9995 <= factor < unit * 999.5:
+            shown = factor / unit
+            return f"about {shown:.{1 if shown < 9.95 else 0}f} {word} times"
     return f"about {factor:.2g} times"
 
 

@@ -102,6 +102,10 @@ def write_release(
     """
     checks.enough_rows(len(rows))
     check_output(out, party)
+    if (extractor is None) != ("features" not in (assets or {})):
+        raise ArgumentError(
+            f"extractor = {extractor} and assets = {dict(assets or {})}: both name features, or neither"
+        )
     reproducible = stream.reproducible
     if reproducible:
         guarantees = ()  # whoever finds the seed removes the noise

@@ -92,8 +92,8 @@ def show(side: list[dict[str, float]], alpha: float | None) -> None:
     first, last = side[0], side[-1]
     grown = ""
     if len(side) > 1:
-        stronger, larger = (times(last[key] / first[key]) for key in ("image_radius", "radius"))
-        grown = f": here image noise that is {stronger} as strong makes it {larger} as large"
+        stronger, larger = (last[key] / first[key] for key in ("image_radius", "radius"))
+        grown = f": here image noise that is {times(stronger)} as strong makes it {larger:.3g} times as large"
     out.print(
         f"Beyond the clamp an image is black or white whatever the noise, so the displacement saturates and the radius "
         f"hardly depends on τ{grown}. The features' realised SNR is A λ/(λ + σ²) = {last['realised_snr']:.4g}; the "

@@ -191,7 +191,7 @@ def encode(
         out.print(
             f"For your eyes only: image noise of radius {measured.image_radius:.4g} moved features by "
             f"{measured.radius:.4g} on average ({measured.images:,} images, {measured.clamped:.1%} of pixel values "
-            f"clamped); they are {measured.feature_norm:.4g} long.",
+            f"clamped); their mean norm is {measured.feature_norm:.4g}.",
             soft_wrap=True,
         )
     out.print(_spending.sentence(owners), soft_wrap=True)
