@@ -8,20 +8,23 @@ import math
 import os
 import resource
 import shutil
+import statistics
 import sys
 import tempfile
 import threading
 import time
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from torch.nn.functional import cross_entropy
 
 from mixveil import files, results
 from mixveil.backbones import KNOWN, Backbone
+from mixveil.backbones.resnet import resnet18
 from mixveil.calibration import settled_facts
 from mixveil.data import Images, from_tensors
 from mixveil.data.npz import npz_images
@@ -31,6 +34,7 @@ from mixveil.features import Loaded, extract
 from mixveil.keys import SecureStream, SeededStream
 from mixveil.release import in_memory, write_release
 from mixveil.theory.minimax import log_minimax_factors
+from mixveil.transforms import BatchTransform
 from mixveil.types import Mu, Release
 
 HERE = Path(__file__).parent
@@ -207,9 +211,96 @@ def features(count: int = 96, batch: int = 16) -> dict[str, float]:
     }
 
 
+def transform() -> list[dict[str, Any]]:
+    """A training step of a ResNet-18 with mixed batches against the same step on the batch as it is, and the transform
+    alone. On a GPU in bfloat16, with images of two sizes; else a few small ones on the CPU."""
+    cuda = torch.cuda.is_available()
+    cases = [(128, 224), (128, 32)] if cuda else [(16, 32)]
+    with torch.backends.cudnn.flags(enabled=True, benchmark=True):
+        return [mixed_steps(torch.device("cuda" if cuda else "cpu"), rows, size) for rows, size in cases]
+
+
+def mixed_steps(device: torch.device, rows: int, size: int) -> dict[str, Any]:
+    cuda = device.type == "cuda"
+    torch.manual_seed(0)
+    net = resnet18().to(device).requires_grad_(True).train()
+    net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    optimizer = torch.optim.SGD(net.parameters(), lr=1e-3, momentum=0.9)
+    x = torch.rand(rows, 3, size, size, device=device).contiguous(memory_format=torch.channels_last)
+    y = torch.arange(rows, device=device) % 1000
+    mix = BatchTransform(Singular(alpha=0.7, sigma=0.5), classes=1000, stream=SeededStream(0))
+
+    def step(x: torch.Tensor, y: torch.Tensor) -> None:
+        optimizer.zero_grad()
+        with torch.autocast(device.type, torch.bfloat16, enabled=cuda):
+            *_, (_, last) = net.maps(x)
+            loss = cross_entropy(net.fc(last.mean((2, 3))), y)
+        loss.backward()
+        optimizer.step()
+
+    works = (lambda: step(x, y), lambda: step(*mix(x, y)), lambda: mix(x, y))
+    plain, mixed, alone = medians(*works, calls=20 if cuda else 3, repetitions=15)
+    return {
+        "device": torch.cuda.get_device_name() if cuda else "cpu",
+        "rows": rows,
+        "pixels": size,
+        "plain_step_ms": plain * 1e3,
+        "mixed_step_ms": mixed * 1e3,
+        "transform_alone_ms": alone * 1e3,
+        "mixed_over_plain": mixed / plain,
+    }
+
+
+def medians(*works: Callable[[], object], calls: int, repetitions: int) -> list[float]:
+    """Seconds of one call of each: the median of repetitions in turn, each of several calls and of all that they gave a
+    GPU to do."""
+    times: list[list[float]] = [[] for _ in works]
+    for _ in range(repetitions + 1):  # the first only warms up
+        for kept, work in zip(times, works, strict=True):
+            settle()
+            start = time.perf_counter()
+            for _ in range(calls):
+                work()
+            settle()
+            kept.append((time.perf_counter() - start) / calls)
+    return [statistics.median(kept[1:]) for kept in times]
+
+
+def settle() -> None:
+    """Wait until a GPU, where there is one, has done all that it was given."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+def store(path: Path, rows: list[dict[str, Any]], *, whole: bool) -> None:
+    """Replace the rows of the benchmarks that ran. Of a whole run the provenance is this run's, else what was there;
+    benchmarks that are from another run have a line among its settings."""
+    device = next((str(row["settings"]["device"]) for row in rows if "device" in row["settings"]), "cpu")
+    about = results.provenance({"threads": torch.get_num_threads()}, device=device)
+    if path.exists():
+        old = results.read_results(path)
+        ran = {row["settings"]["benchmark"] for row in rows}
+        others = [dict(row) for row in old.rows if row["settings"]["benchmark"] not in ran]
+        known = {name: line for name, line in old.provenance["settings"].items() if name not in ran}
+        if whole or not others:
+            stay = dict.fromkeys(str(row["settings"]["benchmark"]) for row in others)
+            about["settings"] |= {name: known.get(name, source(old.provenance)) for name in stay}
+        else:
+            about = {**old.provenance, "settings": known | {name: source(about) for name in sorted(ran)}}
+        rows = others + rows
+    results.write_results(path, results.Results("Benchmarks", about, tuple(rows)))
+
+
+def source(about: Mapping[str, Any]) -> str:
+    """A provenance in a line."""
+    return f"{about['commit']}, torch {about['versions']['torch']}, {about['device']}, {about['time']}"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", choices=("minimax", "growth", "encoding", "features"), help="one of them")
+    parser.add_argument(
+        "--only", choices=("minimax", "growth", "encoding", "features", "transform"), help="one of them"
+    )
     parser.add_argument("--folder", type=Path, help="where 13 GB can be written for a while; else the temporary folder")
     parser.add_argument("--out", type=Path, default=HERE / "results.json")
     chosen = parser.parse_args()
@@ -222,19 +313,22 @@ def main() -> None:
             "minimax": lambda: [minimax()],
             "encoding": encoding,
             "features": lambda: [features()],
+            "transform": transform,
         }
         for what, work in works.items():
             if chosen.only in (None, what):
                 found[what] = work()
-    varied = {"growth": ("rows",), "encoding": ("threads",)}
+    sys.stdout.write(json.dumps(found, indent=2) + "\n")
+    if not torch.cuda.is_available():
+        found.pop("transform", None)  # shown, not stored: what it costs beside a step matters on a GPU
+    varied = {"growth": ("rows",), "encoding": ("threads",), "transform": ("device", "rows", "pixels")}
     rows: list[dict[str, Any]] = []
     for name, each in found.items():
         for figures in each:
             settings = {"benchmark": name, **{key: figures[key] for key in varied.get(name, ())}}
             rows.append({"settings": settings, "figures": {k: v for k, v in figures.items() if k not in settings}})
-    about = results.provenance({"threads": torch.get_num_threads()})
-    results.write_results(chosen.out, results.Results("Benchmarks", about, tuple(rows)))
-    sys.stdout.write(json.dumps(found, indent=2) + "\n")
+    if rows:
+        store(chosen.out, rows, whole=chosen.only is None)
 
 
 if __name__ == "__main__":

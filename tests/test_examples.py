@@ -7,16 +7,30 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[1]
 
 
-@pytest.mark.parametrize("script", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.name)
-def test_examples_run(script: Path, tmp_path: Path) -> None:
-    done = subprocess.run([sys.executable, str(script), str(tmp_path / "out")], capture_output=True, text=True)
+def run(name: str, *arguments: str) -> str:
+    script = str(ROOT / "examples" / name)
+    done = subprocess.run([sys.executable, script, *arguments], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert "certified: True" in done.stdout
+    return done.stdout
+
+
+def test_encoding_a_folder(tmp_path: Path) -> None:
+    assert "certified: True" in run("encode_a_folder.py", str(tmp_path / "out"))
+
+
+def test_a_loop_with_mixed_batches() -> None:
+    shown = run("batch_transform.py")
+    accuracies = [float(percent) for percent in re.findall(r"batches: ([\d.]+)%", shown)]
+    assert len(accuracies) == 2 and min(accuracies) > 80  # guessing: 10
+    assert "promised: nothing" in shown
+
+
+def test_every_example_is_run() -> None:
+    tests = Path(__file__).read_text()
+    assert all(f'run("{script.name}"' in tests for script in (ROOT / "examples").glob("*.py"))
 
 
 def test_the_commands_of_the_readme_run_as_written(tmp_path: Path) -> None:

@@ -19,9 +19,10 @@ from scipy import stats
 
 from mixveil import keys
 from mixveil.errors import ArgumentError, StreamError, TooFewRowsError
-from mixveil.keys import NORMAL_BOUND, SecureStream, SeededStream, Stream, box_muller
+from mixveil.keys import NORMAL_BOUND, DeviceStream, SecureStream, SeededStream, Stream, box_muller
 
 UNLIKELY = 1e-7  # a p-value that a right generator shows once in ten million runs
+CPU = torch.device("cpu")
 MAKERS: list[Callable[[], Stream]] = [SecureStream, lambda: SeededStream(7)]
 
 
@@ -273,3 +274,115 @@ def test_threads_that_fork_the_same_name_get_different_streams() -> None:
     finally:
         sys.setswitchinterval(interval)
     assert len(set(found)) == 4000
+
+
+@pytest.mark.parametrize("alpha", [0.5, 0.55, 0.7, 0.99])
+def test_device_weights_have_the_law_of_the_stream(alpha: float) -> None:
+    fast = DeviceStream(SeededStream(1)).capped_weights(50_000, alpha, device=CPU)
+    slow = SeededStream(2).capped_weights(50_000, alpha)
+    assert fast.shape == slow.shape and fast.dtype == slow.dtype
+    assert torch.allclose(fast.sum(1), torch.ones(50_000))
+    assert float(fast.max()) <= alpha + 1e-6 and float(fast.min()) >= 1 - alpha - 1e-6
+    if alpha > 0.5:
+        assert stats.ks_2samp(fast[:, 0].numpy(), slow[:, 0].numpy()).pvalue > UNLIKELY
+
+
+def test_a_device_stream_checks_its_cap() -> None:
+    with pytest.raises(ArgumentError, match="alpha"):
+        DeviceStream(SeededStream(1)).capped_weights(4, 1.0, device=CPU)
+
+
+@pytest.mark.parametrize("k", [2, 3, 5])
+def test_device_mixing_weights_have_the_law_of_the_stream(k: int) -> None:
+    fast = DeviceStream(SeededStream(1)).mixing_weights(50_000, k, device=CPU)
+    slow = SeededStream(2).mixing_weights(50_000, k)
+    assert fast.shape == slow.shape and fast.dtype == slow.dtype and float(fast.min()) > 0
+    assert torch.allclose(fast.sum(1), torch.ones(50_000))
+    for j in (0, k - 1):
+        assert stats.ks_2samp(fast[:, j].numpy(), slow[:, j].numpy()).pvalue > UNLIKELY
+
+
+@pytest.mark.parametrize("n", [2, 3, 7, 100])
+def test_device_partners_are_one_cycle(n: int) -> None:
+    stream = DeviceStream(SeededStream(n))
+    for _ in range(20):
+        partner = stream.cycle(n, device=CPU).tolist()
+        assert sorted(partner) == list(range(n))
+        at, steps = partner[0], 1
+        while at != 0:
+            at, steps = partner[at], steps + 1
+        assert steps == n  # hence nobody is his own partner
+
+
+def test_all_cycles_are_as_likely() -> None:
+    stream = DeviceStream(SeededStream(5))
+    counts = Counter(tuple(stream.cycle(4, device=CPU).tolist()) for _ in range(3000))
+    assert len(counts) == 6  # 3!
+    assert stats.chisquare(list(counts.values())).pvalue > UNLIKELY
+
+
+def test_a_device_stream_needs_two_rows_for_a_cycle() -> None:
+    with pytest.raises(TooFewRowsError):
+        DeviceStream(SeededStream(1)).cycle(1, device=CPU)
+
+
+def test_device_normals_take_after_their_model() -> None:
+    stream = DeviceStream(SeededStream(1))
+    normals = stream.normal(torch.empty(100, 500))
+    assert stats.kstest(normals.flatten().numpy(), "norm").pvalue > UNLIKELY
+    half = stream.normal(torch.empty(3, 4, dtype=torch.bfloat16))
+    assert half.dtype == torch.bfloat16 and half.shape == (3, 4)
+
+
+def test_a_device_stream_starts_again_where_it_is_told() -> None:
+    """Whatever was drawn before, and by whichever of two streams of the same seed."""
+    one, two = DeviceStream(SeededStream(1)), DeviceStream(SeededStream(1))
+    first = one.uniform(8, device=CPU)
+    assert torch.equal(first, two.uniform(8, device=CPU))
+    two.uniform(3, device=CPU)
+    one.restart(7)
+    two.restart(7)
+    seventh = one.uniform(8, device=CPU)
+    assert torch.equal(seventh, two.uniform(8, device=CPU))
+    untouched = DeviceStream(SeededStream(1))
+    untouched.restart(7)  # before any draw
+    assert torch.equal(seventh, untouched.uniform(8, device=CPU))
+    one.restart(8)
+    assert not torch.equal(seventh, one.uniform(8, device=CPU)) and not torch.equal(seventh, first)
+    one.restart(7)
+    assert torch.equal(seventh, one.uniform(8, device=CPU))
+
+
+def test_device_streams_of_one_stream_differ_and_leave_torchs_own_alone() -> None:
+    stream = SeededStream(1)
+    torch.manual_seed(3)
+    before = torch.random.get_rng_state()
+    one, two = DeviceStream(stream), DeviceStream(stream)
+    assert not torch.equal(one.uniform(8, device=CPU), two.uniform(8, device=CPU))
+    secure = [DeviceStream(SecureStream()).uniform(8, device=CPU) for _ in range(2)]
+    assert not torch.equal(*secure)
+    assert torch.equal(before, torch.random.get_rng_state())
+
+
+def _device_draws(stream: DeviceStream, seed: int, answer: multiprocessing.SimpleQueue[list[float]]) -> None:
+    torch.manual_seed(seed)  # as a data loader does in each of its workers
+    answer.put(stream.uniform(4, device=CPU).tolist())
+
+
+@pytest.mark.parametrize("used", [False, True], ids=["fresh", "used before"])
+def test_device_draws_in_forked_processes_follow_from_their_seed(used: bool) -> None:
+    stream = DeviceStream(SeededStream(1))
+    if used:
+        stream.uniform(4, device=CPU)
+    context = multiprocessing.get_context("fork")
+    answer: multiprocessing.SimpleQueue[list[float]] = context.SimpleQueue()
+    drawn = []
+    for seed in (1, 2, 1):
+        process = context.Process(target=_device_draws, args=(stream, seed, answer))
+        process.start()
+        drawn.append(answer.get())
+        process.join()
+    assert drawn[0] == drawn[2] != drawn[1]
+    assert stream.uniform(4, device=CPU).tolist() not in drawn
+    fresh = DeviceStream(SeededStream(1)).uniform(4, device=CPU).tolist()
+    assert fresh not in drawn

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from mixveil.release import read_release as read_release
     from mixveil.release import verify_release as verify_release
     from mixveil.release import write_release as write_release
+    from mixveil.transforms import BatchTransform as BatchTransform
     from mixveil.types import Fact as Fact
     from mixveil.types import Facts as Facts
     from mixveil.types import Guarantee as Guarantee
@@ -48,6 +49,7 @@ _HOMES = {
     "read_release": "mixveil.release",
     "verify_release": "mixveil.release",
     "write_release": "mixveil.release",
+    "BatchTransform": "mixveil.transforms",
     "Fact": "mixveil.types",
     "Facts": "mixveil.types",
     "Guarantee": "mixveil.types",
