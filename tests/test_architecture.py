@@ -61,6 +61,7 @@ ALLOWED["train"] = {
     "projection",
     "statistics",
     "release",
+    "transforms",
     "train",
 }
 ALLOWED["model"] = {"errors", "files", "strict", "extractor", "train"}
@@ -79,6 +80,7 @@ ALLOWED["mixing"] = {"types"}
 ALLOWED["parts"] = {"checks", "types"}
 ALLOWED["audit"] = {"errors", "types", "keys", "theory", "encoders", "metrics", "attacks", "parts", "units", "audit"}
 ALLOWED["report"] = {"errors", "files", "theory", "metrics", "audit", "report"}
+ALLOWED["__main__"] = {"cli"}
 ALLOWED["cli"] = (
     set(ROOMS)
     | {"features", "displacement", "projection", "statistics", "train", "model", "protocol", "results"}

@@ -278,7 +278,7 @@ def test_threads_that_fork_the_same_name_get_different_streams() -> None:
 
 @pytest.mark.parametrize("alpha", [0.5, 0.55, 0.7, 0.99])
 def test_device_weights_have_the_law_of_the_stream(alpha: float) -> None:
-    fast = DeviceStream(SeededStream(1)).capped_weights(50_000, alpha, device=CPU)
+    fast = DeviceStream(SeededStream(1)).capped_weights(50_000, alpha)
     slow = SeededStream(2).capped_weights(50_000, alpha)
     assert fast.shape == slow.shape and fast.dtype == slow.dtype
     assert torch.allclose(fast.sum(1), torch.ones(50_000))
@@ -289,12 +289,12 @@ def test_device_weights_have_the_law_of_the_stream(alpha: float) -> None:
 
 def test_a_device_stream_checks_its_cap() -> None:
     with pytest.raises(ArgumentError, match="alpha"):
-        DeviceStream(SeededStream(1)).capped_weights(4, 1.0, device=CPU)
+        DeviceStream(SeededStream(1)).capped_weights(4, 1.0)
 
 
 @pytest.mark.parametrize("k", [2, 3, 5])
 def test_device_mixing_weights_have_the_law_of_the_stream(k: int) -> None:
-    fast = DeviceStream(SeededStream(1)).mixing_weights(50_000, k, device=CPU)
+    fast = DeviceStream(SeededStream(1)).mixing_weights(50_000, k)
     slow = SeededStream(2).mixing_weights(50_000, k)
     assert fast.shape == slow.shape and fast.dtype == slow.dtype and float(fast.min()) > 0
     assert torch.allclose(fast.sum(1), torch.ones(50_000))
@@ -306,7 +306,7 @@ def test_device_mixing_weights_have_the_law_of_the_stream(k: int) -> None:
 def test_device_partners_are_one_cycle(n: int) -> None:
     stream = DeviceStream(SeededStream(n))
     for _ in range(20):
-        partner = stream.cycle(n, device=CPU).tolist()
+        partner = stream.cycle(n).tolist()
         assert sorted(partner) == list(range(n))
         at, steps = partner[0], 1
         while at != 0:
@@ -316,14 +316,14 @@ def test_device_partners_are_one_cycle(n: int) -> None:
 
 def test_all_cycles_are_as_likely() -> None:
     stream = DeviceStream(SeededStream(5))
-    counts = Counter(tuple(stream.cycle(4, device=CPU).tolist()) for _ in range(3000))
+    counts = Counter(tuple(stream.cycle(4).tolist()) for _ in range(3000))
     assert len(counts) == 6  # 3!
     assert stats.chisquare(list(counts.values())).pvalue > UNLIKELY
 
 
 def test_a_device_stream_needs_two_rows_for_a_cycle() -> None:
     with pytest.raises(TooFewRowsError):
-        DeviceStream(SeededStream(1)).cycle(1, device=CPU)
+        DeviceStream(SeededStream(1)).cycle(1)
 
 
 def test_device_normals_take_after_their_model() -> None:

@@ -45,15 +45,15 @@ def twin(encoder: Mixup | Singular, x: Tensor, y: Tensor, seed: int = 3) -> tupl
     n, mixed_x, mixed_y = len(x), [], []
     shares = torch.eye(CLASSES, dtype=torch.float64)[y]
     if isinstance(encoder, Mixup):
-        orders = [draws.permutation(n, device=CPU) for _ in range(encoder.k - 1)]
-        weight = draws.mixing_weights(n, encoder.k, device=CPU).double()
+        orders = [draws.permutation(n) for _ in range(encoder.k - 1)]
+        weight = draws.mixing_weights(n, encoder.k).double()
         for i in range(n):
             sources = [int(order[i]) for order in orders] + [i]
             mixed_x.append(sum((weight[i, j] * x[source].double() for j, source in enumerate(sources)), x[0] * 0.0))
             mixed_y.append(sum((weight[i, j] * shares[source] for j, source in enumerate(sources)), shares[0] * 0))
         return torch.stack(mixed_x), torch.stack(mixed_y)
-    partner = draws.cycle(n, device=CPU)
-    weight = draws.capped_weights(n, encoder.alpha or 0.7, device=CPU).double()
+    partner = draws.cycle(n)
+    weight = draws.capped_weights(n, encoder.alpha or 0.7).double()
     normals = draws.normal(x.flatten(1)).double()
     # Without a clip, one that nobody reaches.
     z = replace(encoder, clip=encoder.clip or 1e9).prepare(x)
@@ -231,6 +231,7 @@ def test_nothing_is_read_from_the_device(encoder: Mixup | Singular) -> None:
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("encoder", ENCODERS, ids=str)
 def test_a_gpu_is_not_waited_for(encoder: Mixup | Singular, dtype: torch.dtype) -> None:

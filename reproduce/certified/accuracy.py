@@ -26,7 +26,7 @@ from mixveil.features import Features
 from mixveil.keys import SeededStream
 from mixveil.protocol import PROTOCOLS, Protocol, learn
 from mixveil.train.discriminant import Discriminant
-from mixveil.train.linear import Linear
+from mixveil.train.layers import Layers
 
 PARTIES = (1, 10, 50, 100)
 MUS = (2.0, 1.0, 0.5)
@@ -49,7 +49,7 @@ def clean(data: Features, test: Features, public: projection.Projection) -> dict
     for name, spread in (("private covariance", private), ("public covariance", torch.eye(len(private)).double())):
         weight = torch.linalg.solve(spread + 1e-4 * torch.eye(len(spread)).double(), means.T)
         head = Discriminant(weight, -0.5 * (means * weight.T).sum(1), 0.0)
-        found[name] = share(Linear.of(head, public).named(test), test.labels)
+        found[name] = share(Layers.of(head, public).named(test), test.labels)
     return found
 
 

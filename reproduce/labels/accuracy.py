@@ -29,7 +29,7 @@ from mixveil.protocol import released
 from mixveil.release import in_memory
 from mixveil.statistics import class_sums
 from mixveil.train import discriminant
-from mixveil.train.linear import Linear
+from mixveil.train.layers import Layers
 
 EPSILONS = (0.5, 1.0, 2.0, 4.0)
 DIGEST = "0" * 64
@@ -76,7 +76,7 @@ def main() -> None:
     rows = Projected(train.part(index[index % 4 != 0]), public)
 
     def right(head: discriminant.Discriminant, through: Projection) -> float:
-        return 100 * float(Linear.of(head, through).named(test).eq(test.labels).double().mean())
+        return 100 * float(Layers.of(head, through).named(test).eq(test.labels).double().mean())
 
     found: list[dict[str, Any]] = []
     for name, method in METHODS.items():

@@ -70,6 +70,10 @@ class MismatchError(MixveilError):
     """Things that were given together do not belong together."""
 
 
+class TrainingError(MixveilError):
+    """A training cannot go on."""
+
+
 class ProjectionError(DataError):
     """A projection and what should go through it, or came through it, do not belong together."""
 

@@ -34,6 +34,7 @@ WEIGHT_BITS = 24
 _BLOCK = 1 << 17  # words a pass of Box–Muller: fewer cost more in calls, more do not stay in the cache
 _SWAPS = 100  # rounds
 _63_BITS = (1 << 63) - 1
+_MEMORY = torch.device("cpu")
 
 
 def local_key() -> bytes:
@@ -280,8 +281,9 @@ class SecureStream(Stream):
 
 
 class DeviceStream:
-    """Fast draws on any device by torch's own generators: for training, and for batches that never leave. Its noise is
-    float32 and would betray itself: what leaves a party needs a `Stream`.
+    """Fast draws by torch's own generators: for training, and for batches that never leave. Its noise is float32 and
+    would betray itself: what leaves a party needs a `Stream`. Large draws are made on the device that needs them, small
+    ones in memory, by numpy: there they cost less than it takes to ask a GPU for them.
 
     In a worker process of a data loader it draws anew, as told by the seed that torch gives that worker.
     """
@@ -304,32 +306,32 @@ class DeviceStream:
         """Standard normals of the same shape, type and device."""
         return torch.randn(like.shape, generator=self._on(like.device), device=like.device, dtype=like.dtype)
 
-    def permutation(self, n: int, *, device: torch.device) -> Tensor:
-        return torch.randperm(n, generator=self._on(device), device=device)
+    def permutation(self, n: int) -> Tensor:
+        return torch.randperm(n, generator=self._on(_MEMORY))
 
-    def cycle(self, n: int, *, device: torch.device) -> Tensor:
+    def cycle(self, n: int) -> Tensor:
         """(n,) a partner for each row, never itself (n ≥ 2): the rows in random order, each with the next."""
-        order = self.permutation(checks.enough_rows(n), device=device)
-        partner = torch.empty_like(order)
-        partner[order] = order.roll(-1)
-        return partner
+        order = self.permutation(checks.enough_rows(n)).numpy()
+        partner = np.empty_like(order)
+        partner[order] = np.roll(order, -1)
+        return torch.from_numpy(partner)
 
-    def capped_weights(self, n: int, alpha: float, *, device: torch.device) -> Tensor:
+    def capped_weights(self, n: int, alpha: float) -> Tensor:
         """(n, 2) by the law of `Stream.capped_weights`, in float32."""
         checks.cap("alpha", alpha)
-        draws = self.uniform(2, n, device=device)
-        larger = 1 / (2 - draws[0] * (2 - 1 / alpha))
-        own = torch.where(draws[1] < 0.5, larger, 1 - larger).clamp_(1 - alpha, alpha)
-        return torch.stack([own, 1 - own], dim=1)
+        draws = self.uniform(2, n, device=_MEMORY).numpy()
+        larger = np.minimum(1 / (2 - draws[0] * (2 - 1 / alpha)), alpha)
+        own = np.where(draws[1] < 0.5, larger, 1 - larger)
+        return torch.from_numpy(np.stack([own, 1 - own], axis=1).astype(np.float32))
 
-    def mixing_weights(self, n: int, k: int, *, device: torch.device) -> Tensor:
+    def mixing_weights(self, n: int, k: int) -> Tensor:
         """(n, k) by the law of `Stream.mixing_weights`, in float32."""
-        draws = 1 - self.uniform(n, k, device=device)
-        return draws / draws.sum(1, keepdim=True)
+        draws = 1 - self.uniform(n, k, device=_MEMORY).numpy()
+        return torch.from_numpy(draws / draws.sum(1, keepdims=True))
 
     def _on(self, device: torch.device) -> torch.Generator:
         if os.getpid() != self._process:
-            self._process = os.getpid()
+            self._process, self._generators = os.getpid(), {}
             self._begin(f"{self._place}, worker {torch.initial_seed()}")
         if device not in self._generators:
             self._generators[device] = torch.Generator(device).manual_seed(self._derived(device))
@@ -341,5 +343,5 @@ class DeviceStream:
             generator.manual_seed(self._derived(device))
 
     def _derived(self, device: torch.device) -> int:
-        name = f"{device.type}, {self._place}".encode()
+        name = f"{device}, {self._place}".encode()
         return int.from_bytes(hmac.digest(self._seed, name, "sha256")[:8], "big") >> 1

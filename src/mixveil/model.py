@@ -12,23 +12,23 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save
+from safetensors.torch import load, save
 
 from mixveil import files, strict
 from mixveil.errors import DataFormatError, ManifestError, MixveilError, VersionError
 from mixveil.extractor import Extractor
 from mixveil.train import Trained
-from mixveil.train.linear import Linear
+from mixveil.train.layers import Layers
 
 FORMAT = "mixveil-model"
-VERSION = 1
+VERSION = 2
 
 
 @dataclass(frozen=True)
 class Model:
     """weights: the digest of the networks whose features it takes; None: of pixels."""
 
-    linear: Linear
+    layers: Layers
     classes: tuple[str, ...]
     extractor: Extractor
     weights: str | None
@@ -69,14 +69,15 @@ def write_model(out: Path, trained: Trained, tested: Mapping[str, Any] | None, a
         "label_epsilon": dict(trained.label_epsilon),
         "per": "unit" if trained.units else "record",
         "guarantee": in_words(trained),
-        "covariance_dropped": trained.dropped,
         "accuracy": tested,
-        "how": dict(about),
+        "how": {**trained.how, **about},
     }
-    model = Model(trained.linear, trained.classes, trained.extractor, trained.weights, card)
+    model = Model(trained.layers, trained.classes, trained.extractor, trained.weights, card)
     with files.atomic_folder(out, "model") as folder:
-        data = save({"weight": trained.linear.weight.contiguous(), "bias": trained.linear.bias.contiguous()})
-        files.write_file(folder / "model.safetensors", data)
+        tensors: dict[str, torch.Tensor] = {}
+        for number, (weight, bias) in enumerate(trained.layers.layers):
+            tensors |= {f"{number}.weight": weight.contiguous(), f"{number}.bias": bias.contiguous()}
+        files.write_file(folder / "model.safetensors", save(tensors))
         files.write_file(folder / "card.json", (json.dumps(card, indent=2, allow_nan=False) + "\n").encode())
     return model
 
@@ -91,7 +92,7 @@ def read_model(folder: Path) -> Model:
             raise VersionError(
                 f"this mixveil reads version {VERSION}, the model has {strict.shown(card.get('version'))}"
             )
-        tensors = load_file(folder / "model.safetensors")
+        tensors = load((folder / "model.safetensors").read_bytes())  # not mapped: the file may be replaced
         return _model(card, tensors)
     except VersionError:
         raise
@@ -101,10 +102,15 @@ def read_model(folder: Path) -> Model:
 
 def _model(card: dict[str, Any], tensors: dict[str, torch.Tensor]) -> Model:
     classes = tuple(strict.text("classes", name) for name in strict.items("classes", card["classes"]))
-    weight, bias = tensors["weight"].float(), tensors["bias"].float()
-    if weight.dim() != 2 or weight.shape[1] != len(classes) or bias.shape != (len(classes),):
-        raise ManifestError("its tensors do not fit its classes")
-    if not bool(weight.isfinite().all()) or bool(bias.isnan().any()) or bool((bias == torch.inf).any()):
-        raise ManifestError("its tensors are not finite")
+    layers = tuple((tensors[f"{i}.weight"].float(), tensors[f"{i}.bias"].float()) for i in range(len(tensors) // 2))
+    if not layers or len(tensors) != 2 * len(layers) or any(weight.dim() != 2 for weight, _ in layers):
+        raise ManifestError("its tensors are not those of layers")
+    sizes = [*(len(weight) for weight, _ in layers), len(classes)]
+    for number, (weight, bias) in enumerate(layers):
+        if weight.shape != (sizes[number], sizes[number + 1]) or bias.shape != (sizes[number + 1],):
+            raise ManifestError("its tensors do not fit one another, or its classes")
+        nobody = bias == -torch.inf if number + 1 == len(layers) else torch.zeros(len(bias), dtype=torch.bool)
+        if not bool(weight.isfinite().all()) or not bool((bias.isfinite() | nobody).all()):
+            raise ManifestError("its tensors are not finite")
     weights = None if card["weights"] is None else strict.text("weights", card["weights"], r"[0-9a-f]{64}")
-    return Model(Linear(weight, bias), classes, Extractor.read(card["extractor"]), weights, card)
+    return Model(Layers(layers), classes, Extractor.read(card["extractor"]), weights, card)

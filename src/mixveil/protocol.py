@@ -28,7 +28,7 @@ from mixveil.release import in_memory
 from mixveil.statistics import class_sums, directions
 from mixveil.train import discriminant
 from mixveil.train.discriminant import Discriminant
-from mixveil.train.linear import Linear
+from mixveil.train.layers import Layers
 from mixveil.types import Mu, Release
 
 Protocol = Literal["two-step", "two-step-gaussian", "one-step", "sums", "sums-twice"]
@@ -45,7 +45,7 @@ class Learned:
 
     def accuracy(self, features: Features) -> float:
         """The share of rows that it names right."""
-        found = Linear.of(self.head, self.projection).named(features)
+        found = Layers.of(self.head, self.projection).named(features)
         return float(found.eq(features.labels).double().mean())
 
 

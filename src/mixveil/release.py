@@ -13,6 +13,7 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 
 import torch
@@ -61,18 +62,44 @@ class Records:
     def __len__(self) -> int:
         return sum(len(shard.y) for shard in self.shards)
 
-    def take(self, index: Tensor) -> Batch:
-        checks.rows_within(index, len(self))
-        first = self.shards[0]
-        x = torch.empty(len(index), *first.x.shape[1:])
-        y = torch.empty(len(index), first.y.shape[1])
+    @property
+    def bytes(self) -> int:
+        return sum(shard.x.nbytes + shard.y.nbytes for shard in self.shards)
+
+    def held_on(self, device: torch.device) -> Records:
+        """The same rows, all of them in that device's memory."""
+        first, rows = self.shards[0], len(self)
+        x = torch.empty(rows, *first.x.shape[1:], dtype=first.x.dtype, device=device)
+        y = torch.empty(rows, first.y.shape[1], device=device)
         start = 0
         for shard in self.shards:
-            inside = (index >= start) & (index < start + len(shard.y))
-            rows = index[inside] - start
-            x[inside], y[inside] = shard.x[rows].float(), shard.y[rows]
+            here = slice(start, start + len(shard.y))
+            x[here], y[here] = shard.x.to(device), shard.y.to(device)
             start += len(shard.y)
+        return Records((Batch(x, y),), self.step)
+
+    def take(self, index: Tensor) -> Batch:
+        """The rows of `index`, which is not on a device but in memory."""
+        checks.rows_within(index, len(self))
+        first = self.shards[0]
+        if len(self.shards) == 1:
+            rows = index.to(first.y.device)
+            x, y = first.x[rows].float(), first.y[rows]
+        else:
+            x = torch.empty(len(index), *first.x.shape[1:])
+            y = torch.empty(len(index), first.y.shape[1])
+            number = torch.bucketize(index, self._starts, right=True) - 1
+            for which in set(number.tolist()):
+                inside = (number == which).nonzero()[:, 0]
+                rows = index[inside] - self._starts[which]
+                x[inside], y[inside] = self.shards[which].x[rows].float(), self.shards[which].y[rows]
         return Batch(x if self.step is None else x.mul_(self.step), y)
+
+    @cached_property
+    def _starts(self) -> Tensor:
+        """(shards,) the first row of each."""
+        sizes = torch.tensor([len(shard.y) for shard in self.shards])
+        return sizes.cumsum(0) - sizes
 
 
 def write_release(

@@ -43,6 +43,10 @@ class BatchTransform:
         self._classes = checks.at_least("classes", classes, 2)
         self._draws = DeviceStream(SecureStream() if stream is None else stream)
 
+    def restart(self, number: int) -> None:
+        """From here on draws follow from the stream and this number alone: for a loop that may go on after a kill."""
+        self._draws.restart(number)
+
     def __call__(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         _check_batch(x, y, self._classes)
         last = x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last) and not x.is_contiguous()
@@ -58,9 +62,9 @@ class BatchTransform:
     def _mixup(self, encoder: Mixup, rows: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """Σ_j w_j x_πj: k − 1 random permutations, and the row itself last."""
         n, device = len(rows), rows.device
-        orders = [self._draws.permutation(n, device=device) for _ in range(encoder.k - 1)]
-        weight = self._draws.mixing_weights(n, encoder.k, device=device)
-        shares = (weight / weight.cumsum(1))[:, 1:]
+        orders = [_to(self._draws.permutation(n), device) for _ in range(encoder.k - 1)]
+        weight = self._draws.mixing_weights(n, encoder.k)
+        shares = _to((weight / weight.cumsum(1))[:, 1:], device)
 
         def mixed(source: Tensor) -> Tensor:
             others = (source.index_select(0, order) for order in orders)  # one at a time in memory
@@ -72,13 +76,13 @@ class BatchTransform:
         """w₁z + w₂(z' + σe) + centre, which is w₁(z + centre) + w₂(z' + centre + σe): weights sum to one."""
         n, device = len(rows), rows.device
         draw = self._draws.permutation if encoder.fixed_points else self._draws.cycle
-        partner = draw(n, device=device)
+        partner = _to(draw(n), device)
         alpha = PAPER_ALPHA if encoder.alpha is None else encoder.alpha
-        share = self._draws.capped_weights(n, alpha, device=device)[:, :1]
+        share = _to(self._draws.capped_weights(n, alpha)[:, :1].contiguous(), device)
         if encoder.clip is not None:
             rows = _clipped(rows, encoder.centre, encoder.clip)
         cover = self._covered(rows.index_select(0, partner), encoder)
-        return _blend(cover, (rows,), share), _blend(labels.index_select(0, partner), (labels,), share)
+        return cover.lerp_(rows, share.to(cover.dtype)), labels.index_select(0, partner).lerp_(labels, share)
 
     def _covered(self, rows: Tensor, encoder: Singular) -> Tensor:
         """The rows plus noise, in their own memory."""
@@ -95,6 +99,11 @@ def _blend(mixed: Tensor, parts: Iterable[Tensor], shares: Tensor) -> Tensor:
     for part, share in zip(parts, shares.to(mixed.dtype).T[:, :, None], strict=True):
         mixed.lerp_(part, share)
     return mixed
+
+
+def _to(small: Tensor, device: torch.device) -> Tensor:
+    """A few numbers sent to the device, without waiting for it."""
+    return small.to(device, non_blocking=True)
 
 
 def _clipped(rows: Tensor, centre: float, clip: float) -> Tensor:

@@ -282,6 +282,19 @@ def test_the_two_steps_from_images_to_predictions(run: Run) -> None:
         result = run(*words, "--json")
         assert result.code == 2 and result.json["error"]["type"] == error, words
         assert not Path("x").exists()
+    classifier = ("--projection", "p2", "--head", "mlp", "--epochs", 10, "--test", "part1.npz")
+    told = run("train", "r0", "r1", *classifier, "--out", "mlp", "--json").json
+    assert told["accuracy"]["accuracy"] > 0.2 and told["how"]["head"] == "mlp" and told["mu"]["h0"] > 1.97
+    assert run("predict", "mlp", "part1.npz", "--json").json["accuracy"] == told["accuracy"]["accuracy"]
+    assert not Path(".mlp.training").exists()
+    for words, said in (
+        (("r0", "--epochs", 3), "--epochs is for --head mlp"),
+        (("r0", "--learning-rate", 3), "--learning-rate is for --head mlp"),
+        (("r0", "--head", "mlp", "--batch", 1), "batch must be"),
+        (("s0", "--projection", "p", "--head", "mlp"), "not on statistics"),
+    ):
+        refused = run("train", *words, "--out", "x", *(() if "p" in words else ("--projection", "p2")))
+        assert refused.code == 2 and said in refused.err, refused.err
 
 
 def split_digits() -> Path:

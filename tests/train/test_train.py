@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load, save
 from torch import Tensor
 
 from mixveil import errors
@@ -22,8 +23,11 @@ from mixveil.projection import Projected, Projection, Used, fit
 from mixveil.protocol import PROTOCOLS, Protocol, learn, released
 from mixveil.release import in_memory, write_release
 from mixveil.statistics import class_means, class_sums, directions, read_statistics, write_statistics
-from mixveil.train import discriminant, train
-from mixveil.train.linear import Linear
+from mixveil.train import Known, Trained, discriminant, opened, train, train_mlp
+from mixveil.train.batches import Released
+from mixveil.train.fit import Recipe
+from mixveil.train.fit import fit as fit_mlp
+from mixveil.train.layers import Layers
 from mixveil.types import Mu, Release
 from tests.made import blobs, features_of
 
@@ -32,11 +36,15 @@ PUBLIC = fit(features_of(blobs(600, 1)), WEIGHTS)
 TEST = features_of(blobs(900, 8))
 
 
+def train_on(folders: list[Path], projection: Known = None) -> Trained:
+    return train(opened(folders, projection))
+
+
 def private(n: int, seed: int) -> Features:
     return features_of(blobs(n, seed))
 
 
-def accuracy(linear: Linear, test: Features = TEST) -> float:
+def accuracy(linear: Layers, test: Features = TEST) -> float:
     return float(linear.named(test).eq(test.labels).double().mean())
 
 
@@ -111,15 +119,15 @@ def test_in_pixels_too_a_noisy_party_does_not_spoil_a_good_one() -> None:
     alone, union = [], []
     for seed in range(6):
         pair = [raw(400, 20 + seed, 60.0), raw(400, 40 + seed, 6.0)]
-        alone.append(accuracy(Linear.of(discriminant.from_records(pair[:1]), None)))
-        union.append(accuracy(Linear.of(discriminant.from_records(pair), None)))
+        alone.append(accuracy(Layers.of(discriminant.from_records(pair[:1]), None)))
+        union.append(accuracy(Layers.of(discriminant.from_records(pair), None)))
     assert sum(union) > sum(alone) - 0.02
 
 
 def test_a_class_that_nobody_has_is_never_named() -> None:
     data = features_of(blobs(300, 2, rare=1))
     release = released(Projected(data, PUBLIC), 8.0, plain=False, stream=SeededStream(0))
-    named = Linear.of(discriminant.from_records([release], PUBLIC), PUBLIC).named(TEST)
+    named = Layers.of(discriminant.from_records([release], PUBLIC), PUBLIC).named(TEST)
     assert set(named.tolist()) == {0, 1}
 
 
@@ -129,7 +137,7 @@ def test_the_union_of_parties_with_different_mu_beats_each_alone() -> None:
     for seed in range(8):
         pair = [record_release(150, 20 + seed, 0.6), record_release(300, 40 + seed, 0.4)]
         found = [
-            accuracy(Linear.of(discriminant.from_records(some, PUBLIC), PUBLIC)) for some in (pair[:1], pair[1:], pair)
+            accuracy(Layers.of(discriminant.from_records(some, PUBLIC), PUBLIC)) for some in (pair[:1], pair[1:], pair)
         ]
         alone.append(max(found[:2]))
         union.append(found[2])
@@ -156,7 +164,7 @@ def test_the_first_steps_means_are_counted_in() -> None:
             released(Projected(part, bare), 0.5 / 2**0.5, plain=False, stream=SeededStream(100 + seed))
             for part in parties
         ]
-        without.append(accuracy(Linear.of(discriminant.from_records(releases, bare), bare)))
+        without.append(accuracy(Layers.of(discriminant.from_records(releases, bare), bare)))
     assert sum(with_) > sum(without) + 0.3
 
 
@@ -186,16 +194,16 @@ def written(folder: Path, n: int, seed: int, digest: str | None, mu: float = 2.0
 def test_from_releases_to_a_model_and_back(tmp_path: Path) -> None:
     spent = replace(PUBLIC, spent=(Used("1" * 32, "a", 1.5, 1, None), Used("2" * 32, "b", 1.5, 1, None)))
     with pytest.raises(errors.MismatchError, match="no statistics under that name"):
-        train([written(tmp_path / "c", 60, 9, spent.digest(), party="c")], (spent, spent.digest()))
+        train_on([written(tmp_path / "c", 60, 9, spent.digest(), party="c")], (spent, spent.digest()))
     digest = spent.digest()
     folders = [written(tmp_path / name, 300, i + 2, digest, party=name) for i, name in enumerate("ab")]
-    trained = train(folders, (spent, digest))
+    trained = train_on(folders, (spent, digest))
     assert trained.spent == {"a": 2.5, "b": 2.5} and len(trained.sources) == 2  # √(2² + 1.5²)
     model = write_model(tmp_path / "m", trained, {"data": "t", "rows": 1, "accuracy": 1.0}, {})
     again = read_model(tmp_path / "m")
-    assert torch.equal(again.linear.weight, model.linear.weight) and again.classes == trained.classes
+    assert torch.equal(again.layers.layers[0][0], model.layers.layers[0][0]) and again.classes == trained.classes
     assert "no record more than 2.5-GDP" in again.card["guarantee"] and again.card["projection"] == digest
-    assert accuracy(again.linear) == accuracy(trained.linear) > 0.9
+    assert accuracy(again.layers) == accuracy(trained.layers) > 0.9
 
 
 def test_a_seeded_release_leaves_nothing_promised(tmp_path: Path) -> None:
@@ -207,7 +215,7 @@ def test_a_seeded_release_leaves_nothing_promised(tmp_path: Path) -> None:
     write_release(
         tmp_path / "r", rows, encoder, guarantees, party="p", stream=SeededStream(0), assets={"projection": digest}
     )
-    trained = train([tmp_path / "r"], (PUBLIC, digest))
+    trained = train_on([tmp_path / "r"], (PUBLIC, digest))
     assert trained.spent == {"p": None}
     assert "Nothing is promised" in write_model(tmp_path / "m", trained, None, {}).card["guarantee"]
 
@@ -216,21 +224,21 @@ def test_what_does_not_belong_together_is_refused(tmp_path: Path) -> None:
     digest = PUBLIC.digest()
     mine = written(tmp_path / "mine", 60, 2, digest)
     with pytest.raises(errors.MismatchError, match="not through none"):
-        train([mine])
+        train_on([mine])
     with pytest.raises(errors.MismatchError, match="not through cccccccc"):
-        train([mine], (PUBLIC, "c" * 64))
+        train_on([mine], (PUBLIC, "c" * 64))
     with pytest.raises(errors.MismatchError, match="went through no projection"):
-        train([written(tmp_path / "bare", 60, 3, None)], (PUBLIC, digest))
+        train_on([written(tmp_path / "bare", 60, 3, None)], (PUBLIC, digest))
     with pytest.raises(errors.MismatchError, match="twice"):
-        train([mine, mine], (PUBLIC, digest))
+        train_on([mine, mine], (PUBLIC, digest))
     with pytest.raises(errors.ArgumentError, match="no release"):
-        train([])
+        train_on([])
     rows = Projected(private(60, 4), PUBLIC)
     write_statistics(tmp_path / "s", rows, digest, 1.0, party="q", stream=SecureStream())
     with pytest.raises(errors.MismatchError, match="not on both"):
-        train([mine, tmp_path / "s"], (PUBLIC, digest))
+        train_on([mine, tmp_path / "s"], (PUBLIC, digest))
     with pytest.raises(errors.ArgumentError, match="--projection"):
-        train([tmp_path / "s"])
+        train_on([tmp_path / "s"])
     other = blobs(60, 5, classes=4)
     rows = Projected(features_of(other), PUBLIC)
     encoder, guarantees = Singular().calibrate(
@@ -240,21 +248,69 @@ def test_what_does_not_belong_together_is_refused(tmp_path: Path) -> None:
         tmp_path / "four", rows, encoder, guarantees, party="r", stream=SecureStream(), assets={"projection": digest}
     )
     with pytest.raises(errors.MismatchError, match="same classes"):
-        train([mine, tmp_path / "four"], (PUBLIC, digest))
+        train_on([mine, tmp_path / "four"], (PUBLIC, digest))
     with pytest.raises(errors.MismatchError, match="classes of the statistics"):
-        train([mine], (replace(PUBLIC, classes=("2", "1", "0")), digest))
+        train_on([mine], (replace(PUBLIC, classes=("2", "1", "0")), digest))
     with pytest.raises(errors.MismatchError, match="clipped to"):
-        train([mine], (replace(PUBLIC, clip=PUBLIC.clip / 2), digest))
+        train_on([mine], (replace(PUBLIC, clip=PUBLIC.clip / 2), digest))
     with pytest.raises(errors.MismatchError, match="rows of"):
-        train([mine], (PUBLIC.first(4), digest))
+        train_on([mine], (PUBLIC.first(4), digest))
+
+
+def test_the_papers_classifier_from_releases_to_a_model_and_back(tmp_path: Path) -> None:
+    """Through a projection, which is multiplied into its first layer; μ and labels as of any other head."""
+    digest = PUBLIC.digest()
+    folders = [written(tmp_path / name, 300, i + 2, digest, party=name, mu=20.0) for i, name in enumerate("ab")]
+    known = (PUBLIC, digest)
+    recipe = Recipe(epochs=20, batch=64)
+    trained = train_mlp(opened(folders, known), recipe=recipe)
+    assert trained.spent == {"a": 20.0, "b": 20.0} and trained.how["head"] == "mlp"
+    write_model(tmp_path / "m", trained, None, {"by": "test"})
+    again = read_model(tmp_path / "m")
+    assert [tuple(weight.shape) for weight, _ in again.layers.layers] == [(6, 1024), (1024, 512), (512, 3)]
+    assert accuracy(again.layers) == accuracy(trained.layers) > 0.9
+    assert again.card["how"] == {
+        "head": "mlp",
+        "epochs": 20,
+        "batch": 64,
+        "optimiser": "adamw",
+        "learning_rate": 1e-3,
+        "seed": 0,
+        "by": "test",
+    }
+    inside = fit_mlp(Released(opened(folders, known).releases, torch.device("cpu")), recipe)
+    x = TEST.take(torch.arange(50)).x
+    assert torch.allclose(inside((x - PUBLIC.mean) @ PUBLIC.matrix), again.layers(x), atol=1e-3)
+    tensors = load((tmp_path / "m" / "model.safetensors").read_bytes())
+    shapes: list[dict[str, Tensor]] = [
+        {},
+        {"0.weight": torch.zeros(6, 3)},
+        {**tensors, "1.weight": torch.zeros(3)},
+        {**tensors, "1.weight": torch.zeros(1024, 513)},
+        {**tensors, "1.bias": tensors["1.bias"] * torch.nan},
+        {**tensors, "1.bias": tensors["1.bias"] - torch.inf},
+        {**tensors, "7.bias": torch.zeros(3), "7.weight": torch.zeros(3, 3)},
+    ]
+    for wrong in shapes:
+        (tmp_path / "m" / "model.safetensors").write_bytes(save(wrong))
+        with pytest.raises(errors.DataFormatError):
+            read_model(tmp_path / "m")
+
+
+def test_the_papers_classifier_never_names_a_class_that_nobody_has(tmp_path: Path) -> None:
+    data = blobs(60, 1, classes=4, rare=1)
+    write_release(tmp_path / "r", data, Identity(), (), party="a", stream=SeededStream(1))
+    trained = train_mlp(opened([tmp_path / "r"]), recipe=Recipe(epochs=1, batch=16))
+    assert trained.layers.layers[-1][1].isfinite().tolist() == [True, True, True, False]
+    assert 3 not in trained.layers.named(TEST)
 
 
 def test_a_damaged_model_or_one_from_the_future_is_refused(tmp_path: Path) -> None:
     digest = PUBLIC.digest()
-    write_model(tmp_path / "m", train([written(tmp_path / "r", 60, 2, digest)], (PUBLIC, digest)), None, {})
+    write_model(tmp_path / "m", train_on([written(tmp_path / "r", 60, 2, digest)], (PUBLIC, digest)), None, {})
     card = tmp_path / "m" / "card.json"
     whole = json.loads(card.read_text())
-    card.write_text(json.dumps({**whole, "version": 2}))
+    card.write_text(json.dumps({**whole, "version": 1}))
     with pytest.raises(errors.VersionError):
         read_model(tmp_path / "m")
     changes: list[Any] = [{**whole, "classes": ["one"]}, {**whole, "extractor": {}}, [], {**whole, "format": "x"}]
@@ -320,7 +376,7 @@ def test_digits_at_label_epsilon_one_are_learned_better_by_a_head_that_knows_it(
     rows = Projected(features_of(train.part(index[index % 4 != 0])), public)
 
     def right(head: discriminant.Discriminant) -> float:
-        return float(Linear.of(head, public).named(test).eq(test.labels).double().mean())
+        return float(Layers.of(head, public).named(test).eq(test.labels).double().mean())
 
     fair, believed = 0.0, 0.0
     for seed in range(10):
@@ -357,5 +413,5 @@ def test_a_model_promises_units_only_what_all_of_it_promised_them(
     write_release(
         part, records, encoder, guarantees, party="p", stream=SecureStream(), assets=digest, label_epsilon=1.0
     )
-    said = in_words(train([part], (narrow, narrow.digest())))
+    said = in_words(train_on([part], (narrow, narrow.digest())))
     assert f"of no {word}" in said and "1.414-GDP" in said and "with ε = 3 in all" in said

@@ -129,7 +129,7 @@ class _Job:
         from mixveil.projection import Projected, projected
         from mixveil.release import write_release
         from mixveil.statistics import directions, read_statistics, write_statistics
-        from mixveil.train import train
+        from mixveil.train import opened, train
         from mixveil.types import Mu
 
         half = self.mu / math.sqrt(2)
@@ -167,8 +167,8 @@ class _Job:
                 assets={"projection": digest},
             )
             releases.append(target)
-        trained = train(releases, (found, digest))
-        right = float(trained.linear.named(self.test).eq(self.test.labels).double().mean())
+        trained = train(opened(releases, (found, digest)))
+        right = float(trained.layers.named(self.test).eq(self.test.labels).double().mean())
         write_model(
             self.folder / "model", trained, {"data": "test", "rows": len(self.test), "accuracy": right}, {"mu": self.mu}
         )
@@ -181,13 +181,13 @@ class _Job:
         from mixveil.projection import Projected
         from mixveil.release import in_memory
         from mixveil.train.discriminant import from_records
-        from mixveil.train.linear import Linear
+        from mixveil.train.layers import Layers
 
         releases = [
             in_memory(Projected(part, whole), Identity(), (), party="clear", stream=_common.stream_for(0))
             for part in parts
         ]
-        named = Linear.of(from_records(releases, whole), whole).named(self.test)
+        named = Layers.of(from_records(releases, whole), whole).named(self.test)
         return float(named.eq(self.test.labels).double().mean())
 
     def _audit(self, narrow: Path) -> str:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
+
+import torch
 
 from mixveil.errors import ArgumentError, MismatchError
 from mixveil.extractor import Extractor
@@ -13,7 +16,11 @@ from mixveil.release import read_release
 from mixveil.statistics import Sums, check_together, is_statistics, read_statistics
 from mixveil.theory import gdp
 from mixveil.train import discriminant
-from mixveil.train.linear import Linear
+from mixveil.train.batches import Released
+from mixveil.train.fit import Recipe, fit
+from mixveil.train.layers import Layers
+from mixveil.train.saved import EVERY, Saved
+from mixveil.train.together import ALONE, Group
 from mixveil.types import Progress, Release
 
 
@@ -33,13 +40,13 @@ class Source:
 
 @dataclass(frozen=True)
 class Trained:
-    """A linear layer on features. spent: μ of each party's records over all that it sent for this model; None where
-    something of it promised nothing; label_epsilon: the same of each record's label, None where one was shown; units:
-    whether all of it was promised to units of several rows, and not to records. weights: the digest of the networks
-    before it; projection: of the projection that the releases went through; dropped: how much of the private covariance
-    was noise."""
+    """A head on features. how: which, and how it was trained. spent: μ of each party's records over all that it sent
+    for this model; None where something of it promised nothing; label_epsilon: the same of each record's label, None
+    where one was shown; units: whether all of it was promised to units of several rows, and not to records. weights:
+    the digest of the networks before it; projection: of the projection that the releases went through."""
 
-    linear: Linear
+    layers: Layers
+    how: Mapping[str, Any]
     classes: tuple[str, ...]
     extractor: Extractor
     weights: str | None
@@ -48,51 +55,102 @@ class Trained:
     spent: Mapping[str, float | None]
     label_epsilon: Mapping[str, float | None]
     units: bool
-    dropped: float
 
 
-def train(
-    folders: Sequence[Path],
-    projection: tuple[Projection, str] | None = None,
-    *,
-    progress: Progress = lambda _: None,
-) -> Trained:
-    """Train on releases of records, or of class sums, that belong together. projection: the one they went through, with
-    its digest."""
+Known = tuple[Projection, str] | None
+"""A projection and its digest, if releases went through one."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What one model is trained on: releases of records that belong together, or statistics."""
+
+    releases: tuple[Release, ...]
+    sums: tuple[Sums, ...]
+    projection: Known
+
+    @property
+    def rows(self) -> int:
+        return sum(len(release.payload) for release in self.releases) + sum(sum(part.counts) for part in self.sums)
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return self.releases[0].classes if self.releases else self.sums[0].classes
+
+    @property
+    def inputs(self) -> int:
+        """How many features of an image the model will take."""
+        if self.projection is not None:
+            return self.projection[0].mean.numel()
+        return torch.Size(self.releases[0].shape).numel()
+
+    @property
+    def extractor(self) -> Extractor:
+        if self.projection is not None:
+            return self.projection[0].extractor
+        return self.releases[0].extractor or Extractor()
+
+    @property
+    def weights(self) -> str | None:
+        """The digest of the networks before it."""
+        return self.releases[0].assets.get("features") if self.projection is None else self.projection[0].weights
+
+
+def opened(folders: Sequence[Path], projection: Known = None) -> Job:
+    """Open releases, and refuse what does not belong together. projection: the one they went through."""
     if not folders:
         raise ArgumentError("no release is given")
     kinds = {is_statistics(folder) for folder in folders}
     if len(kinds) > 1:
         raise MismatchError("train on records or on statistics, not on both: statistics find directions for records")
-    if kinds == {True}:
-        return _from_sums([read_statistics(folder) for folder in folders], projection)
-    return _from_records([read_release(folder) for folder in folders], projection, progress)
-
-
-def _from_sums(parts: Sequence[Sums], projection: tuple[Projection, str] | None) -> Trained:
+    if kinds == {False}:
+        releases = tuple(read_release(folder) for folder in folders)
+        _check_together(releases, projection)
+        return Job(releases, (), projection)
     if projection is None:
         raise ArgumentError("statistics went through a projection: give it with --projection")
-    check_together(parts, *projection)
-    head = discriminant.from_sums(parts)
-    sources = tuple(
-        Source(
-            part.id,
-            part.party,
-            "sums",
-            sum(part.counts),
-            part.mu,
-            part.unit_rows,
-            None if part.reproducible else part.label_epsilon,
-        )
-        for part in parts
-    )
-    return _trained(head, parts[0].classes, sources, projection)
+    sums = tuple(read_statistics(folder) for folder in folders)
+    check_together(sums, *projection)
+    return Job((), sums, projection)
 
 
-def _from_records(
-    releases: Sequence[Release], projection: tuple[Projection, str] | None, progress: Progress
+def train(job: Job, *, progress: Progress = lambda _: None) -> Trained:
+    """The noise-aware discriminant."""
+    projection = None if job.projection is None else job.projection[0]
+    if job.sums:
+        head = discriminant.from_sums(job.sums)
+    else:
+        head = discriminant.from_records(job.releases, projection, progress=progress)
+    layers = Layers(((head.weight, head.bias),))
+    return _trained(layers, {"head": "discriminant", "covariance_dropped": head.dropped}, job)
+
+
+def train_mlp(
+    job: Job,
+    *,
+    recipe: Recipe,
+    group: Group = ALONE,
+    state: Path | None = None,
+    every: float = EVERY,
+    progress: Progress = lambda _: None,
 ) -> Trained:
+    """The paper's classifier. state: the file in which the state of the training is kept every so many seconds, so that
+    it goes on after a kill; who calls removes it once the model is safe."""
+    if job.sums:
+        raise ArgumentError("the head mlp is trained on records, not on statistics")
+    source = Released(job.releases, group.device)
+    about = {"head": "mlp", **asdict(recipe)}
+    on = {"releases": [release.id for release in job.releases]}
+    saved = None if state is None else Saved(state, {**about, **on}, every)
+    layers = fit(source, recipe, group=group, saved=saved, progress=progress).layers()
+    layers.layers[-1][1][~source.met] = -torch.inf  # nobody has this class
+    return _trained(layers, about, job)
+
+
+def _check_together(releases: Sequence[Release], projection: Known) -> None:
+    """Refuse releases that are not of one preparation, with the same classes."""
     digest = None if projection is None else projection[1]
+    first = releases[0]
     for release in releases:
         made_with = release.assets.get("projection")
         if made_with != digest:
@@ -101,29 +159,16 @@ def _from_records(
                 f"{'no projection' if made_with is None else f'the projection {made_with[:8]}'}, not through "
                 f"{'none' if digest is None else digest[:8]}: give its own with --projection"
             )
-        if release.classes != releases[0].classes or release.shape != releases[0].shape:
+        if release.assets != first.assets:
+            raise MismatchError(f"{release.party} and {first.party} do not have features of the same networks")
+        if release.classes != first.classes or release.shape != first.shape:
             raise MismatchError(
-                f"{release.party} and {releases[0].party} do not have the same classes in the same order, of the same "
-                f"shape"
+                f"{release.party} and {first.party} do not have the same classes in the same order, of the same shape"
             )
     if projection is not None:
         _check_against(releases, projection[0])
     if len({release.id for release in releases}) != len(releases):
         raise MismatchError("the same release is given twice: it would count twice")
-    head = discriminant.from_records(releases, None if projection is None else projection[0], progress=progress)
-    sources = tuple(
-        Source(
-            r.id,
-            r.party,
-            "records",
-            len(r.payload),
-            next((g.nominal for g in r.guarantees if g.name == "gdp"), None),
-            getattr(r.encoder, "unit_rows", 1),
-            None if r.reproducible else r.label_epsilon,
-        )
-        for r in releases
-    )
-    return _trained(head, releases[0].classes, sources, projection)
 
 
 def _check_against(releases: Sequence[Release], projection: Projection) -> None:
@@ -144,13 +189,37 @@ def _check_against(releases: Sequence[Release], projection: Projection) -> None:
             )
 
 
-def _trained(
-    head: discriminant.Discriminant,
-    classes: tuple[str, ...],
-    sources: tuple[Source, ...],
-    projection: tuple[Projection, str] | None,
-) -> Trained:
-    found, digest = projection if projection is not None else (None, None)
+def _sources(job: Job) -> tuple[Source, ...]:
+    of_records = [
+        Source(
+            r.id,
+            r.party,
+            "records",
+            len(r.payload),
+            next((g.nominal for g in r.guarantees if g.name == "gdp"), None),
+            getattr(r.encoder, "unit_rows", 1),
+            None if r.reproducible else r.label_epsilon,
+        )
+        for r in job.releases
+    ]
+    of_sums = [
+        Source(
+            part.id,
+            part.party,
+            "sums",
+            sum(part.counts),
+            part.mu,
+            part.unit_rows,
+            None if part.reproducible else part.label_epsilon,
+        )
+        for part in job.sums
+    ]
+    return (*of_records, *of_sums)
+
+
+def _trained(layers: Layers, how: Mapping[str, Any], job: Job) -> Trained:
+    found, digest = job.projection or (None, None)
+    sources = _sources(job)
     earlier = [
         Source(used.id, used.party, "sums", 0, used.mu or None, used.unit_rows, used.label_epsilon)
         for used in (found.spent if found else ())
@@ -163,16 +232,16 @@ def _trained(
         spent[party] = _all([item.mu for item in own], gdp.compose)
         labels[party] = _all([item.label_epsilon for item in own], sum)
     return Trained(
-        linear=Linear.of(head, found),
-        classes=classes,
-        extractor=found.extractor if found else Extractor(),
-        weights=found.weights if found else None,
+        layers=layers.after(found),
+        how=how,
+        classes=job.classes,
+        extractor=job.extractor,
+        weights=job.weights,
         projection=digest,
         sources=sources,
         spent=spent,
         label_epsilon=labels,
         units=all(item.unit_rows > 1 for item in everything),
-        dropped=head.dropped,
     )
 
 

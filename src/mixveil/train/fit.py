@@ -1,0 +1,144 @@
+"""Training the paper's classifier: soft cross-entropy, cosine to zero, bfloat16 on a GPU.
+
+Every step's rows and dropout masks follow from the seed and the number of the step, so a training that went on after a
+kill ends as if it had never stopped, and several processes do together what one would do alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from mixveil import checks
+from mixveil.errors import ArgumentError, TrainingError
+from mixveil.keys import DeviceStream, SeededStream
+from mixveil.train.batches import Source
+from mixveil.train.mlp import Classifier
+from mixveil.train.saved import Saved
+from mixveil.train.together import ALONE, Group
+from mixveil.types import Batch, Progress
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How the classifier is trained. optimiser: `adamw` with weight decay 1e-4, as the paper says, or `sgd` with
+    momentum 0.9, as its code does."""
+
+    epochs: int = 20
+    batch: int = 128
+    optimiser: Literal["adamw", "sgd"] = "adamw"
+    learning_rate: float = 1e-3
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        checks.at_least("epochs", self.epochs, 1)
+        checks.at_least("batch", self.batch, 2)
+        checks.positive("learning rate", self.learning_rate)
+        if self.optimiser not in ("adamw", "sgd"):
+            raise ArgumentError(f"optimiser must be adamw or sgd, got {self.optimiser!r}")
+        SeededStream(self.seed)
+
+    def stream(self, name: str) -> SeededStream:
+        return SeededStream(self.seed).fork(name)
+
+    def optimiser_of(self, model: Classifier) -> torch.optim.Optimizer:
+        if self.optimiser == "sgd":
+            return torch.optim.SGD(model.parameters(), self.learning_rate, momentum=0.9, fused=True)
+        return torch.optim.AdamW(model.parameters(), self.learning_rate, weight_decay=1e-4, fused=True)
+
+
+def fit(
+    source: Source,
+    recipe: Recipe,
+    *,
+    group: Group = ALONE,
+    saved: Saved | None = None,
+    progress: Progress = lambda _: None,
+    watch: Callable[[int, Classifier], None] = lambda epoch, model: None,
+) -> Classifier:
+    """Train on a source. watch: called with the number of each epoch that is done, and the model as it then is."""
+    return _Training(source, recipe, group, saved).run(progress, watch)
+
+
+class _Training:
+    def __init__(self, source: Source, recipe: Recipe, group: Group, saved: Saved | None) -> None:
+        self.source, self.recipe, self.group, self.saved = source, recipe, group, saved
+        size = min(recipe.batch, checks.enough_rows(source.rows))
+        self.batch = size - size % group.size
+        if recipe.batch % group.size or self.batch < 2 * group.size:
+            raise ArgumentError(
+                f"batches of {recipe.batch} of {source.rows} rows cannot be shared evenly by {group.size} processes, "
+                f"at least two rows each"
+            )
+        self.per_epoch = source.rows // self.batch
+        self.steps = recipe.epochs * self.per_epoch
+        draws = DeviceStream(recipe.stream("draws"))
+        self.model = Classifier(source.inputs, source.classes, draws=draws, group=group)
+        self.optimiser = recipe.optimiser_of(self.model)
+
+    def run(self, progress: Progress, watch: Callable[[int, Classifier], None]) -> Classifier:
+        done = 0 if self.saved is None else self.saved.load(self.model, self.optimiser)
+        progress(done * self.batch)
+        model: torch.nn.Module = self.model
+        if self.group.size > 1:
+            model = torch.nn.parallel.DistributedDataParallel(self.model)
+        for step, batch in self._batches(done):
+            loss = self._step(model, step, batch)
+            progress(self.batch)
+            epoch, place = divmod(step + 1, self.per_epoch)
+            if place == 0:
+                _check(loss, epoch)
+                watch(epoch, self.model.eval())
+            if self.saved is not None and self.group.leads and step + 1 < self.steps and self.saved.due():
+                _check(loss, epoch + 1)
+                self.saved.save(self.model, self.optimiser, step + 1)
+        return self.model.eval()
+
+    def _step(self, model: torch.nn.Module, step: int, batch: Batch) -> Tensor:
+        self.model.train()
+        self.model.draws.restart(step)
+        for settings in self.optimiser.param_groups:
+            settings["lr"] = self.recipe.learning_rate * (1 + math.cos(math.pi * step / self.steps)) / 2
+        with torch.autocast(batch.x.device.type, torch.bfloat16, enabled=batch.x.device.type == "cuda"):
+            scores = model(batch.x)
+        loss = cross_entropy(scores.float(), batch.y)
+        self.optimiser.zero_grad(set_to_none=True)
+        loss.backward()  # type: ignore[no-untyped-call]
+        self.optimiser.step()
+        return loss.detach()
+
+    def _batches(self, start: int) -> Iterator[tuple[int, Batch]]:
+        """This process's share of every batch from a step on; the next is fetched while one is worked on."""
+        shares = self._shares(start)
+
+        def fetch() -> tuple[int, Batch] | None:
+            found = next(shares, None)
+            return None if found is None else (found[0], self.source.batch(found[1], found[0]))
+
+        with ThreadPoolExecutor(1) as ahead:
+            coming = ahead.submit(fetch)
+            while (found := coming.result()) is not None:
+                coming = ahead.submit(fetch)
+                yield found
+
+    def _shares(self, start: int) -> Iterator[tuple[int, Tensor]]:
+        """Steps from `start` on, and which rows are this process's. An epoch takes every row once, in a random order;
+        what does not fill a batch is left out of it."""
+        for epoch in range(start // self.per_epoch, self.recipe.epochs):
+            order = self.recipe.stream(f"epoch {epoch}").permutation(self.source.rows)
+            for place in range(self.per_epoch):
+                step = epoch * self.per_epoch + place
+                if step >= start:
+                    yield step, self.group.own(order[place * self.batch : (place + 1) * self.batch])
+
+
+def _check(loss: Tensor, epoch: int) -> None:
+    if not math.isfinite(float(loss)):
+        raise TrainingError(f"the loss is {float(loss)} in epoch {epoch}: try a smaller learning rate")

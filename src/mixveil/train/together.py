@@ -1,0 +1,82 @@
+"""Several processes of this machine that train one head, as `torchrun` starts them.
+
+They find one another by a file and talk over the loopback interface: nothing listens where others could reach it. What
+they say to one another is not encrypted, so processes on several machines are refused.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch._C._distributed_c10d import FileStore
+
+from mixveil.errors import ArgumentError
+
+
+@dataclass(frozen=True)
+class Group:
+    """This process among those that train together."""
+
+    rank: int = 0
+    size: int = 1
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+
+    @property
+    def leads(self) -> bool:
+        """Whether it is the one that writes and speaks."""
+        return self.rank == 0
+
+    def own(self, rows: Tensor) -> Tensor:
+        """This process's share of a batch, whose rows are a multiple of the number of processes."""
+        share = len(rows) // self.size
+        return rows[self.rank * share : (self.rank + 1) * share]
+
+
+ALONE = Group()
+
+
+def asked() -> int:
+    """How many processes `torchrun` started; one, if it started none."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def leads() -> bool:
+    """Whether this process is the one that writes and speaks."""
+    return asked() == 1 or os.environ.get("RANK") == "0"
+
+
+@contextmanager
+def joined(meeting: Path) -> Iterator[Group]:
+    """The processes that `torchrun` started, each with a GPU of its own where there are any. meeting: beside which file
+    they meet."""
+    gpus = torch.cuda.device_count()
+    if asked() == 1:
+        yield Group(device=torch.device("cuda" if gpus else "cpu"))
+        return
+    rank, size = int(os.environ["RANK"]), asked()
+    if os.environ.get("LOCAL_WORLD_SIZE") != str(size):
+        raise ArgumentError(f"{size} processes on several machines: they would talk in the clear; train on one machine")
+    if gpus and gpus < size:
+        raise ArgumentError(f"{size} processes for {gpus} GPU(s): start one process for each")
+    os.environ["GLOO_SOCKET_IFNAME"] = os.environ["NCCL_SOCKET_IFNAME"] = "lo"
+    device = torch.device("cuda", rank) if gpus else torch.device("cpu")
+    if gpus:
+        torch.cuda.set_device(device)
+    # All of them have the same parent; after a restart the old file must not be met again.
+    again = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    meeting.parent.mkdir(parents=True, exist_ok=True)
+    path = meeting.with_name(f".{meeting.name}.{os.getppid()}-{again}.meeting")
+    store = FileStore(str(path), size)
+    dist.init_process_group("nccl" if gpus else "gloo", store=store, rank=rank, world_size=size)
+    try:
+        yield Group(rank, size, device)
+    finally:
+        dist.destroy_process_group()
+        path.unlink(missing_ok=True)

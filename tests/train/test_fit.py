@@ -1,0 +1,298 @@
+"""Training: against a plain loop, killed and gone on, over several releases, and what is refused."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import mixveil.release
+from mixveil import errors
+from mixveil.calibration import settled_facts
+from mixveil.encoders.identity import Identity
+from mixveil.encoders.singular import Singular
+from mixveil.keys import DeviceStream, SeededStream
+from mixveil.release import Records, in_memory, read_release, write_release
+from mixveil.theory.response import posterior
+from mixveil.train.batches import Released, RemixedEveryBatch
+from mixveil.train.fit import Recipe, fit
+from mixveil.train.mlp import Classifier
+from mixveil.train.saved import Saved
+from mixveil.transforms import BatchTransform
+from mixveil.types import Mu, Release
+from tests.made import blobs
+from tests.train.test_mlp import twin
+
+CPU = torch.device("cpu")
+RECIPE = Recipe(epochs=3, batch=16)
+
+
+def clear(n: int = 60, seed: int = 1) -> Release:
+    return in_memory(blobs(n, seed), Identity(), (), party="a", stream=SeededStream(seed))
+
+
+def mixed(n: int = 60, seed: int = 1, mu: float = 8.0, label_epsilon: float | None = None) -> Release:
+    data = blobs(n, seed)
+    encoder, guarantees = Singular().calibrate(Mu(mu), settled_facts(data, certified=True, public=None, clip=None))
+    return in_memory(data, encoder, guarantees, party="a", stream=SeededStream(seed), label_epsilon=label_epsilon)
+
+
+def flat(model: Classifier) -> Tensor:
+    return torch.cat([tensor.flatten() for tensor in model.state_dict().values()]).detach()
+
+
+@pytest.mark.parametrize("optimiser", ["adamw", "sgd"])
+def test_it_is_a_plain_loop(optimiser: Literal["adamw", "sgd"]) -> None:
+    recipe = replace(RECIPE, optimiser=optimiser)
+    source = Released([mixed()], CPU)
+    found = fit(source, recipe)
+
+    start = Classifier(source.inputs, source.classes, draws=DeviceStream(recipe.stream("draws")))
+    other = twin(start)
+    if optimiser == "adamw":
+        steps: torch.optim.Optimizer = torch.optim.AdamW(other.parameters(), 1e-3, weight_decay=1e-4)
+    else:
+        steps = torch.optim.SGD(other.parameters(), 1e-3, momentum=0.9)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(steps, 9)
+    step = 0
+    for epoch in range(3):
+        order = SeededStream(0).fork(f"epoch {epoch}").permutation(60)
+        for index in order[:48].view(3, 16):  # twelve rows do not fill a batch
+            start.draws.restart(step)
+            x, y = source.batch(index, step)
+            for part in other.train():
+                x = part(x)
+                if isinstance(part, nn.GELU):
+                    x = x * (start.draws.uniform(*x.shape, device=CPU) >= 0.5) * 2
+            loss = -(y * torch.log_softmax(x, dim=1)).sum(dim=1).mean()
+            steps.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            steps.step()
+            schedule.step()
+            step += 1
+    x = source.batch(torch.arange(60), 0).x
+    assert torch.allclose(found(x), other.eval()(x), atol=2e-4)
+
+
+def test_it_learns_and_says_after_which_epoch() -> None:
+    source, heard = Released([clear(300)], CPU), []
+    test = blobs(200, 5)
+
+    def watch(epoch: int, model: Classifier) -> None:
+        x = test.take(torch.arange(200)).x.flatten(1)
+        heard.append((epoch, float(model(x).argmax(1).eq(test.labels).double().mean())))
+
+    done: list[int] = []
+    fit(source, Recipe(epochs=8, batch=32), progress=done.append, watch=watch)
+    assert [epoch for epoch, _ in heard] == list(range(1, 9)) and heard[-1][1] > 0.95
+    assert sum(done) == 8 * 9 * 32
+
+
+def test_rows_of_several_releases_come_in_the_order_of_the_index(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(mixveil.release, "SHARD_BYTES", 100)
+    releases = []
+    for seed in (1, 2, 3):
+        data = blobs(20 + seed, seed)
+        encoder, guarantees = Singular().calibrate(Mu(4.0), settled_facts(data, certified=True, public=None, clip=None))
+        write_release(tmp_path / str(seed), data, encoder, guarantees, party="a", stream=SeededStream(seed))
+        releases.append(read_release(tmp_path / str(seed)))
+        assert len(releases[-1].payload.shards) > 3  # type: ignore[attr-defined]
+    source = Released(releases, CPU)
+    assert source.rows == 21 + 22 + 23 and source.inputs == 6 and source.met.all()
+    index = SeededStream(4).permutation(source.rows)[:30]
+    x, y = source.batch(index, 0)
+    for place, row in enumerate(index.tolist()):
+        which, inside = (0, row) if row < 21 else (1, row - 21) if row < 43 else (2, row - 43)
+        batch = releases[which].payload.take(torch.tensor([inside]))
+        assert torch.equal(x[place], batch.x.flatten() + 0.5) and torch.equal(
+            y[place], batch.y[0]
+        )  # the centre is back
+
+
+def test_records_that_are_held_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    release = mixed(30)
+    records = release.payload
+    assert isinstance(records, Records)
+    whole = records.shards[0]
+    split = Records(tuple(type(whole)(whole.x[i : i + 7], whole.y[i : i + 7]) for i in range(0, 30, 7)), records.step)
+    index = torch.tensor([29, 0, 7, 6, 6, 13, 28])
+    wanted = records.take(index)
+    for other in (split, split.held_on(CPU)):
+        found = other.take(index)
+        assert torch.equal(found.x, wanted.x) and torch.equal(found.y, wanted.y)
+    assert len(split.held_on(CPU).shards) == 1 and split.bytes == records.bytes
+    with pytest.raises(errors.ArgumentError):
+        split.take(torch.tensor([30]))
+
+
+def test_randomised_labels_stand_for_what_they_make_likely() -> None:
+    release = mixed(600, label_epsilon=1.0)
+    source = Released([release], CPU)
+    batch, said = source.batch(torch.arange(600), 0), release.payload.take(torch.arange(600)).y
+    shares = posterior(said.double().sum(0), 1.0).float()
+    assert torch.allclose(batch.y, said @ shares, atol=1e-6) and torch.allclose(batch.y.sum(1), torch.ones(600))
+
+
+def test_a_class_that_nobody_has_is_never_named() -> None:
+    release = in_memory(blobs(60, 1, classes=4, rare=1), Identity(), (), party="a", stream=SeededStream(1))
+    assert Released([release], CPU).met.tolist() == [True, True, True, False]
+
+
+def test_mixed_anew_in_every_batch() -> None:
+    data = blobs(64, 1)
+    x = data.take(torch.arange(64)).x
+    transform = BatchTransform(Singular(alpha=0.7, sigma=0.1), classes=3, stream=SeededStream(1))
+    source = RemixedEveryBatch(x, data.labels, 3, transform)
+    index = torch.arange(32)
+    first, later, again = source.batch(index, 0), source.batch(index, 1), source.batch(index, 0)
+    assert torch.equal(first.x, again.x) and torch.equal(first.y, again.y) and not torch.equal(first.x, later.x)
+    plain = RemixedEveryBatch(x, data.labels, 3, None).batch(index, 5)
+    assert torch.equal(plain.x, x[:32].flatten(1)) and torch.equal(plain.y.argmax(1), data.labels[:32])
+
+
+# Going on
+
+
+def test_it_goes_on_from_any_step_to_the_same_end(tmp_path: Path) -> None:
+    whole = flat(fit(Released([mixed()], CPU), RECIPE))
+    for stop in (1, 4, 8):
+        saved = Always(tmp_path / "kept", {"a": 1})
+        with pytest.raises(KeyboardInterrupt):
+            fit(Released([mixed()], CPU), RECIPE, saved=saved, progress=Stopping(stop))
+        assert saved.path.exists()
+        heard: list[int] = []
+        found = fit(Released([mixed()], CPU), RECIPE, saved=Saved(saved.path, {"a": 1}), progress=heard.append)
+        assert torch.equal(flat(found), whole) and heard[0] == stop * 16 and sum(heard) == 9 * 16
+        saved.discard()
+        assert not list(tmp_path.iterdir())
+
+
+class Always(Saved):
+    """Keeps the state of every step."""
+
+    def due(self) -> bool:
+        return True
+
+
+class Stopping:
+    """Stops a training after so many steps, once the state of the last one is kept."""
+
+    def __init__(self, steps: int) -> None:
+        self.left = steps + 2  # one call says from where it goes on, one comes before the state is kept
+
+    def __call__(self, rows: int) -> None:
+        self.left -= 1
+        if not self.left:
+            raise KeyboardInterrupt
+
+
+KILLED = """
+import sys, torch
+from pathlib import Path
+from typing import Literal
+from mixveil.train import opened, train_mlp
+from mixveil.train.fit import Recipe
+torch.set_num_threads(1)
+folder = Path(sys.argv[1])
+def said(rows):
+    print(rows, flush=True)
+recipe = Recipe(epochs=4, batch=16)
+trained = train_mlp(opened([folder / "release"]), recipe=recipe, state=folder / "kept", every=0, progress=said)
+torch.save([tensor for layer in trained.layers.layers for tensor in layer], folder / "layers.pt")
+"""
+
+
+def test_killed_twice_it_ends_the_same(tmp_path: Path) -> None:
+    """SIGKILL, at two points of the training, while states are written as often as can be."""
+    data = blobs(160, 1)
+    encoder, guarantees = Singular().calibrate(Mu(8.0), settled_facts(data, certified=True, public=None, clip=None))
+    write_release(tmp_path / "release", data, encoder, guarantees, party="a", stream=SeededStream(1))
+    command = [sys.executable, "-c", KILLED, str(tmp_path)]
+    begun = []
+    for steps in (7, 9, None):
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert process.stdout is not None
+        begun.append(int(process.stdout.readline()) // 16)
+        if steps is not None:
+            for _ in range(steps):
+                process.stdout.readline()
+            os.kill(process.pid, signal.SIGKILL)
+            assert process.wait() == -signal.SIGKILL
+        process.stdout.read()
+        process.stdout.close()
+        assert process.wait() == (0 if steps is None else -signal.SIGKILL)
+    assert begun[0] == 0 < begun[1] < begun[2], begun  # it did go on, both times
+    whole = fit(Released([read_release(tmp_path / "release")], CPU), Recipe(epochs=4, batch=16)).layers()
+    kept = torch.load(tmp_path / "layers.pt", weights_only=True)
+    for (weight, bias), found in zip(whole.layers, zip(kept[::2], kept[1::2], strict=True), strict=True):
+        assert torch.allclose(weight, found[0], atol=1e-6) and torch.allclose(bias, found[1], atol=1e-6)
+
+
+def test_a_state_of_something_else_is_refused(tmp_path: Path) -> None:
+    saved = Saved(tmp_path / "kept", {"a": 1}, every=0)
+    with pytest.raises(KeyboardInterrupt):
+        fit(Released([mixed()], CPU), RECIPE, saved=saved, progress=Stopping(2))
+    kept = saved.path.read_bytes()
+    with pytest.raises(errors.TrainingError, match="another training"):
+        fit(Released([mixed()], CPU), RECIPE, saved=Saved(saved.path, {"a": 2}))
+    for damaged in (b"", b"nothing", kept[: len(kept) // 2]):
+        saved.path.write_bytes(damaged)
+        with pytest.raises(errors.TrainingError, match="remove it"):
+            fit(Released([mixed()], CPU), RECIPE, saved=saved)
+        assert saved.path.read_bytes() == damaged
+
+
+def test_a_state_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder")
+    with pytest.raises(errors.OutputError, match="state of the training"):
+        fit(Released([mixed()], CPU), RECIPE, saved=Saved(tmp_path / "file" / "kept", {}, every=0))
+
+
+def test_states_are_not_written_all_the_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+
+    def slow(*_: object) -> None:
+        nonlocal now
+        now += 5
+        (tmp_path / "kept.partial").write_text("kept")
+
+    monkeypatch.setattr("mixveil.train.saved.time.monotonic", lambda: now)
+    monkeypatch.setattr("mixveil.train.saved.save_file", slow)
+    model = Classifier(4, 2, draws=DeviceStream(SeededStream(0)))
+    saved = Saved(tmp_path / "kept", {}, every=30)
+    seen = []
+    for _ in range(200):
+        now += 1
+        if saved.due():
+            seen.append(now)
+            saved.save(model, RECIPE.optimiser_of(model), 1)
+    assert seen == [130, 185, 240, 295]  # after 30 seconds, and then ten times as long as writing takes
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    "settings", [{"epochs": 0}, {"batch": 1}, {"learning_rate": 0.0}, {"learning_rate": math.nan}, {"seed": -1}]
+)
+def test_settings_out_of_their_domain(settings: dict[str, float]) -> None:
+    with pytest.raises(errors.ArgumentError):
+        Recipe(**settings)  # type: ignore[arg-type]
+    with pytest.raises(errors.ArgumentError, match="optimiser"):
+        Recipe(optimiser="adam")  # type: ignore[arg-type]
+
+
+def test_a_training_that_diverges_says_so() -> None:
+    with pytest.raises(errors.TrainingError, match="smaller learning rate"):
+        fit(Released([clear()], CPU), replace(RECIPE, optimiser="sgd", learning_rate=1e38))
