@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import shutil
 import statistics
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -37,13 +38,12 @@ class Results:
 
 def provenance(settings: Mapping[str, Plain], *, device: str = "cpu") -> dict[str, Any]:
     """Where results come from: commit, versions, machine and settings."""
-    commit = subprocess.run(
-        ["git", "describe", "--always", "--dirty", "--abbrev=12"],  # noqa: S607
-        cwd=Path(__file__).parent,
-        capture_output=True,
-        text=True,
-        check=False,
-    ).stdout.strip()
+    git, commit = shutil.which("git"), ""
+    if git is not None:
+        asked = [git, "describe", "--always", "--dirty", "--abbrev=12"]
+        commit = subprocess.run(  # noqa: S603
+            asked, cwd=Path(__file__).parent, capture_output=True, text=True, check=False
+        ).stdout.strip()
     return {
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
         "commit": commit or "unknown",

@@ -46,11 +46,12 @@ class Moments:
         return float((risk.mean(0) * self.multiplicities).sum() / len(self.mean))
 
 
-def blocks(rows: Rows, progress: Progress | None = None) -> Iterator[Tensor]:
+def blocks(rows: Rows, progress: Progress | None = None, device: torch.device | None = None) -> Iterator[Tensor]:
     """All rows in order, flattened to (m, d) float64, a few million values at a time."""
     start, size = 0, 1
     while start < len(rows):
-        block = rows.take(torch.arange(start, min(start + size, len(rows)))).x.flatten(1).double()
+        x = rows.take(torch.arange(start, min(start + size, len(rows)))).x.flatten(1)
+        block = x.to(device or x.device).double()
         yield block
         start += len(block)
         size = max(1, _BLOCK_ELEMENTS // block.shape[1])
@@ -59,26 +60,28 @@ def blocks(rows: Rows, progress: Progress | None = None) -> Iterator[Tensor]:
 
 
 def moments(rows: Rows, *, stream: Stream, progress: Progress | None = None) -> Moments:
-    """Moments of the rows themselves (divisor n). `progress` is called with the rows done in each pass."""
+    """Moments of the rows themselves (divisor n), on a GPU where there is one. `progress` is called with the rows done
+    in each pass."""
     n = checks.enough_rows(len(rows))
-    mean = sum((block.sum(0) for block in blocks(rows, progress)), start=torch.zeros(1)) / n
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    mean = sum((block.sum(0) for block in blocks(rows, progress, device)), start=torch.zeros(1, device=device)) / n
     distance = _mean_distance(rows, stream.fork("distance"))
     if len(mean) <= DENSE_LIMIT:
-        covariance = torch.zeros(len(mean), len(mean), dtype=torch.float64)
-        for block in blocks(rows, progress):
+        covariance = torch.zeros(len(mean), len(mean), dtype=torch.float64, device=device)
+        for block in blocks(rows, progress, device):
             block -= mean
             covariance.addmm_(block.T, block)
-        covariance /= n
+        mean, covariance = mean.cpu(), covariance.cpu() / n
         eigenvalues = torch.linalg.eigvalsh(covariance).flip(0).clamp_(min=0)
         energy, largest = float(covariance.trace()), float(eigenvalues[0])
         return Moments(mean, energy, distance, largest, eigenvalues, torch.ones(len(mean)), covariance)
-    energy = sum(float((block - mean).square().sum()) for block in blocks(rows, progress)) / n
+    energy = sum(float((block - mean).square().sum()) for block in blocks(rows, progress, device)) / n
     apply = _Covariance(rows, mean, progress)
     top, bound = _leading_eigenvalues(apply, len(mean), energy, stream.fork("directions"))
     rest = max(0.0, energy - float(top.sum()))
     multiplicities = torch.ones(len(top))
     multiplicities[-1] += rest / float(top[-1]) if top[-1] > 0 else 0.0
-    return Moments(mean, energy, distance, bound, top, multiplicities, None)
+    return Moments(mean.cpu(), energy, distance, bound, top, multiplicities, None)
 
 
 def passes(dimension: int) -> int:
@@ -94,11 +97,12 @@ class _Covariance:
 
     def __call__(self, directions: Tensor) -> Tensor:
         """Covariance times (d, k) directions."""
-        product = torch.zeros_like(directions)
-        for block in blocks(self.rows, self.progress):
+        there = directions.to(self.mean.device)
+        product = torch.zeros_like(there)
+        for block in blocks(self.rows, self.progress, self.mean.device):
             block -= self.mean
-            product.addmm_(block.T, block @ directions)
-        return product / len(self.rows)
+            product.addmm_(block.T, block @ there)
+        return product.to(directions.device) / len(self.rows)
 
 
 def _leading_eigenvalues(
