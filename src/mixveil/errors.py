@@ -74,6 +74,10 @@ class TrainingError(MixveilError):
     """A training cannot go on."""
 
 
+class TrainingStopped(MixveilError):  # noqa: N818
+    """A training was asked to stop, and can go on later."""
+
+
 class ProjectionError(DataError):
     """A projection and what should go through it, or came through it, do not belong together."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -17,6 +18,16 @@ def check_new(out: Path) -> None:
     """Refuse an output that is already there."""
     if out.exists() or out.is_symlink():
         raise OutputExistsError(f"{out} exists already; nothing is overwritten: choose another name or remove it")
+
+
+def check_writable(out: Path) -> None:
+    """Refuse an output that could not be written, before anything long is begun."""
+    place = next(path for path in out.absolute().parents if path.exists())
+    try:
+        with tempfile.TemporaryFile(dir=place):
+            pass
+    except OSError as error:
+        raise OutputError(f"{out} cannot be written: {error}") from None
 
 
 def check_space(out: Path, needed: int) -> None:

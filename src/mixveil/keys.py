@@ -296,6 +296,7 @@ class DeviceStream:
 
     def restart(self, number: int) -> None:
         """From here on draws follow from the stream and this number alone, whatever was drawn before."""
+        self._settle()
         self._begin(f"number {number}")
 
     def uniform(self, *shape: int, device: torch.device) -> Tensor:
@@ -329,10 +330,14 @@ class DeviceStream:
         draws = 1 - self.uniform(n, k, device=_MEMORY).numpy()
         return torch.from_numpy(draws / draws.sum(1, keepdims=True))
 
-    def _on(self, device: torch.device) -> torch.Generator:
+    def _settle(self) -> None:
+        """In a new process, draw what no other does."""
         if os.getpid() != self._process:
             self._process, self._generators = os.getpid(), {}
             self._begin(f"{self._place}, worker {torch.initial_seed()}")
+
+    def _on(self, device: torch.device) -> torch.Generator:
+        self._settle()
         if device not in self._generators:
             self._generators[device] = torch.Generator(device).manual_seed(self._derived(device))
         return self._generators[device]

@@ -84,6 +84,9 @@ def write_model(out: Path, trained: Trained, tested: Mapping[str, Any] | None, a
 
 def read_model(folder: Path) -> Model:
     """Open a model; everything in it is checked."""
+    if not (folder / "card.json").is_file():
+        kind = "a release" if (folder / "manifest.json").is_file() else "no model"
+        raise DataFormatError(f"{folder} is {kind}: give the folder of a model")
     try:
         card = strict.mapping("card", strict.loads((folder / "card.json").read_text(encoding="utf-8")))
         if card.get("format") != FORMAT:

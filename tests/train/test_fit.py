@@ -7,12 +7,15 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
 import pytest
 import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 import mixveil.release
@@ -26,7 +29,7 @@ from mixveil.theory.response import posterior
 from mixveil.train.batches import Released, RemixedEveryBatch
 from mixveil.train.fit import Recipe, fit
 from mixveil.train.mlp import Classifier
-from mixveil.train.saved import Saved
+from mixveil.train.saved import Saved, discard
 from mixveil.transforms import BatchTransform
 from mixveil.types import Mu, Release
 from tests.made import blobs
@@ -62,11 +65,11 @@ def test_it_is_a_plain_loop(optimiser: Literal["adamw", "sgd"]) -> None:
         steps: torch.optim.Optimizer = torch.optim.AdamW(other.parameters(), 1e-3, weight_decay=1e-4)
     else:
         steps = torch.optim.SGD(other.parameters(), 1e-3, momentum=0.9)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(steps, 9)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(steps, 12)
     step = 0
     for epoch in range(3):
         order = SeededStream(0).fork(f"epoch {epoch}").permutation(60)
-        for index in order[:48].view(3, 16):  # twelve rows do not fill a batch
+        for index in torch.split(order, 16):  # the last one has twelve
             start.draws.restart(step)
             x, y = source.batch(index, step)
             for part in other.train():
@@ -94,7 +97,7 @@ def test_it_learns_and_says_after_which_epoch() -> None:
     done: list[int] = []
     fit(source, Recipe(epochs=8, batch=32), progress=done.append, watch=watch)
     assert [epoch for epoch, _ in heard] == list(range(1, 9)) and heard[-1][1] > 0.95
-    assert sum(done) == 8 * 9 * 32
+    assert sum(done) == 8 * 300
 
 
 def test_rows_of_several_releases_come_in_the_order_of_the_index(
@@ -166,15 +169,19 @@ def test_mixed_anew_in_every_batch() -> None:
 
 def test_it_goes_on_from_any_step_to_the_same_end(tmp_path: Path) -> None:
     whole = flat(fit(Released([mixed()], CPU), RECIPE))
-    for stop in (1, 4, 8):
+    for stop in (1, 4, 11):
         saved = Always(tmp_path / "kept", {"a": 1})
         with pytest.raises(KeyboardInterrupt):
             fit(Released([mixed()], CPU), RECIPE, saved=saved, progress=Stopping(stop))
         assert saved.path.exists()
         heard: list[int] = []
-        found = fit(Released([mixed()], CPU), RECIPE, saved=Saved(saved.path, {"a": 1}), progress=heard.append)
-        assert torch.equal(flat(found), whole) and heard[0] == stop * 16 and sum(heard) == 9 * 16
-        saved.discard()
+        said: list[str] = []
+        again = Saved(saved.path, {"a": 1})
+        found = fit(Released([mixed()], CPU), RECIPE, saved=again, progress=heard.append, note=said.append)
+        assert torch.equal(flat(found), whole) and sum(heard) == 3 * 60
+        assert heard[0] == stop // 4 * 60 + stop % 4 * 16 and said == [f"going on after step {stop} of 12"]
+        (tmp_path / "kept.partial").touch()
+        discard(saved.path)
         assert not list(tmp_path.iterdir())
 
 
@@ -189,7 +196,7 @@ class Stopping:
     """Stops a training after so many steps, once the state of the last one is kept."""
 
     def __init__(self, steps: int) -> None:
-        self.left = steps + 2  # one call says from where it goes on, one comes before the state is kept
+        self.left = steps + 1  # it is called before the state is kept
 
     def __call__(self, rows: int) -> None:
         self.left -= 1
@@ -219,11 +226,11 @@ def test_killed_twice_it_ends_the_same(tmp_path: Path) -> None:
     encoder, guarantees = Singular().calibrate(Mu(8.0), settled_facts(data, certified=True, public=None, clip=None))
     write_release(tmp_path / "release", data, encoder, guarantees, party="a", stream=SeededStream(1))
     command = [sys.executable, "-c", KILLED, str(tmp_path)]
-    begun = []
+    begun = [0]
     for steps in (7, 9, None):
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert process.stdout is not None
-        begun.append(int(process.stdout.readline()) // 16)
+        begun.append(int(process.stdout.readline()) // 16)  # the first step, or those that are done already
         if steps is not None:
             for _ in range(steps):
                 process.stdout.readline()
@@ -232,25 +239,80 @@ def test_killed_twice_it_ends_the_same(tmp_path: Path) -> None:
         process.stdout.read()
         process.stdout.close()
         assert process.wait() == (0 if steps is None else -signal.SIGKILL)
-    assert begun[0] == 0 < begun[1] < begun[2], begun  # it did go on, both times
+    assert begun[1] == 1 and 1 <= begun[2] < begun[3], begun  # it did go on, both times
     whole = fit(Released([read_release(tmp_path / "release")], CPU), Recipe(epochs=4, batch=16)).layers()
     kept = torch.load(tmp_path / "layers.pt", weights_only=True)
     for (weight, bias), found in zip(whole.layers, zip(kept[::2], kept[1::2], strict=True), strict=True):
         assert torch.allclose(weight, found[0], atol=1e-6) and torch.allclose(bias, found[1], atol=1e-6)
 
 
-def test_a_state_of_something_else_is_refused(tmp_path: Path) -> None:
-    saved = Saved(tmp_path / "kept", {"a": 1}, every=0)
+CHANGES: tuple[Callable[[Tensor], Tensor], ...] = (
+    lambda tensor: tensor[:1],
+    lambda tensor: tensor[None],
+    lambda tensor: tensor.double(),
+    lambda tensor: tensor * torch.nan,
+)
+
+
+def kept_state(path: Path, recipe: Recipe = RECIPE) -> bytes:
+    """The state of a training that was stopped after its second step."""
     with pytest.raises(KeyboardInterrupt):
-        fit(Released([mixed()], CPU), RECIPE, saved=saved, progress=Stopping(2))
-    kept = saved.path.read_bytes()
-    with pytest.raises(errors.TrainingError, match="another training"):
-        fit(Released([mixed()], CPU), RECIPE, saved=Saved(saved.path, {"a": 2}))
+        fit(Released([mixed()], CPU), recipe, saved=Always(path, {"epochs": 3, "a": 1}), progress=Stopping(2))
+    return path.read_bytes()
+
+
+def test_a_state_of_something_else_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "kept"
+    kept = kept_state(path)
+    with pytest.raises(errors.TrainingError, match="another training, with other epochs"):
+        fit(Released([mixed()], CPU), RECIPE, saved=Saved(path, {"epochs": 4, "a": 1}))
     for damaged in (b"", b"nothing", kept[: len(kept) // 2]):
-        saved.path.write_bytes(damaged)
+        path.write_bytes(damaged)
         with pytest.raises(errors.TrainingError, match="remove it"):
-            fit(Released([mixed()], CPU), RECIPE, saved=saved)
-        assert saved.path.read_bytes() == damaged
+            fit(Released([mixed()], CPU), RECIPE, saved=Saved(path, {"epochs": 3, "a": 1}))
+        assert path.read_bytes() == damaged
+
+
+@pytest.mark.parametrize("optimiser", ["adamw", "sgd"])
+def test_a_forged_state_is_refused(optimiser: Literal["adamw", "sgd"], tmp_path: Path) -> None:
+    """Whatever does not fit the model, the optimiser or the steps: it could crash the process, or pass for trained."""
+    path, recipe = tmp_path / "kept", replace(RECIPE, optimiser=optimiser)
+    kept_state(path, recipe)
+    with safe_open(path, framework="pt") as file:
+        said, tensors = file.metadata(), {name: file.get_tensor(name).clone() for name in sorted(file.keys())}
+    moment = "optimiser.0.exp_avg" if optimiser == "adamw" else "optimiser.0.momentum_buffer"
+    forged: list[tuple[dict[str, str], dict[str, Tensor]]] = [
+        ({"steps": steps}, {}) for steps in ("0", "-3", "12", "1000000000", "x", "")
+    ]
+    forged += [
+        ({}, {name: change(tensors[name])})
+        for name in ("model.dense.2.bias", "model.norms.0.running_var", moment)
+        for change in CHANGES
+    ]
+    forged += [({}, {"model.norms.0.running_var": -tensors["model.norms.0.running_var"]})]
+    forged += [({}, {"optimiser.99.exp_avg": torch.zeros(1)}), ({}, {"model.more": torch.zeros(1)})]
+    if optimiser == "adamw":
+        forged += [
+            ({}, {"optimiser.0.step": torch.tensor(-5.0)}),
+            ({}, {"optimiser.0.exp_avg_sq": -(tensors[moment] ** 2)}),
+        ]
+    without = {name: tensor for name, tensor in tensors.items() if name != moment}
+    for place, (words, changed) in enumerate([*forged, ({}, without)]):
+        whole = without if changed is without else {**tensors, **changed}
+        save_file({name: tensor.contiguous() for name, tensor in whole.items()}, path, {**said, **words})
+        with pytest.raises(errors.TrainingError, match="remove it"):
+            fit(Released([mixed()], CPU), recipe, saved=Saved(path, {"epochs": 3, "a": 1}))
+            pytest.fail(str(place))
+    save_file(tensors, path, said)
+    fit(Released([mixed()], CPU), recipe, saved=Saved(path, {"epochs": 3, "a": 1}))
+
+
+def test_told_to_stop_it_keeps_its_state(tmp_path: Path) -> None:
+    whole = flat(fit(Released([mixed()], CPU), RECIPE))
+    asked = iter([False, False, True])
+    with pytest.raises(errors.TrainingStopped, match="after step 3 of 12"):
+        fit(Released([mixed()], CPU), RECIPE, saved=Saved(tmp_path / "kept", {}), stop=lambda: next(asked))
+    assert torch.equal(flat(fit(Released([mixed()], CPU), RECIPE, saved=Saved(tmp_path / "kept", {}))), whole)
 
 
 def test_a_state_that_cannot_be_written(tmp_path: Path) -> None:

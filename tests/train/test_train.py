@@ -276,6 +276,8 @@ def test_the_papers_classifier_from_releases_to_a_model_and_back(tmp_path: Path)
         "optimiser": "adamw",
         "learning_rate": 1e-3,
         "seed": 0,
+        "rows": 600,
+        "processes": 1,
         "by": "test",
     }
     inside = fit_mlp(Released(opened(folders, known).releases, torch.device("cpu")), recipe)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import signal
 import sys
 
@@ -10,7 +11,7 @@ import typer
 
 from mixveil.cli import audit, calibrate, data, demo, encode, ledger, prepare, results, statistics, train, verify
 from mixveil.cli._common import err, escape, print_json
-from mixveil.errors import MixveilError
+from mixveil.errors import MixveilError, TrainingStopped
 
 app = typer.Typer(
     help="Train one model on images that no party may show.",
@@ -52,7 +53,12 @@ def main() -> None:
             stream.reconfigure(errors="replace")
     try:
         app()
+    except TrainingStopped as stopped:
+        err.print(f"{escape(str(stopped))}: give the same command to go on", soft_wrap=True)
+        sys.exit(130)
     except MixveilError as error:
+        if os.environ.get("RANK", "0") != "0":
+            sys.exit(2)  # of several processes one speaks
         if "--json" in sys.argv:
             print_json({"error": {"type": type(error).__name__, "message": str(error)}})
         err.print(f"[red]error:[/] {escape(str(error))} [dim]({type(error).__name__})[/]", soft_wrap=True)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -14,8 +16,8 @@ from mixveil.cli._common import AsJson, Cache, Data, DataDir, Depth, Grey, Size,
 if TYPE_CHECKING:
     from mixveil.data import Images
     from mixveil.features import Features
-    from mixveil.train import Job
-    from mixveil.types import Progress
+    from mixveil.train import Job, Trained
+    from mixveil.train.fit import Recipe
 
 Head = Annotated[
     Literal["discriminant", "mlp"],
@@ -59,49 +61,35 @@ def train(
 ) -> None:
     """Train one model on all releases.
 
-    A training of [bold]--head mlp[/] that was killed goes on when the same command is given again. On several GPUs of
-    this machine: [bold]torchrun --nproc-per-node N -m mixveil train …[/]
+    A training of [bold]--head mlp[/] keeps its state beside the model to come, in [bold].NAME.training[/], every 30
+    seconds and when it is stopped; the same command goes on from there. On several GPUs of this machine:
+    [bold]torchrun --nproc-per-node N -m mixveil train …[/] (docs/learning.md: how to keep torchrun off the network).
     """
     from mixveil import files, projection
     from mixveil import train as training
     from mixveil.data import open_data
-    from mixveil.errors import ArgumentError
     from mixveil.model import in_words, write_model
-    from mixveil.train import together
-    from mixveil.train.fit import Recipe
+    from mixveil.train import saved, together
 
     files.check_new(out_dir)
-    settings = {
-        "epochs": epochs,
-        "batch": batch,
-        "optimiser": optimiser,
-        "learning_rate": learning_rate,
-        "seed": seed,
-    }
-    given: dict[str, Any] = {name: value for name, value in settings.items() if value is not None}
-    if head == "discriminant" and (given or together.asked() > 1):
-        option = f"--{next(iter(given)).replace('_', '-')}" if given else "torchrun"
-        raise ArgumentError(f"{option} is for --head mlp: the discriminant is computed at once, by one process")
+    files.check_writable(out_dir)
+    recipe = _recipe(head, epochs=epochs, batch=batch, optimiser=optimiser, learning_rate=learning_rate, seed=seed)
     job = training.opened(releases, None if projection_path is None else projection.read(projection_path))
-    test_on: Features | None = None
+    images: Images | None = None
     if test is not None and together.leads():
-        images = open_data(test, data_dir=data_dir, size=size, grey=grey, depth=depth)
-        test_on = _test_features(job, images, test, data_dir, cache)
+        images = _checked(job, open_data(test, data_dir=data_dir, size=size, grey=grey, depth=depth), data_dir, cache)
     state = out_dir.with_name(f".{out_dir.name}.training")
-    if head == "discriminant":
-        trained = training.train(job)
-    else:
-        recipe = Recipe(**given)
-        with together.joined(out_dir) as group, _progress(recipe.epochs * job.rows) as step:
-            trained = training.train_mlp(job, recipe=recipe, group=group, state=state, progress=step)
+    trained = training.train(job) if recipe is None else _mlp(job, recipe, out_dir, state)
     if not together.leads():
         return
     tested: dict[str, Any] | None = None
-    if test_on is not None:
-        right = trained.layers.named(test_on).eq(test_on.labels).double()
-        tested = {"data": test, "rows": len(test_on), "accuracy": float(right.mean())}
+    if images is not None:
+        features, _ = _common.open_features(images, trained.extractor, data_dir, cache)
+        with _common.progress("testing", len(images)) as step:
+            right = trained.layers.named(features, step).eq(images.labels).double()
+        tested = {"data": test, "rows": len(images), "accuracy": float(right.mean())}
     model = write_model(out_dir, trained, tested, _common.versions())
-    state.unlink(missing_ok=True)
+    saved.discard(state)
     if as_json:
         print_json({"model": str(out_dir), **model.card})
         return
@@ -116,21 +104,76 @@ def train(
     out.print(f"  {escape(in_words(trained))}", soft_wrap=True)
 
 
-def _progress(rows: int) -> AbstractContextManager[Progress]:
+def _recipe(head: str, **settings: Any) -> Recipe | None:
+    """How the head mlp is trained, from what was given; None for the other head, which takes none of it."""
+    from mixveil.errors import ArgumentError
+    from mixveil.train import together
+    from mixveil.train.fit import Recipe
+
+    given = {name: value for name, value in settings.items() if value is not None}
+    if head == "mlp":
+        return Recipe(**given)
+    if given or together.asked() > 1:
+        option = f"--{next(iter(given)).replace('_', '-')}" if given else "torchrun"
+        raise ArgumentError(f"{option} is for --head mlp: the discriminant is computed at once, by one process")
+    return None
+
+
+def _mlp(job: Job, recipe: Recipe, out_dir: Path, state: Path) -> Trained:
+    """Train it, alone or among several processes. Told to end, it keeps its state first."""
+    from mixveil import train as training
     from mixveil.train import together
 
-    return _common.progress("training", rows) if together.leads() else nullcontext(lambda _: None)
+    training.check_mlp(job)
+    if together.leads() and together.exposed():
+        _common.warn("torchrun listens on all interfaces of this machine; docs/learning.md says how to avoid that")
+    leads = together.leads()
+    watched = _common.progress("training", recipe.epochs * job.rows) if leads else nullcontext(lambda _: None)
+    with together.joined(out_dir) as group, _told_to_end(group.size == 1) as stop, watched as step:
+        return training.train_mlp(
+            job,
+            recipe=recipe,
+            group=group,
+            state=state,
+            progress=step,
+            note=lambda text: _common.err.print(escape(text)) if leads else None,
+            stop=stop,
+        )
 
 
-def _test_features(job: Job, images: Images, test: str, data_dir: Path | None, cache: Path | None) -> Features:
-    """What a model of this job is tested on: looked at before a long training, not after."""
+@contextmanager
+def _told_to_end(alone: bool) -> Iterator[Callable[[], bool]]:
+    """Whether somebody asked this process to end (SIGTERM, or an interrupt), which it then does at its next step. Not
+    among several processes: they would wait for one another."""
+    told: list[int] = []
+
+    def tell(number: int, _: object) -> None:
+        if told:  # again: at once
+            raise KeyboardInterrupt
+        told.append(number)
+
+    wanted = (signal.SIGTERM, signal.SIGINT) if alone else ()
+    before = [signal.signal(number, tell) for number in wanted]
+    try:
+        yield lambda: bool(told)
+    finally:
+        for number, handler in zip(wanted, before, strict=True):
+            signal.signal(number, handler)
+
+
+def _checked(job: Job, images: Images, data_dir: Path | None, cache: Path | None) -> Images:
+    """What a model of this job can be tested on, with its classes in their order. Looked at before a long training, by
+    the features of two images."""
+    import torch
+
     from mixveil.errors import MismatchError
 
-    if not set(images.classes) <= set(job.classes):
-        raise MismatchError(f"{test} has classes that the releases do not have")
-    features, weights = _common.open_features(images.listed(job.classes), job.extractor, data_dir, cache)
+    if unknown := sorted(set(images.classes) - set(job.classes)):
+        raise MismatchError(f"{images.name} has classes that the releases do not have: {', '.join(unknown[:5])}")
+    images = images.listed(job.classes)
+    features, weights = _common.open_features(images.part(torch.arange(2)), job.extractor, data_dir, cache)
     _check_features(features, weights, job.inputs, job.weights)
-    return features
+    return images
 
 
 def predict(
@@ -160,7 +203,9 @@ def predict(
     _check_features(features, weights, model.layers.inputs, model.weights)
     with _common.progress("predicting", len(images)) as step:
         named = model.layers.named(features, step)
-    right = float(named.eq(images.labels).double().mean()) if images.classes == model.classes else None
+    right = None
+    if not loose and set(images.classes) <= set(model.classes):
+        right = float(named.eq(images.listed(model.classes).labels).double().mean())
     classes = [model.classes[i] for i in named.tolist()]
     if as_json:
         told = {"model": str(folder), "data": data, "rows": len(images), "accuracy": right}
@@ -170,6 +215,8 @@ def predict(
         out.print(f"{escape(name)}\t{escape(named_class)}", soft_wrap=True)
     if right is not None:
         _common.err.print(f"accuracy {right:.2%} of {len(images):,}")
+    elif not loose:
+        _common.err.print("no accuracy: these data have classes that the model does not know")
 
 
 def _check_features(features: Features, weights: str, inputs: int, wanted: str | None) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from mixveil.errors import ArgumentError, MismatchError
+from mixveil.errors import ArgumentError, MismatchError, TrainingError
 from mixveil.extractor import Extractor
 from mixveil.projection import Projection
 from mixveil.release import read_release
@@ -116,13 +116,13 @@ def opened(folders: Sequence[Path], projection: Known = None) -> Job:
 
 def train(job: Job, *, progress: Progress = lambda _: None) -> Trained:
     """The noise-aware discriminant."""
-    projection = None if job.projection is None else job.projection[0]
+    projection = _projection(job)
     if job.sums:
         head = discriminant.from_sums(job.sums)
     else:
         head = discriminant.from_records(job.releases, projection, progress=progress)
-    layers = Layers(((head.weight, head.bias),))
-    return _trained(layers, {"head": "discriminant", "covariance_dropped": head.dropped}, job)
+    how = {"head": "discriminant", "covariance_dropped": head.dropped}
+    return _trained(Layers.of(head, projection), how, job)
 
 
 def train_mlp(
@@ -133,18 +133,28 @@ def train_mlp(
     state: Path | None = None,
     every: float = EVERY,
     progress: Progress = lambda _: None,
+    note: Callable[[str], None] = lambda text: None,
+    stop: Callable[[], bool] = lambda: False,
 ) -> Trained:
     """The paper's classifier. state: the file in which the state of the training is kept every so many seconds, so that
-    it goes on after a kill; who calls removes it once the model is safe."""
+    it goes on after a kill; who calls removes it (`saved.discard`) once the model is safe. note, stop: as of `fit`."""
+    check_mlp(job)
+    source = Released(job.releases, group.device)
+    about = {"head": "mlp", **asdict(recipe), "rows": source.rows, "processes": group.size}
+    on = {**about, "releases": [release.id for release in job.releases]}
+    on.pop("processes")  # as many as you like do the same
+    saved = None if state is None else Saved(state, on, every)
+    model = fit(source, recipe, group=group, saved=saved, progress=progress, note=note, stop=stop)
+    layers = model.layers()
+    if not all(bool(tensor.isfinite().all()) for layer in layers.layers for tensor in layer):
+        raise TrainingError("the trained layers are not finite: try a smaller learning rate")
+    layers.layers[-1][1][~source.met] = -torch.inf  # nobody has this class
+    return _trained(layers.after(_projection(job)), about, job)
+
+
+def check_mlp(job: Job) -> None:
     if job.sums:
         raise ArgumentError("the head mlp is trained on records, not on statistics")
-    source = Released(job.releases, group.device)
-    about = {"head": "mlp", **asdict(recipe)}
-    on = {"releases": [release.id for release in job.releases]}
-    saved = None if state is None else Saved(state, {**about, **on}, every)
-    layers = fit(source, recipe, group=group, saved=saved, progress=progress).layers()
-    layers.layers[-1][1][~source.met] = -torch.inf  # nobody has this class
-    return _trained(layers, about, job)
 
 
 def _check_together(releases: Sequence[Release], projection: Known) -> None:
@@ -159,8 +169,11 @@ def _check_together(releases: Sequence[Release], projection: Known) -> None:
                 f"{'no projection' if made_with is None else f'the projection {made_with[:8]}'}, not through "
                 f"{'none' if digest is None else digest[:8]}: give its own with --projection"
             )
-        if release.assets != first.assets:
-            raise MismatchError(f"{release.party} and {first.party} do not have features of the same networks")
+        if release.assets != first.assets or release.extractor != first.extractor:
+            raise MismatchError(
+                f"{release.party} has features of {release.extractor or 'no network'}, {first.party} of "
+                f"{first.extractor or 'no network'}, or of other weights: they do not belong together"
+            )
         if release.classes != first.classes or release.shape != first.shape:
             raise MismatchError(
                 f"{release.party} and {first.party} do not have the same classes in the same order, of the same shape"
@@ -187,6 +200,10 @@ def _check_against(releases: Sequence[Release], projection: Projection) -> None:
             raise MismatchError(
                 f"{release.party} sent records, but no statistics under that name: what both cost together is not known"
             )
+
+
+def _projection(job: Job) -> Projection | None:
+    return None if job.projection is None else job.projection[0]
 
 
 def _sources(job: Job) -> tuple[Source, ...]:
@@ -232,7 +249,7 @@ def _trained(layers: Layers, how: Mapping[str, Any], job: Job) -> Trained:
         spent[party] = _all([item.mu for item in own], gdp.compose)
         labels[party] = _all([item.label_epsilon for item in own], sum)
     return Trained(
-        layers=layers.after(found),
+        layers=layers,
         how=how,
         classes=job.classes,
         extractor=job.extractor,

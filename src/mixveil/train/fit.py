@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from mixveil import checks
-from mixveil.errors import ArgumentError, TrainingError
+from mixveil.errors import ArgumentError, TrainingError, TrainingStopped
 from mixveil.keys import DeviceStream, SeededStream
 from mixveil.train.batches import Source
 from mixveil.train.mlp import Classifier
@@ -62,9 +62,12 @@ def fit(
     saved: Saved | None = None,
     progress: Progress = lambda _: None,
     watch: Callable[[int, Classifier], None] = lambda epoch, model: None,
+    note: Callable[[str], None] = lambda text: None,
+    stop: Callable[[], bool] = lambda: False,
 ) -> Classifier:
-    """Train on a source. watch: called with the number of each epoch that is done, and the model as it then is."""
-    return _Training(source, recipe, group, saved).run(progress, watch)
+    """Train on a source. watch: called with the number of each epoch that is done, and the model as it then is; note:
+    told what somebody who waits should know; stop: asked after every step whether to keep the state and stop."""
+    return _Training(source, recipe, group, saved).run(progress, watch, note, stop)
 
 
 class _Training:
@@ -77,29 +80,47 @@ class _Training:
                 f"batches of {recipe.batch} of {source.rows} rows cannot be shared evenly by {group.size} processes, "
                 f"at least two rows each"
             )
-        self.per_epoch = source.rows // self.batch
+        whole, rest = divmod(source.rows, self.batch)
+        self.last = rest - rest % group.size if rest >= 2 * group.size else 0  # rows of a last, smaller batch
+        self.per_epoch = whole + (self.last > 0)
         self.steps = recipe.epochs * self.per_epoch
         draws = DeviceStream(recipe.stream("draws"))
         self.model = Classifier(source.inputs, source.classes, draws=draws, group=group)
         self.optimiser = recipe.optimiser_of(self.model)
 
-    def run(self, progress: Progress, watch: Callable[[int, Classifier], None]) -> Classifier:
-        done = 0 if self.saved is None else self.saved.load(self.model, self.optimiser)
-        progress(done * self.batch)
+    def run(
+        self,
+        progress: Progress,
+        watch: Callable[[int, Classifier], None],
+        note: Callable[[str], None],
+        stop: Callable[[], bool],
+    ) -> Classifier:
+        done = 0 if self.saved is None else self.saved.load(self.model, self.optimiser, self.steps)
+        if done:
+            note(f"going on after step {done:,} of {self.steps:,}")
+            progress(sum(self._rows(step) for step in range(done)))
         model: torch.nn.Module = self.model
         if self.group.size > 1:
             model = torch.nn.parallel.DistributedDataParallel(self.model)
         for step, batch in self._batches(done):
             loss = self._step(model, step, batch)
-            progress(self.batch)
+            progress(self._rows(step))
             epoch, place = divmod(step + 1, self.per_epoch)
             if place == 0:
                 _check(loss, epoch)
                 watch(epoch, self.model.eval())
-            if self.saved is not None and self.group.leads and step + 1 < self.steps and self.saved.due():
-                _check(loss, epoch + 1)
-                self.saved.save(self.model, self.optimiser, step + 1)
+            if self.saved is not None and self.group.leads and step + 1 < self.steps:
+                stops = stop()
+                if stops or self.saved.due():
+                    _check(loss, epoch + 1)
+                    self.saved.save(self.model, self.optimiser, step + 1)
+                if stops:
+                    raise TrainingStopped(f"stopped after step {step + 1:,} of {self.steps:,}, and its state is kept")
         return self.model.eval()
+
+    def _rows(self, step: int) -> int:
+        """How many rows a step takes, over all processes."""
+        return self.last if self.last and (step + 1) % self.per_epoch == 0 else self.batch
 
     def _step(self, model: torch.nn.Module, step: int, batch: Batch) -> Tensor:
         self.model.train()
@@ -129,14 +150,14 @@ class _Training:
                 yield found
 
     def _shares(self, start: int) -> Iterator[tuple[int, Tensor]]:
-        """Steps from `start` on, and which rows are this process's. An epoch takes every row once, in a random order;
-        what does not fill a batch is left out of it."""
+        """Steps from `start` on, and which rows are this process's. An epoch takes every row once, in a random order,
+        but for a rest that is too small to be shared."""
         for epoch in range(start // self.per_epoch, self.recipe.epochs):
             order = self.recipe.stream(f"epoch {epoch}").permutation(self.source.rows)
             for place in range(self.per_epoch):
-                step = epoch * self.per_epoch + place
+                step, first = epoch * self.per_epoch + place, place * self.batch
                 if step >= start:
-                    yield step, self.group.own(order[place * self.batch : (place + 1) * self.batch])
+                    yield step, self.group.own(order[first : first + self._rows(step)])
 
 
 def _check(loss: Tensor, epoch: int) -> None:

@@ -1,11 +1,13 @@
 """Several processes of this machine that train one head, as `torchrun` starts them.
 
-They find one another by a file and talk over the loopback interface: nothing listens where others could reach it. What
-they say to one another is not encrypted, so processes on several machines are refused.
+They find one another by a file and talk over the loopback interface: none of them listens where others could reach it.
+What they say to one another is not encrypted, so processes on several machines are refused. `torchrun` itself listens
+on all interfaces, unless it is told otherwise (docs/learning.md); who starts it so is warned.
 """
 
 from __future__ import annotations
 
+import glob
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -44,7 +46,12 @@ ALONE = Group()
 
 def asked() -> int:
     """How many processes `torchrun` started; one, if it started none."""
-    return int(os.environ.get("WORLD_SIZE", "1"))
+    return _number("WORLD_SIZE", "1")
+
+
+def exposed() -> bool:
+    """Whether `torchrun` listens on all interfaces."""
+    return asked() > 1 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
 
 
 def leads() -> bool:
@@ -60,7 +67,7 @@ def joined(meeting: Path) -> Iterator[Group]:
     if asked() == 1:
         yield Group(device=torch.device("cuda" if gpus else "cpu"))
         return
-    rank, size = int(os.environ["RANK"]), asked()
+    rank, size = _number("RANK", ""), asked()
     if os.environ.get("LOCAL_WORLD_SIZE") != str(size):
         raise ArgumentError(f"{size} processes on several machines: they would talk in the clear; train on one machine")
     if gpus and gpus < size:
@@ -69,10 +76,11 @@ def joined(meeting: Path) -> Iterator[Group]:
     device = torch.device("cuda", rank) if gpus else torch.device("cpu")
     if gpus:
         torch.cuda.set_device(device)
-    # All of them have the same parent; after a restart the old file must not be met again.
-    again = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     meeting.parent.mkdir(parents=True, exist_ok=True)
-    path = meeting.with_name(f".{meeting.name}.{os.getppid()}-{again}.meeting")
+    path = meeting.with_name(f".{meeting.name}.{_occasion()}.meeting")
+    for old in meeting.parent.glob(f".{glob.escape(meeting.name)}.*.meeting"):  # of processes that were killed
+        if old != path:
+            old.unlink(missing_ok=True)
     store = FileStore(str(path), size)
     dist.init_process_group("nccl" if gpus else "gloo", store=store, rank=rank, world_size=size)
     try:
@@ -80,3 +88,20 @@ def joined(meeting: Path) -> Iterator[Group]:
     finally:
         dist.destroy_process_group()
         path.unlink(missing_ok=True)
+
+
+def _number(name: str, otherwise: str) -> int:
+    try:
+        return int(os.environ.get(name, otherwise))
+    except ValueError:
+        raise ArgumentError(f"{name} must be a number, got {os.environ.get(name)!r}: start it with torchrun") from None
+
+
+def _occasion() -> str:
+    """What only these processes know, and only this time: their parent, when it began, and how often it began again."""
+    parent, again = os.getppid(), os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    try:
+        began = Path(f"/proc/{parent}/stat").read_text().rpartition(")")[2].split()[19]
+    except (OSError, IndexError):  # no such folder on other systems
+        began = os.environ.get("TORCHELASTIC_RUN_ID", "0")
+    return f"{parent}-{began}-{again}"
