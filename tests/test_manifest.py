@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mixveil import errors, manifest
+from mixveil.encoders.singular import Singular
 from mixveil.extractor import Extractor
+from mixveil.types import Calibration, Fact, Facts, Origin, Tau
 from tests.test_release import write
 
 
@@ -105,6 +108,8 @@ FEATURES = {"names": ["resnet18", "mobilenet_v2"], "stage": None, "mirror": True
 
 def of_features(whole: dict[str, Any]) -> None:
     whole.update(extractor=dict(FEATURES), assets={"features": "0" * 64}, shape=[16])
+    for guarantee in whole["guarantees"]:
+        guarantee["assumes"].update(clip="public", centre="public", amplitude="public")
 
 
 def test_a_manifest_of_features_survives_the_round_trip(text: str) -> None:
@@ -123,6 +128,9 @@ def test_a_manifest_of_features_survives_the_round_trip(text: str) -> None:
         "a digest of another kind": set_("assets", "features", value="abc"),
         "images": set_("shape", value=[1, 4, 4]),
         "pixels": set_("extractor", "names", value=[]),
+        "a network twice": set_("extractor", "names", value=["resnet18", "resnet18"]),
+        "two networks as one": set_("extractor", "names", value=["resnet18+mobilenet_v2"]),
+        "a stage that is no name": set_("extractor", "stage", value="layer4; more"),
         "an unknown network": set_("extractor", "names", value=["magic"]),
         "a network that is no name": set_("extractor", "names", value=[1]),
         "a size as text": set_("extractor", "size", value="224"),
@@ -138,6 +146,55 @@ def test_features_that_do_not_agree_are_refused(text: str, change: Callable[[dic
 
     with pytest.raises(errors.ManifestError):
         manifest.parse(changed(text, both))
+
+
+def test_certified_features_have_no_range(text: str) -> None:
+    for fact in ("clip", "centre", "amplitude"):
+
+        def ranged(whole: dict[str, Any], fact: str = fact) -> None:
+            of_features(whole)
+            for guarantee in whole["guarantees"]:
+                guarantee["assumes"][fact] = "range"
+
+        with pytest.raises(errors.FalseClaimError, match="of each fact"):
+            manifest.parse(changed(text, ranged))
+
+
+def by_tau(text: str, calibration: Calibration, origin: Origin) -> str:
+    """The manifest of a release that was asked for τ."""
+    whole = json.loads(text)
+    names = ("dimension", "centre", "amplitude", "clip", "energy", "lambda_max", "displacement")
+    facts = Facts({name: Fact(2.0, origin if name in names[4:] else "range") for name in names})
+    encoder, guarantees = Singular().calibrate(Tau(0.5, calibration), facts)
+    whole["encoder"]["settings"] = asdict(encoder)
+    whole["grid"] = manifest.grid(encoder)
+    whole["guarantees"] = [asdict(guarantee) for guarantee in guarantees]
+    whole["certified"] = False
+    whole["not_promised"] = manifest.not_promised(encoder, guarantees, False, None)
+    return json.dumps(whole)
+
+
+@pytest.mark.parametrize("origin", ["private", "public"])
+@pytest.mark.parametrize("calibration", ["theorem", "spectral", "energy", "displacement"])
+def test_a_tau_must_say_what_it_is(text: str, calibration: Calibration, origin: Origin) -> None:
+    text = by_tau(text, calibration, origin)
+    assert manifest.parse(text).guarantees[0].nominal == 0.5
+    first = ("guarantees", 0)
+    forged = [
+        set_(*first, "assumes", "calibration", value=f"{calibration}: holds in all directions"),
+        set_(*first, "assumes", "calibration", value="displacement: holds in every direction"),
+        set_(*first, "assumes", "lambda_max", value="private" if origin == "public" else "public"),
+        set_(*first, "assumes", "amplitude", value="somewhere"),
+        set_(*first, "assumes", "moments", value="holds always"),
+        set_(*first, "assumes", value={}),
+        set_(*first, "nominal", value=-1.0),
+        set_(*first, "nominal", value=1.5),
+        set_(*first, "realised", value=-1.0),
+        set_(*first, "realised", value=0.5 if origin == "public" else None),
+    ]
+    for change in forged:
+        with pytest.raises(errors.ReleaseError):
+            manifest.parse(changed(text, change))
 
 
 def test_every_field_is_needed(text: str) -> None:

@@ -99,26 +99,28 @@ def calibrate(
 def _unkept(ready: Singular, target: Tau, facts: Facts, private: Moments) -> list[str]:
     """What to say where the records realise more than the τ that was asked for. private: their own moments."""
     said = []
-    if facts.origin("lambda_max") == "public" and private.lambda_max > facts["lambda_max"]:
+    kept = target.calibration not in NOT_KEPT
+    if kept and facts.origin("lambda_max") == "public" and private.lambda_max > facts["lambda_max"]:
         ratio = private.lambda_max / facts["lambda_max"]
         said.append(
             f"your records vary up to {ratio:.3g} times as much as the public data: the directional SNR that the "
             f"manifest states does not hold for them"
         )
     realised = snr.directional_snr(private.lambda_max, float(ready.sigma or 0), float(ready.alpha or 0))
-    if not said or target.calibration in NOT_KEPT:
-        said += exceeded(target.calibration, realised, target.value)
-    return said
+    return said or exceeded(target.calibration, realised, target.value, float(ready.alpha or 0))
 
 
-def exceeded(calibration: str, realised: float, nominal: float) -> list[str]:
+def exceeded(calibration: str, realised: float, nominal: float, alpha: float) -> list[str]:
     """A warning where the directional SNR is larger than the nominal τ, with both figures and their ratio."""
     if realised <= 1.0001 * nominal:
         return []
-    return [
+    said = (
         f"{calibration}: the realised directional SNR {realised:.3g} is {times(realised / nominal)} the nominal "
-        f"τ = {nominal:g}: the guarantee does not hold in every direction"
-    ]
+        f"τ = {nominal:g}: "
+    )
+    if calibration == "displacement":
+        return [f"{said}τ is not kept, and without any noise it would be {snr.amplification(alpha):.3g}"]
+    return [f"{said}the guarantee does not hold in every direction"]
 
 
 def times(factor: float) -> str:
@@ -469,11 +471,11 @@ def warnings_of(found: list[Figures]) -> list[str]:
         "they are randomised first (--label-epsilon)"
     ]
     for item in found:
-        said += exceeded(item.calibration, item.realised_snr, item.nominal_tau)
+        said += exceeded(item.calibration, item.realised_snr, item.nominal_tau, item.alpha)
         if item.mu is None:
             said.append(f"{item.calibration}: sphere noise has no μ: whoever holds both sources of a row recognises it")
-        elif item.certified and item.mu >= MEANINGLESS_MU:
-            said.append(meaningless(item.mu))
+        elif item.mu >= MEANINGLESS_MU:
+            said.append(meaningless(item.mu) if item.certified else f"{item.calibration}: {meaningless(item.mu)}")
         elif not item.certified and item.facts["lambda_max"].origin == "private":
             said.append(
                 f"{item.calibration}: μ = {item.mu:.3g} is what this noise would give, but the noise was chosen "

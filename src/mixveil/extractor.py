@@ -41,9 +41,12 @@ class Extractor:
         """From JSON that others wrote."""
         stated = strict.mapping("extractor", item)
         strict.only("extractor", stated, {"names", "stage", "mirror", "size"})
+        names = [strict.text("names", name, r"[a-z0-9_-]+") for name in strict.items("names", stated["names"])]
+        if len(names) != len(set(names)):
+            raise ArgumentError(f"a network is named twice: {', '.join(names)[:100]}")
         return cls.parse(
-            "+".join(strict.text("names", name) for name in strict.items("names", stated["names"])) or "none",
-            stage=None if stated["stage"] is None else strict.text("stage", stated["stage"]),
+            "+".join(names) or "none",
+            stage=None if stated["stage"] is None else strict.text("stage", stated["stage"], r"[a-z0-9_]+"),
             mirror=strict.flag("mirror", stated["mirror"]),
             size=strict.count("size", stated["size"]),
         )

@@ -16,6 +16,7 @@ from typing import Any
 
 from mixveil import strict
 from mixveil.encoders import encoder
+from mixveil.encoders.singular import FROM_PUBLIC, NOT_KEPT, NOT_REALISED, SAID
 from mixveil.errors import (
     ArgumentError,
     FalseClaimError,
@@ -51,6 +52,7 @@ PRIVATE_FACTS = (
     "The noise was chosen from figures of the private records themselves, such as their moments and norms, and this "
     "manifest shows such figures."
 )
+MAYBE_PRIVATE = "Its settings may show figures that were computed from the private records."
 NOTHING = "No noise was added: nothing is promised at all."
 SIZED = (
     "The noise is about as large as the records themselves are, which is for comparison: nothing is promised at all."
@@ -144,12 +146,14 @@ def not_promised(
     said = [labels, NOT_ENCRYPTION, unit(rows, certified)]
     if made_by.sigma == 0:
         said.append(NOTHING)
-    elif not made_by.claims() and not guarantees:
+    elif made_by.name == "laplace":
         said.append(SIZED)
     if {guarantee.name for guarantee in guarantees} == {"directional_snr"}:
         said.append(AVERAGE)
     if any("private" in guarantee.assumes.values() for guarantee in guarantees):
         said.append(PRIVATE_FACTS)
+    elif made_by.sigma and not guarantees:
+        said.append(MAYBE_PRIVATE)  # no guarantee says where they come from
     if reproducible:
         said.append(SEEDED)
     return tuple(said)
@@ -259,15 +263,36 @@ def _honest(manifest: Manifest) -> None:
         raise FalseClaimError("the noise came from a seeded stream: a manifest of it promises nothing")
     if manifest.certified != any(guarantee.name == "gdp" for guarantee in manifest.guarantees):
         raise FalseClaimError("a manifest is certified if and only if it states a gdp guarantee")
-    if manifest.certified:
-        for guarantee in manifest.guarantees:
-            _certified(guarantee, manifest.encoder.claims())
+    for guarantee in manifest.guarantees:
+        if manifest.certified:
+            _certified(guarantee, manifest.encoder.claims(), manifest.extractor)
+        else:
+            _stated(guarantee)
     due = not_promised(manifest.encoder, manifest.guarantees, manifest.reproducible, manifest.label_epsilon)
     if manifest.not_promised != due:
         raise FalseClaimError("not_promised does not say what these settings leave unpromised")
 
 
-def _certified(stated: Guarantee, claims: Mapping[str, Guarantee]) -> None:
+def _stated(stated: Guarantee) -> None:
+    """A τ is the party's own word. It must at least say what it is: by which calibration, whether that keeps it, from
+    which facts, and what is realised, if private moments were looked at."""
+    how = stated.assumes.get("calibration", "")
+    if how not in SAID.values():
+        raise FalseClaimError(f"{stated.name}: no calibration is known that {strict.shown(how)}")
+    measured = "displacement" if how == SAID["displacement"] else "energy"
+    origins = {name: stated.assumes.get(name) for name in (measured, "lambda_max", "centre", "clip", "amplitude")}
+    if not set(origins.values()) <= {*_ORIGINS, "private"}:
+        raise FalseClaimError(f"{stated.name}: it must say of each fact where it is from, got {strict.shown(origins)}")
+    if not 0 < stated.nominal <= 1 or not _real(stated) > 0:
+        raise FalseClaimError(f"{stated.name} cannot be {stated.nominal:g}, realised {_real(stated):g}")
+    if (stated.realised is None) != (origins["lambda_max"] == "public"):
+        raise FalseClaimError(f"{stated.name}: what is realised is known from private moments, and only from them")
+    due = None if stated.realised is not None else NOT_REALISED if how.partition(":")[0] in NOT_KEPT else FROM_PUBLIC
+    if stated.assumes.get("moments") != due:
+        raise FalseClaimError(f"{stated.name}: it does not say what its moments leave open")
+
+
+def _certified(stated: Guarantee, claims: Mapping[str, Guarantee], extractor: Extractor | None) -> None:
     """A certified guarantee must follow from the encoder's settings, under its own conditions, from public facts."""
     claim = claims.get(stated.name)
     if claim is None:
@@ -280,7 +305,8 @@ def _certified(stated: Guarantee, claims: Mapping[str, Guarantee]) -> None:
     conditions = {name: value for name, value in stated.assumes.items() if name in claim.assumes}
     if conditions != claim.assumes:
         raise FalseClaimError(f"{stated.name}: its conditions are not those of its encoder")
-    if not {"clip", "centre", "amplitude"} <= facts.keys() or not set(facts.values()) <= _ORIGINS:
+    possible = _ORIGINS if extractor is None else {"public"}  # features have no range
+    if not {"clip", "centre", "amplitude"} <= facts.keys() or not set(facts.values()) <= possible:
         raise FalseClaimError(f"{stated.name}: it must say of each fact that it is public or of the range")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -295,6 +296,37 @@ def test_the_two_steps_from_images_to_predictions(run: Run) -> None:
     ):
         refused = run("train", *words, "--out", "x", *(() if "p" in words else ("--projection", "p2")))
         assert refused.code == 2 and said in refused.err, refused.err
+
+
+def test_told_to_end_a_training_keeps_its_state_and_goes_on(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SIGTERM and Ctrl-C are heard after the step that is being done."""
+    from mixveil.train.fit import _Training
+
+    assert run("encode", "digits:test", "--encoder", "identity", "--out", "r").code == 0
+    job = ("train", "r", "--head", "mlp", "--epochs", 3, "--out", "m")
+    step = _Training._step
+    for number, after in ((signal.SIGTERM, 2), (signal.SIGINT, 6)):
+
+        def told(self: Any, model: Any, place: int, batch: Any, number: int = number, after: int = after) -> Any:
+            if place + 1 == after:
+                os.kill(os.getpid(), number)
+            return step(self, model, place, batch)
+
+        monkeypatch.setattr(_Training, "_step", told)
+        stopped = run(*job)
+        assert stopped.code == 130 and f"stopped after step {after} of 15" in stopped.err, stopped.err
+        assert "give the same command to go on" in " ".join(stopped.err.split())
+        assert signal.getsignal(signal.SIGINT) == signal.default_int_handler
+        assert Path(".m.training").exists() and not Path("m").exists()
+    monkeypatch.setattr(_Training, "_step", step)
+    other = run("train", "r", "--head", "mlp", "--epochs", 4, "--out", "m")
+    assert other.code == 2 and "with other epochs" in other.err
+    done = run(*job)
+    assert done.code == 0 and "going on after step 6 of 15" in done.err and not Path(".m.training").exists()
+    assert run("train", "r", "--head", "mlp", "--epochs", 3, "--out", "whole").code == 0
+    assert Path("m/model.safetensors").read_bytes() == Path("whole/model.safetensors").read_bytes()
 
 
 def split_digits() -> Path:

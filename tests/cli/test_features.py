@@ -74,7 +74,7 @@ def test_displacement_is_released_with_its_warning(run: Run, data: Path) -> None
     assert told.code == 0, told.err
     (guarantee,), moved = told.json["guarantees"], told.json["displacement"]
     assert guarantee["nominal"] == 1e-6 and guarantee["realised"] > 1e-3
-    assert "NOT what this noise keeps" in guarantee["assumes"]["calibration"]
+    assert "tau is NOT kept" in guarantee["assumes"]["calibration"]
     assert guarantee["assumes"]["displacement"] == guarantee["assumes"]["amplitude"] == "private"
     assert any("private records" in text for text in told.json["not_promised"])
     settings = json.loads((data / "r" / "manifest.json").read_text())["encoder"]["settings"]
@@ -86,9 +86,42 @@ def test_displacement_is_released_with_its_warning(run: Run, data: Path) -> None
     assert f"{guarantee['realised']:.3g} is about {shown} the nominal τ = 1e-06" in warning
     told = run(*job, "--out", "again")
     assert "For your eyes only: image noise of radius" in told.out and f"{word} times" in " ".join(told.err.split())
-    assert "(nominal τ = 1e-06)" in run("verify", "r").out
+    assert f"{shown} the nominal τ = 1e-06: τ is not kept, and without any noise it would be 5.44" in warning
+    verified = " ".join(run("verify", "r").out.split())
+    assert (
+        f"τ = 1e-06, which is NOT kept; the directional SNR of a row is {guarantee['realised']:.4g}, about " in verified
+    )
     public = run(*job, "--public", "public.npz", "--out", "p")
-    assert public.code == 0 and "which does not keep it" in public.out and "private records" not in public.out
+    assert (
+        public.code == 0 and "which is NOT kept" in " ".join(public.out.split()) and "private records" not in public.out
+    )
+
+
+def test_a_seeded_release_says_that_its_settings_may_show_private_figures(run: Run, data: Path) -> None:
+    job = ("encode", "private.npz", *NET, "--tau", 1e-3, "--calibration", "displacement", "--seed", 1)
+    for noise in ("sphere", "gaussian"):
+        said = run(*job, "--noise", noise, "--out", noise, "--json").json["not_promised"]
+        assert any("may show figures" in text for text in said) and not any("about as large" in text for text in said)
+
+
+def test_images_without_contrast_do_not_saturate(run: Run, data: Path) -> None:
+    """What is said of the clamp is what was measured."""
+    flat = 0.5 + 0.02 * np.random.default_rng(1).standard_normal((40, 1, 8, 8)).clip(-3, 3)
+    np.savez("flat.npz", x=flat.astype(np.float32), y=np.arange(40) % 3)
+    told = run("calibrate", "flat.npz", "--backbone", "tiny", "--stage", "stem", "--tau", 0.1)
+    said = " ".join(told.out.split())
+    assert told.code == 0 and "saturates" not in said and "times as large." in said
+    assert "saturates" in " ".join(run("calibrate", "private.npz", *NET, "--tau", 1e-6).out.split())
+
+
+def test_private_images_that_pass_for_public(run: Run, data: Path) -> None:
+    (data / "copy.npz").write_bytes((data / "private.npz").read_bytes())
+    job = ("private.npz", *NET, "--mu", 2, "--public", "copy.npz")
+    for words in (("encode", *job, "--out", "r"), ("calibrate", *job)):
+        told = run(*words)
+        assert told.code == 0 and "40 of these images are in the public data as well" in " ".join(told.err.split())
+    fine = run("encode", "private.npz", *NET, "--mu", 2, "--public", "public.npz", "--out", "fine")
+    assert fine.code == 0 and "as well" not in fine.err
 
 
 def test_calibrate_shows_that_the_radius_hardly_depends_on_tau(run: Run, data: Path) -> None:
@@ -109,7 +142,7 @@ def test_calibrate_shows_that_the_radius_hardly_depends_on_tau(run: Run, data: P
     shown = run("calibrate", "private.npz", *NET, "--tau", 1e-6)
     said = " ".join(shown.out.split())
     assert "the displacement saturates and the radius hardly depends on τ" in said
-    assert f"A λ/(λ + σ²) = {asked['realised_snr']:.4g}; the largest there can be is A = (α/(1 − α))² = 5.444" in said
+    assert f"A λ/(λ + σ²) = {asked['realised_snr']:.4g}; without any noise it would be A = (α/(1 − α))² = 5.444" in said
     assert "a feature value" in said and "features of tiny, head" in said
     assert "certified calibration is left out" not in shown.err
 
@@ -157,3 +190,31 @@ def test_bad_words(run: Run, data: Path) -> None:
         refused = run(*words)
         assert refused.code != 0 and error in refused.err, (words, refused.err)
     assert not (data / "x").exists()
+
+
+def test_the_papers_recipe_from_images_to_predictions(run: Run, data: Path) -> None:
+    job = ("private.npz", *NET, "--tau", 1e-6, "--calibration", "displacement")
+    for name in ("r", "again"):
+        assert run("encode", *job, "--out", name).code == 0
+    words = ("--head", "mlp", "--epochs", 3, "--batch", 16, "--test", "public.npz", "--out", "m", "--json")
+    told = run("train", "r", "again", *words)
+    assert told.code == 0, told.err
+    assert told.json["guarantee"].startswith("Nothing is promised") and told.json["how"]["rows"] == 80
+    assert told.json["extractor"]["names"] == ["tiny"] and told.json["weights"] is not None
+    named = run("predict", "m", "public.npz", "--json").json
+    assert named["accuracy"] == told.json["accuracy"]["accuracy"] and len(named["classes"]) == 40
+    some = np.load("public.npz")
+    np.savez("some.npz", x=some["x"][:6], y=some["y"][:6] % 2)  # two of its three classes
+    assert run("predict", "m", "some.npz", "--json").json["accuracy"] is not None
+    np.savez("more.npz", x=some["x"][:8], y=np.arange(8))
+    more = run("predict", "m", "more.npz")
+    assert more.code == 0 and "no accuracy" in more.err
+    assert run("encode", "private.npz", "--backbone", "tiny", "--mu", 5, "--clip", 4, "--out", "pooled").code == 0
+    for wrong, said in (
+        (("r", "pooled", "--out", "x"), "has features of tiny"),
+        (("r", "--test", "more.npz", "--out", "x"), "classes that the releases do not have: 3, 4"),
+        (("r", "--out", "/proc/x"), "cannot be written"),
+    ):
+        refused = run("train", *wrong, "--head", "mlp")
+        assert refused.code == 2 and said in " ".join(refused.err.split()), refused.err
+    assert run("predict", "r", "public.npz").err.count("is a release") == 1

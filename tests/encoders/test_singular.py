@@ -92,7 +92,7 @@ def test_displacement_noise_is_what_was_measured_and_claims_no_tau(origin: Origi
         assert encoder.sigma == pytest.approx(6 / 4) and guarantee.nominal == 1e-6
         realised = (0.7 / 0.3) ** 2 * 0.4 / (0.4 + 1.5**2)
         assert guarantee.realised == (pytest.approx(realised) if origin == "private" else None)
-        assert "NOT what this noise keeps" in guarantee.assumes["calibration"]
+        assert "tau is NOT kept" in guarantee.assumes["calibration"]
         assert guarantee.assumes["displacement"] == origin and "energy" not in guarantee.assumes
         assert "only if" not in guarantee.assumes.get("moments", "")
     with pytest.raises(MissingFactError, match="displacement"):

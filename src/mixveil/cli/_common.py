@@ -43,7 +43,8 @@ Clip = Annotated[
     float | None,
     typer.Option(
         "--clip",
-        help="Norm C to which records are clipped, chosen WITHOUT looking at them. Default: from the pixel range.",
+        help="Norm C to which records are clipped, chosen WITHOUT looking at them. Default: from the pixel range; "
+        "features have none.",
     ),
 ]
 Alpha = Annotated[
@@ -92,13 +93,19 @@ Backbone = Annotated[
     str | None,
     typer.Option(
         "--backbone",
-        help="Features of this public network, several with + between, instead of pixels.",
+        help="Features instead of pixels: of resnet18, resnet34, resnet50, resnet50-keras, mobilenet_v2 or "
+        "efficientnet_lite0, several with + between; weights lie in DIR/weights of --data-dir.",
         show_default=False,
     ),
 ]
 Stage = Annotated[
     str | None,
-    typer.Option("--stage", help="The map after this stage instead of pooled features.", show_default=False),
+    typer.Option(
+        "--stage",
+        help="The whole map after this stage instead of the last one pooled: head (of mobilenet_v2 and "
+        "efficientnet_lite0), layer4 (of a resnet), or an earlier one.",
+        show_default=False,
+    ),
 ]
 Mirror = Annotated[bool, typer.Option("--mirror", help="Average with the mirrored image's features.")]
 Cache = Annotated[
@@ -227,6 +234,22 @@ def open_projected(
             f"certified does not hold. Fit it on other data."
         )
     return rows, digest
+
+
+def shared_images(images: Images, public: Images | None) -> list[str]:
+    """What to say where public data hold some of the private images: their figures are not public then."""
+    from mixveil.projection import fingerprints
+
+    if public is None:
+        return []
+    known = {bytes(row) for row in fingerprints(public).tolist()}
+    shared = sum(bytes(row) in known for row in fingerprints(images).tolist())
+    if not shared:
+        return []
+    return [
+        f"{shared:,} of these images are in the public data as well: figures from those are not public for them, and "
+        f"what is certified does not hold"
+    ]
 
 
 @contextmanager

@@ -90,14 +90,22 @@ def show(side: list[dict[str, float]], alpha: float | None) -> None:
         table.add_row(name, *(f"{item[key]:.1%}" if key == "clamped" else number(item[key]) for item in side))
     out.print(table)
     first, last = side[0], side[-1]
-    grown = ""
     if len(side) > 1:
         stronger, larger = (last[key] / first[key] for key in ("image_radius", "radius"))
-        grown = f": here image noise that is {times(stronger)} as strong makes it {larger:.3g} times as large"
+        grown = (
+            f"image noise that is {times(stronger)} as strong makes the features' radius {larger:.3g} times as large"
+        )
+        if last["clamped"] > 0.5 and larger < 0.5 * stronger:
+            out.print(
+                f"Here {grown}: beyond the clamp a pixel is black or white whatever the noise, so the displacement "
+                f"saturates and the radius hardly depends on τ.",
+                soft_wrap=True,
+            )
+        else:
+            out.print(f"Here {grown}.", soft_wrap=True)
     out.print(
-        f"Beyond the clamp an image is black or white whatever the noise, so the displacement saturates and the radius "
-        f"hardly depends on τ{grown}. The features' realised SNR is A λ/(λ + σ²) = {last['realised_snr']:.4g}; the "
-        f"largest there can be is A = (α/(1 − α))² = {amplification(_alpha(alpha)):.4g}.",
+        f"The features' realised SNR is A λ/(λ + σ²) = {last['realised_snr']:.4g}; without any noise it would be "
+        f"A = (α/(1 − α))² = {amplification(_alpha(alpha)):.4g}.",
         soft_wrap=True,
     )
 

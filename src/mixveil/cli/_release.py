@@ -63,6 +63,8 @@ def _unit(guarantee: Guarantee) -> str:
 
 def in_words(guarantee: Guarantee) -> str:
     """A guarantee as its reader should understand it: the realised figure is the claim."""
+    from mixveil.calibration import times
+    from mixveil.encoders.singular import NOT_KEPT
     from mixveil.theory import gdp
 
     claim = guarantee.nominal if guarantee.realised is None else max(guarantee.nominal, guarantee.realised)
@@ -72,10 +74,13 @@ def in_words(guarantee: Guarantee) -> str:
             f"finds more than {gdp.member_tpr(claim, 0.01):.1%} of the members at 1 % false alarms"
         )
     how = guarantee.assumes.get("calibration", "").partition(":")[0]
-    if guarantee.realised is None and how in ("energy", "displacement"):
+    if how in NOT_KEPT:
+        realised = "is not stated"
+        if guarantee.realised is not None:
+            realised = f"is {guarantee.realised:.4g}, {times(guarantee.realised / guarantee.nominal)} that"
         return (
-            f"noise by the calibration {how} for τ = {guarantee.nominal:.4g}, which does not keep it; the directional "
-            f"SNR of a row is not stated"
+            f"noise by the calibration {how} for τ = {guarantee.nominal:.4g}, which is NOT kept; the directional SNR "
+            f"of a row {realised}"
         )
     asked = "" if math.isclose(claim, guarantee.nominal) else f" (nominal τ = {guarantee.nominal:.4g})"
     given = guarantee.assumes.get("moments")

@@ -106,7 +106,7 @@ def calibrate(
         seed=seed,
         watch=_common.progress,
     )
-    warnings = [*rows.warnings(), *calibration.warnings_of(found)]
+    warnings = [*rows.warnings(), *_common.shared_images(images, known), *calibration.warnings_of(found)]
     if left_out:
         warnings.append(f"the certified calibration is left out: {calibration.UNBOUNDED}")
     owners = _spending.known_owners(images)

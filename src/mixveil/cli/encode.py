@@ -112,6 +112,8 @@ def encode(
     ready = _configured(encoder, {"alpha": alpha, "noise": noise, "k": k})
     if ready.sigma == 0 and (clip is not None or public is not None):
         raise ArgumentError(f"--clip and --public are for noise, and the encoder {encoder} adds none")
+    if target is None and clip is not None:
+        raise ArgumentError("--clip is for --mu and --tau: nothing else clips records")
     stream = _common.stream_for(seed)
     if projection is not None and (clip is not None or public is not None):
         raise ArgumentError("--projection brings its own public clip norm: leave --clip and --public out")
@@ -151,6 +153,8 @@ def encode(
         rows, assets = _common.features_of(images, loaded, cache), {"features": loaded.digest}
         others = None if known is None else _common.features_of(known, loaded, cache)
     guarantees: tuple[Guarantee, ...] = ()
+    if mu is not None:
+        told += _common.shared_images(images, known)
     warnings = rows.warnings() + told + _spending.copies(owners) + _spending.shown_labels(owners, label_epsilon)
     if target is not None or ready.sigma != 0:
         ready, guarantees, more = calibrations.calibrate(

@@ -40,11 +40,17 @@ WORST_SNR_CONDITIONS = {
 NOT_KEPT = {
     "energy": "does NOT hold in every direction: the noise matches the average direction's signal only",
     "displacement": (
-        "tau is NOT what this noise keeps: it was asked of image noise, before pixels were clamped to what they can "
-        "be; features carry about as much noise whatever tau is"
+        "tau is NOT kept: it was asked of image noise, before pixels were clamped to what they can be, and nothing "
+        "follows from it for these features"
     ),
 }
 """Why a τ that was asked for by these calibrations is not kept."""
+
+SAID = {
+    name: f"{name}: {NOT_KEPT.get(name, 'holds in every direction')}"
+    for name in ("theorem", "spectral", "energy", "displacement")
+}
+"""What a manifest says of each calibration."""
 
 FROM_PUBLIC = "holds only if the records vary no more than the public data in any direction"
 NOT_REALISED = "moments are the public data's: what the records themselves realise is not stated"
@@ -126,7 +132,7 @@ class Singular:
         private, fails = facts.origin("lambda_max") == "private", NOT_KEPT.get(target.calibration)
         measured = ("displacement",) if target.calibration == "displacement" else ("energy",)
         assumes = {
-            "calibration": f"{target.calibration}: {fails or 'holds in every direction'}",
+            "calibration": SAID[target.calibration],
             "signal": "a record's deviation from the mean record; the mean itself is not covered",
             "attacker": "sees one row; average over records, not the worst record",
             **{name: facts.origin(name) for name in (*measured, "lambda_max", "centre", "clip", "amplitude")},
