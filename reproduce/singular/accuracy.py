@@ -42,6 +42,8 @@ from mixveil.types import Fact, Release, Tau
 PAPER = {"mnist": 99.32, "cifar10": 90.51, "cifar100": 75.99, "tiny-imagenet": 72.5}
 """Table 4, singularized mixup at τ = 1e-6, in percent."""
 
+PAPER_TAU = 1e-6
+
 TEST = {"tiny-imagenet": "tiny-imagenet:val"}
 MODES = {
     "clear": "in the clear",
@@ -123,7 +125,7 @@ def prepared(data: str, extractor: Extractor, tau: float, normalisation: Normali
     return Work(data, extractor, train, test, x, test_x, encoder, measured, facts["lambda_max"])
 
 
-def radii(work: Work, tau: float) -> Iterator[Row]:
+def radii(work: Work, tau: float, common: Row) -> Iterator[Row]:
     """The radius at τ = 1 and at the nominal τ, and what features realise with it."""
     dimension = torch.Size(work.train.shape).numel()
     for nominal, found in zip((1.0, tau), work.measured, strict=True):
@@ -136,14 +138,11 @@ def radii(work: Work, tau: float) -> Iterator[Row]:
             "dimension": dimension,
             "realised SNR": realised,
         }
-        yield {
-            "settings": {"data": work.data, "backbone": str(work.extractor), "nominal tau": nominal},
-            "figures": figures,
-        }
+        yield {"settings": {**common, "nominal tau": nominal}, "figures": figures}
 
 
-def trained(work: Work, mode: str, recipe: Recipe) -> dict[str, float]:
-    """The figures of one training."""
+def trained(work: Work, mode: str, recipe: Recipe, *, compare: bool) -> dict[str, float]:
+    """The figures of one training. compare: with the paper's."""
     heard: list[float] = []
     source = work.source(mode, recipe.seed)
     started = time.perf_counter()
@@ -154,7 +153,7 @@ def trained(work: Work, mode: str, recipe: Recipe) -> dict[str, float]:
         "best epoch on the test set %": max(heard),
         "seconds": time.perf_counter() - started,
     }
-    if work.data in PAPER:
+    if compare:
         figures |= {"paper %": PAPER[work.data], "ours - paper": heard[-1] - PAPER[work.data]}
     return figures
 
@@ -165,9 +164,9 @@ def main() -> None:
     parser.add_argument("--data", default="cifar10")
     parser.add_argument("--backbone", default="efficientnet_lite0")
     parser.add_argument("--stage", default="head", help="the last map, not pooled; none: pooled")
-    parser.add_argument("--tau", type=float, default=1e-6)
+    parser.add_argument("--tau", type=float, default=PAPER_TAU)
     parser.add_argument("--normalisation", choices=get_args(Normalisation), default="imagenet")
-    parser.add_argument("--modes", default=",".join(MODES), help="of clear, remixed, one, four")
+    parser.add_argument("--modes", nargs="+", choices=MODES, default=list(MODES))
     parser.add_argument("--optimiser", choices=("adamw", "sgd"), default="adamw")
     parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument("--seeds", type=int, default=1)
@@ -175,27 +174,38 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=here / "accuracy.json")
     parser.add_argument("--radii", type=Path, default=here / "radius.json")
     chosen = parser.parse_args()
+    if chosen.rows is not None and (chosen.out.parent == here or chosen.radii.parent == here):
+        parser.error("--rows is for a trial: name other files with --out and --radii")
     stage = None if chosen.stage == "none" else chosen.stage
     extractor = Extractor.parse(chosen.backbone, stage=stage)
     work = prepared(chosen.data, extractor, chosen.tau, chosen.normalisation, chosen.rows)
     device = torch.cuda.get_device_name() if work.x.device.type == "cuda" else "cpu"
-    about = results.provenance({"normalisation": chosen.normalisation, "alpha": PAPER_ALPHA}, device=device)
-    for row in radii(work, chosen.tau):
+    about = results.provenance({"alpha": PAPER_ALPHA}, device=device)
+    common = {
+        "data": chosen.data,
+        "rows": len(work.train),
+        "backbone": str(extractor),
+        "normalisation": chosen.normalisation,
+    }
+    for row in radii(work, chosen.tau, common):
         keep(chosen.radii, "Image noise and the radius that features get from it", row, about)
     for seed in range(chosen.seeds):
-        for mode in chosen.modes.split(","):
+        for mode in chosen.modes:
             recipe = Recipe(chosen.epochs, optimiser=chosen.optimiser, seed=seed)
             settings = {
-                "data": chosen.data,
-                "backbone": str(extractor),
+                **common,
                 "mode": MODES[mode],
                 "nominal tau": chosen.tau,
                 "optimiser": recipe.optimiser,
                 "epochs": recipe.epochs,
                 "seed": seed,
             }
-            if not known(chosen.out, settings):
-                row = {"settings": settings, "figures": trained(work, mode, recipe)}
+            if known(chosen.out, settings):
+                sys.stderr.write(f"kept: {settings}\n")
+            else:
+                compare = mode != "clear" and chosen.data in PAPER and chosen.tau == PAPER_TAU and chosen.rows is None
+                figures = trained(work, mode, recipe, compare=compare)
+                row = {"settings": settings, "figures": {**figures, "commit": about["commit"]}}
                 keep(chosen.out, "The paper's recipe: accuracy at a nominal τ", row, about)
 
 

@@ -19,7 +19,7 @@ from mixveil.model import read_model
 from mixveil.release import write_release
 from mixveil.train.fit import Recipe, fit
 from mixveil.train.mlp import Classifier
-from mixveil.train.together import Group, asked, joined
+from mixveil.train.together import Group, asked, exposed, joined, leads
 from mixveil.types import Batch, Mu
 from tests.made import blobs
 
@@ -66,6 +66,16 @@ def started_by(pid: int) -> set[int]:
     return found
 
 
+def documented(meeting: Path) -> tuple[dict[str, str], list[str]]:
+    """The command of docs/learning.md up to `train`: its variables, and its words."""
+    text = (Path(__file__).parents[2] / "docs" / "learning.md").read_text().replace("\\\n", " ")
+    (line,) = [line for line in text.splitlines() if " torchrun " in line]
+    before, _, after = line.partition(" torchrun ")
+    variables = dict(word.split("=") for word in before.split())
+    words = [str(meeting) if word == "meeting" else word for word in after.partition(" train ")[0].split()]
+    return variables, [sys.executable, "-m", "torch.distributed.run", *words]
+
+
 def test_two_processes_train_what_one_does(tmp_path: Path) -> None:
     folders = []
     for seed in (1, 2):
@@ -75,10 +85,9 @@ def test_two_processes_train_what_one_does(tmp_path: Path) -> None:
         write_release(Path(folders[-1]), data, encoder, guarantees, party="a", stream=SeededStream(seed))
     settings = ["train", *folders, "--head", "mlp", "--epochs", "30", "--batch", "32", "--out"]
     alone = [sys.executable, "-m", "mixveil", *settings, str(tmp_path / "one")]
-    meeting = ["--rdzv-backend", "c10d", "--rdzv-endpoint", str(tmp_path / "meeting"), "--rdzv-conf", "store_type=file"]
-    run = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", *meeting]
-    several = [*run, "-m", "mixveil", *settings, str(tmp_path / "two")]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+    variables, run = documented(tmp_path / "meeting")
+    several = [*run, *settings, str(tmp_path / "two")]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", **variables}
     subprocess.run(alone, check=True, env=environment, capture_output=True)
     process = subprocess.Popen(several, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     heard: set[str] = set()
@@ -88,6 +97,7 @@ def test_two_processes_train_what_one_does(tmp_path: Path) -> None:
     said, faults = process.communicate()
     assert process.returncode == 0, faults
     assert heard and heard <= LOOPBACK, heard
+    assert "listens on all interfaces" not in faults
     assert said.count("records of 1 part") == 1  # one of them speaks
     one, two = read_model(tmp_path / "one"), read_model(tmp_path / "two")
     for (weight, bias), other in zip(one.layers.layers, two.layers.layers, strict=True):
@@ -116,9 +126,18 @@ def test_several_machines_are_refused(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setenv("WORLD_SIZE", "4")
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
     monkeypatch.setenv("RANK", "0")
-    assert asked() == 4
+    assert asked() == 4 and not exposed()
+    monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", "True")
+    assert exposed() and leads()
+    monkeypatch.setenv("RANK", "1")
+    assert not leads()
     with pytest.raises(errors.ArgumentError, match="one machine"), joined(tmp_path / "model"):
         pass
+    for name in ("RANK", "WORLD_SIZE"):
+        with monkeypatch.context() as inside, pytest.raises(errors.ArgumentError, match=name):
+            inside.setenv(name, "many")
+            with joined(tmp_path / "model"):
+                pass
     monkeypatch.setenv("WORLD_SIZE", "1")
     with joined(tmp_path / "model") as group:
         assert group.size == 1 and group.leads
