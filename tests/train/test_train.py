@@ -12,7 +12,7 @@ from torch import Tensor
 
 from mixveil import errors
 from mixveil.calibration import settled_facts
-from mixveil.data import Images, open_data
+from mixveil.data import Images, from_tensors, open_data
 from mixveil.encoders.gaussian import Gaussian
 from mixveil.encoders.identity import Identity
 from mixveil.encoders.singular import Singular
@@ -297,6 +297,18 @@ def test_the_papers_classifier_from_releases_to_a_model_and_back(tmp_path: Path)
         (tmp_path / "m" / "model.safetensors").write_bytes(save(wrong))
         with pytest.raises(errors.DataFormatError):
             read_model(tmp_path / "m")
+
+
+def test_rows_too_wide_for_a_covariance_are_refused() -> None:
+    wide = in_memory(
+        from_tensors(SeededStream(1).uniform(6, 1, 8193, 1).float(), torch.arange(6) % 2),
+        Identity(),
+        (),
+        party="a",
+        stream=SeededStream(1),
+    )
+    with pytest.raises(errors.ArgumentError, match="too wide for the discriminant"):
+        discriminant.from_records([wide])
 
 
 def test_the_papers_classifier_never_names_a_class_that_nobody_has(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from mixveil.displacement import Displacement
     from mixveil.features import Loaded
     from mixveil.keys import Stream
+    from mixveil.types import Fact
 
 Normalisation = Annotated[
     Literal["imagenet", "table7"] | None,
@@ -48,6 +49,13 @@ def displacements(
             stream=stream,
             progress=step,
         )
+
+
+def as_fact(moved: list[Displacement], *, private: bool) -> Fact | None:
+    """The displacement for the τ that was asked for, the last one, with its origin."""
+    from mixveil.types import Fact
+
+    return Fact(moved[-1].radius, "private" if private else "public") if moved else None
 
 
 def compared(tau: float, alpha: float | None) -> list[float]:

@@ -72,7 +72,6 @@ def calibrate(
     from mixveil.encoders.singular import Singular
     from mixveil.errors import ArgumentError, MissingFactError
     from mixveil.keys import SeededStream
-    from mixveil.types import Fact
 
     extractor = _common.chosen_extractor(backbone, stage, mirror)
     if normalisation is not None and extractor is None:
@@ -102,7 +101,7 @@ def calibrate(
         wanted,
         public=others,
         clip=clip,
-        displacement=Fact(moved[-1].radius, "private" if known is None else "public") if moved else None,
+        displacement=_displacement.as_fact(moved, private=known is None),
         seed=seed,
         watch=_common.progress,
     )

@@ -32,7 +32,7 @@ from mixveil.cli._common import (
     out,
     print_json,
 )
-from mixveil.cli._displacement import Normalisation, displacements
+from mixveil.cli._displacement import Normalisation, as_fact, displacements
 from mixveil.cli._release import show, summary
 from mixveil.cli._spending import Budget, LabelEpsilon, To
 from mixveil.errors import ArgumentError, MismatchError, MissingFactError
@@ -40,9 +40,10 @@ from mixveil.errors import ArgumentError, MismatchError, MissingFactError
 if TYPE_CHECKING:
     from mixveil.data import Images
     from mixveil.displacement import Displacement
+    from mixveil.extractor import Extractor
     from mixveil.features import Features
     from mixveil.projection import Projected
-    from mixveil.types import Encoder, Fact, Guarantee, Target
+    from mixveil.types import Encoder, Guarantee, Target
 
 Calibration = Annotated[
     Literal["spectral", "theorem", "energy", "displacement"] | None,
@@ -114,25 +115,14 @@ def encode(
         raise ArgumentError(f"--clip and --public are for noise, and the encoder {encoder} adds none")
     if target is None and clip is not None:
         raise ArgumentError("--clip is for --mu and --tau: nothing else clips records")
+    extractor = _extractor(backbone, stage, mirror, projection, target, normalisation, given=(clip, public))
     stream = _common.stream_for(seed)
-    if projection is not None and (clip is not None or public is not None):
-        raise ArgumentError("--projection brings its own public clip norm: leave --clip and --public out")
-    if projection is not None and backbone is not None:
-        raise ArgumentError("--projection brings its own network: leave --backbone out")
-    extractor = _common.chosen_extractor(backbone, stage, mirror)
-    if calibration == "displacement" and extractor is None:
-        raise ArgumentError("--calibration displacement is of features: name a network with --backbone")
-    if normalisation is not None and calibration != "displacement":
-        raise ArgumentError(f"--normalisation {normalisation} is for --calibration displacement")
-    if extractor is not None and mu is not None and clip is None and public is None:
-        raise MissingFactError(calibrations.UNBOUNDED)  # before features are computed
-    rows: Images | Projected | Features
-    others: Images | Features | None
     images, known = _common.open_both(
         data, public, data_dir=data_dir, size=size, grey=grey, depth=depth, unit=unit, classes=classes
     )
-    rows, others = images, known
-    measured: Displacement | None = None
+    rows: Images | Projected | Features = images
+    others: Images | Features | None = known
+    measured: list[Displacement] = []
     assets: dict[str, str] = {}
     told: list[str] = []
     owners = _spending.owners_of(images)
@@ -148,13 +138,12 @@ def encode(
         loaded = _common.load_extractor(extractor, data_dir)
         if calibration == "displacement" and tau is not None:
             moved = images if known is None else known
-            draws = stream.fork("displacement")
-            (measured,) = displacements(moved, loaded, [tau], alpha, normalisation, draws)
+            measured = displacements(moved, loaded, [tau], alpha, normalisation, stream.fork("displacement"))
         rows, assets = _common.features_of(images, loaded, cache), {"features": loaded.digest}
         others = None if known is None else _common.features_of(known, loaded, cache)
-    guarantees: tuple[Guarantee, ...] = ()
     if mu is not None:
         told += _common.shared_images(images, known)
+    guarantees: tuple[Guarantee, ...] = ()
     warnings = rows.warnings() + told + _spending.copies(owners) + _spending.shown_labels(owners, label_epsilon)
     if target is not None or ready.sigma != 0:
         ready, guarantees, more = calibrations.calibrate(
@@ -163,7 +152,7 @@ def encode(
             rows,
             public=others,
             clip=clip,
-            displacement=_fact(measured, private=known is None),
+            displacement=as_fact(measured, private=known is None),
             stream=stream.fork("facts"),
             watch=_common.progress,
         )
@@ -187,15 +176,15 @@ def encode(
     trace = trace_path(written.id)
     if as_json:
         whole = {"release": str(out_dir), **summary(written), "trace": str(trace), "warnings": warnings}
-        far = None if measured is None else dataclasses.asdict(measured)
-        print_json({**whole, "displacement": far, "spent": _spending.summary(owners)})
+        shown = dataclasses.asdict(measured[0]) if measured else None
+        print_json({**whole, "displacement": shown, "spent": _spending.summary(owners)})
         return
     show(out_dir, written)
-    if measured is not None:
+    for far in measured:
         out.print(
-            f"For your eyes only: image noise of radius {measured.image_radius:.4g} moved features by "
-            f"{measured.radius:.4g} on average ({measured.images:,} images, {measured.clamped:.1%} of pixel values "
-            f"clamped); their mean norm is {measured.feature_norm:.4g}.",
+            f"For your eyes only: image noise of radius {far.image_radius:.4g} moved features by {far.radius:.4g} on "
+            f"average ({far.images:,} images, {far.clamped:.1%} of pixel values clamped); their mean norm is "
+            f"{far.feature_norm:.4g}.",
             soft_wrap=True,
         )
     out.print(_spending.sentence(owners), soft_wrap=True)
@@ -204,11 +193,33 @@ def encode(
         _common.warn(text)
 
 
-def _fact(measured: Displacement | None, *, private: bool) -> Fact | None:
-    """The measured displacement, with its origin."""
-    from mixveil.types import Fact
+def _extractor(
+    backbone: str | None,
+    stage: str | None,
+    mirror: bool,
+    projection: Path | None,
+    target: Target | None,
+    normalisation: Literal["imagenet", "table7"] | None,
+    *,
+    given: tuple[float | None, str | None],
+) -> Extractor | None:
+    """Which features are encoded, if any; refused is what does not go together. given: --clip and --public."""
+    from mixveil.calibration import UNBOUNDED
+    from mixveil.types import Mu, Tau
 
-    return None if measured is None else Fact(measured.radius, "private" if private else "public")
+    if projection is not None and given != (None, None):
+        raise ArgumentError("--projection brings its own public clip norm: leave --clip and --public out")
+    if projection is not None and backbone is not None:
+        raise ArgumentError("--projection brings its own network: leave --backbone out")
+    extractor = _common.chosen_extractor(backbone, stage, mirror)
+    moved = isinstance(target, Tau) and target.calibration == "displacement"
+    if moved and extractor is None:
+        raise ArgumentError("--calibration displacement is of features: name a network with --backbone")
+    if normalisation is not None and not moved:
+        raise ArgumentError(f"--normalisation {normalisation} is for --calibration displacement")
+    if extractor is not None and isinstance(target, Mu) and given == (None, None):
+        raise MissingFactError(UNBOUNDED)  # before features are computed
+    return extractor
 
 
 def _target(

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from mixveil.errors import ArgumentError
 from mixveil.mixing import mixing
 from mixveil.projection import Projection
 from mixveil.statistics import Sums, class_means
@@ -26,6 +27,7 @@ from mixveil.theory.shrinkage import shrunk_means
 from mixveil.types import Progress, Release
 
 _ROWS = 8192
+_WIDEST = 8192  # values of a row: of wider ones a covariance takes too much memory
 
 
 @dataclass(frozen=True)
@@ -135,6 +137,11 @@ def _discriminant(means: Tensor, spread: Tensor, dropped: float, met: Tensor) ->
 
 def _equations(release: Release, progress: Progress) -> _Equations:
     n, classes, k = len(release.payload), len(release.classes), torch.Size(release.shape).numel()
+    if k > _WIDEST:
+        raise ArgumentError(
+            f"rows of {k:,} values are too wide for the discriminant, which needs their covariance ({_WIDEST:,} at "
+            f"most): go through a projection, or train the head mlp"
+        )
     found = _Equations(
         torch.zeros(classes, classes, dtype=torch.float64),
         torch.zeros(classes, k, dtype=torch.float64),
