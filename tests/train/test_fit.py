@@ -27,9 +27,10 @@ from mixveil.keys import DeviceStream, SeededStream
 from mixveil.release import Records, in_memory, read_release, write_release
 from mixveil.theory.response import posterior
 from mixveil.train.batches import Released, RemixedEveryBatch
-from mixveil.train.fit import Recipe, fit
+from mixveil.train.fit import Recipe, _Training, fit
 from mixveil.train.mlp import Classifier
 from mixveil.train.saved import Saved, discard
+from mixveil.train.together import Group
 from mixveil.transforms import BatchTransform
 from mixveil.types import Mu, Release
 from tests.made import blobs
@@ -84,6 +85,31 @@ def test_it_is_a_plain_loop(optimiser: Literal["adamw", "sgd"]) -> None:
             step += 1
     x = source.batch(torch.arange(60), 0).x
     assert torch.allclose(found(x), other.eval()(x), atol=2e-4)
+
+
+@pytest.mark.parametrize(
+    ("rows", "batch", "processes", "sizes"),
+    [
+        (60, 16, 1, [16, 16, 16, 12]),
+        (52, 16, 1, [16, 16, 16]),  # four rows are too few for statistics
+        (56, 16, 1, [16, 16, 16, 8]),
+        (99, 64, 2, [64, 34]),  # one row cannot be shared
+        (79, 64, 2, [64]),
+        (10, 128, 1, [10]),
+        (11, 128, 2, [10]),
+    ],
+)
+def test_the_batches_of_an_epoch(rows: int, batch: int, processes: int, sizes: list[int]) -> None:
+    seen = []
+    for rank in range(processes):
+        training = _Training(Released([clear(rows)], CPU), Recipe(2, batch), Group(rank, processes), None)
+        shares = [index for step, index in training._shares(0) if step < training.per_epoch]
+        assert [len(index) * processes for index in shares] == sizes
+        assert [training._rows(step) for step in range(2 * len(sizes))] == 2 * sizes and training.steps == 2 * len(
+            sizes
+        )
+        seen.append(torch.cat(shares))
+    assert len(set(torch.cat(seen).tolist())) == sum(sizes)  # every row once
 
 
 def test_it_learns_and_says_after_which_epoch() -> None:

@@ -141,9 +141,8 @@ def train_mlp(
     check_mlp(job)
     source = Released(job.releases, group.device)
     about = {"head": "mlp", **asdict(recipe), "rows": source.rows, "processes": group.size}
-    on = {**about, "releases": [release.id for release in job.releases]}
-    on.pop("processes")  # as many as you like do the same
-    saved = None if state is None else Saved(state, on, every)
+    on = {"releases": [release.id for release in job.releases]}
+    saved = None if state is None else Saved(state, {**about, **on}, every)
     model = fit(source, recipe, group=group, saved=saved, progress=progress, note=note, stop=stop)
     layers = model.layers()
     if not all(bool(tensor.isfinite().all()) for layer in layers.layers for tensor in layer):

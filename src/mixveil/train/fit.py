@@ -25,6 +25,8 @@ from mixveil.train.saved import Saved
 from mixveil.train.together import ALONE, Group
 from mixveil.types import Batch, Progress
 
+_FEWEST = 8  # rows of each process in a last batch: statistics of fewer say too little
+
 
 @dataclass(frozen=True)
 class Recipe:
@@ -81,7 +83,7 @@ class _Training:
                 f"at least two rows each"
             )
         whole, rest = divmod(source.rows, self.batch)
-        self.last = rest - rest % group.size if rest >= 2 * group.size else 0  # rows of a last, smaller batch
+        self.last = rest - rest % group.size if rest >= _FEWEST * group.size else 0  # rows of a last, smaller batch
         self.per_epoch = whole + (self.last > 0)
         self.steps = recipe.epochs * self.per_epoch
         draws = DeviceStream(recipe.stream("draws"))
@@ -151,7 +153,7 @@ class _Training:
 
     def _shares(self, start: int) -> Iterator[tuple[int, Tensor]]:
         """Steps from `start` on, and which rows are this process's. An epoch takes every row once, in a random order,
-        but for a rest that is too small to be shared."""
+        but for a rest that is too small for a batch, or cannot be shared evenly."""
         for epoch in range(start // self.per_epoch, self.recipe.epochs):
             order = self.recipe.stream(f"epoch {epoch}").permutation(self.source.rows)
             for place in range(self.per_epoch):
