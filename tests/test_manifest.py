@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from mixveil import errors, manifest
 from mixveil.encoders.singular import Singular
 from mixveil.extractor import Extractor
-from mixveil.types import Calibration, Fact, Facts, Origin, Tau
+from mixveil.types import Calibration, Fact, Facts, Guarantee, Origin, Tau
 from tests.test_release import write
 
 
@@ -186,6 +186,9 @@ def test_a_tau_must_say_what_it_is(text: str, calibration: Calibration, origin: 
         set_(*first, "assumes", "lambda_max", value="private" if origin == "public" else "public"),
         set_(*first, "assumes", "amplitude", value="somewhere"),
         set_(*first, "assumes", "moments", value="holds always"),
+        set_(*first, "assumes", "displacement" if calibration == "displacement" else "energy", value="somewhere"),
+        set_(*first, "assumes", "lambda_max", value="range"),
+        set_("assets", value={"more": "0" * 64}),
         set_(*first, "assumes", value={}),
         set_(*first, "nominal", value=-1.0),
         set_(*first, "nominal", value=1.5),
@@ -195,6 +198,19 @@ def test_a_tau_must_say_what_it_is(text: str, calibration: Calibration, origin: 
     for change in forged:
         with pytest.raises(errors.ReleaseError):
             manifest.parse(changed(text, change))
+
+
+def test_a_seeded_release_states_no_tau(text: str) -> None:
+    text = by_tau(text, "spectral", "public")
+    stated = manifest.parse(text)
+    said = list(manifest.not_promised(stated.encoder, stated.guarantees, True, None))
+    with pytest.raises(errors.FalseClaimError, match="seeded"):
+        manifest.parse(changed(text, lambda whole: whole.update(reproducible=True, not_promised=said)))
+
+
+def test_any_private_fact_is_said_to_be_one() -> None:
+    guarantee = Guarantee("directional_snr", 0.5, None, {"lambda_max": "public", "clip": "private"})
+    assert manifest.PRIVATE_FACTS in manifest.not_promised(Singular.example(), (guarantee,), False, None)
 
 
 def test_every_field_is_needed(text: str) -> None:

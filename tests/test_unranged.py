@@ -20,8 +20,9 @@ from mixveil.features import Features
 from mixveil.keys import SecureStream, SeededStream
 from mixveil.ledger import Ledger
 from mixveil.release import in_memory, read_release, verify_release, write_release
+from mixveil.theory import snr
 from mixveil.types import Batch, Encoder, Fact, Guarantee, Mu, Tau
-from tests.made import features_of, images
+from tests.made import blobs, features_of, images
 
 ROWS, PUBLIC = features_of(images(60)), features_of(images(80, seed=2))
 X = ROWS.take(torch.arange(60)).x.double()
@@ -205,3 +206,23 @@ def test_public_displacement_warns_of_the_records_own_figure() -> None:
 )
 def test_factors_in_words(factor: float, words: str) -> None:
     assert calibration.times(factor) == words
+
+
+def test_the_warning_speaks_of_the_records_and_not_of_the_public_data() -> None:
+    assert calibration.exceeded("energy", 0.15, 0.1, 0.7) and not calibration.exceeded("energy", 0.1, 0.1, 0.7)
+    ready, _, (warning,) = calibration.calibrate(
+        Singular(),
+        Tau(1e-6, "displacement"),
+        ROWS,
+        public=PUBLIC,
+        displacement=Fact(3.0, "public"),
+        stream=SeededStream(0),
+    )
+    z = ready.prepare(ROWS.take(torch.arange(len(ROWS))).x)
+    largest = float(torch.linalg.eigvalsh(torch.cov(z.T, correction=0))[-1])
+    assert f"SNR {snr.directional_snr(largest, ready.sigma or 0, 0.7):.3g} is" in warning
+
+
+def test_no_value_is_larger_than_the_norm_it_is_clipped_to() -> None:
+    facts = calibration.settled_facts(blobs(20, 1), certified=True, public=None, clip=0.1)
+    assert Singular().calibrate(Mu(1.0), facts)[0].amplitude == 0.1

@@ -348,5 +348,5 @@ class DeviceStream:
             generator.manual_seed(self._derived(device))
 
     def _derived(self, device: torch.device) -> int:
-        name = f"{device}, {self._place}".encode()
+        name = f"{device.type}, {self._place}".encode()  # whichever of several GPUs it is
         return int.from_bytes(hmac.digest(self._seed, name, "sha256")[:8], "big") >> 1

@@ -281,11 +281,11 @@ def _stated(stated: Guarantee) -> None:
         raise FalseClaimError(f"{stated.name}: no calibration is known that {strict.shown(how)}")
     measured = "displacement" if how == SAID["displacement"] else "energy"
     origins = {name: stated.assumes.get(name) for name in (measured, "lambda_max", "centre", "clip", "amplitude")}
-    if not set(origins.values()) <= {*_ORIGINS, "private"}:
+    if not set(origins.values()) <= {*_ORIGINS, "private"} or origins["lambda_max"] == "range":
         raise FalseClaimError(f"{stated.name}: it must say of each fact where it is from, got {strict.shown(origins)}")
     if not 0 < stated.nominal <= 1 or not _real(stated) > 0:
         raise FalseClaimError(f"{stated.name} cannot be {stated.nominal:g}, realised {_real(stated):g}")
-    if (stated.realised is None) != (origins["lambda_max"] == "public"):
+    if (stated.realised is None) != (origins["lambda_max"] != "private"):
         raise FalseClaimError(f"{stated.name}: what is realised is known from private moments, and only from them")
     due = None if stated.realised is not None else NOT_REALISED if how.partition(":")[0] in NOT_KEPT else FROM_PUBLIC
     if stated.assumes.get("moments") != due:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from mixveil.cli.train import _told_to_end
+from mixveil.errors import OutputError
+from mixveil.train.fit import _Training
 from tests.cli.test_cli import Run, run
 from tests.made import tiny_weights
 
@@ -120,6 +124,10 @@ def test_private_images_that_pass_for_public(run: Run, data: Path) -> None:
     for words in (("encode", *job, "--out", "r"), ("calibrate", *job)):
         told = run(*words)
         assert told.code == 0 and "40 of these images are in the public data as well" in " ".join(told.err.split())
+    own, other = np.load("private.npz"), np.load("public.npz")
+    np.savez("part.npz", x=np.concatenate([own["x"][:3], other["x"]]), y=np.arange(43) % 3)
+    told = run("calibrate", "private.npz", *NET, "--mu", 2, "--public", "part.npz")
+    assert "3 of these images are in the public data" in " ".join(told.err.split())
     fine = run("encode", "private.npz", *NET, "--mu", 2, "--public", "public.npz", "--out", "fine")
     assert fine.code == 0 and "as well" not in fine.err
 
@@ -190,6 +198,49 @@ def test_bad_words(run: Run, data: Path) -> None:
         refused = run(*words)
         assert refused.code != 0 and error in refused.err, (words, refused.err)
     assert not (data / "x").exists()
+
+
+def test_train_refuses_early_and_loses_nothing_late(run: Run, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = ("train", "r", "--head", "mlp", "--epochs", 1, "--batch", 16)
+    assert run("encode", "private.npz", *NET, "--tau", 1e-3, "--calibration", "displacement", "--out", "r").code == 0
+    some = np.load("public.npz")
+    kept = some["y"] > 0  # two of three classes, and not the first
+    np.savez("some.npz", x=some["x"][kept], y=some["y"][kept])
+    told = run(*job, "--test", "some.npz", "--out", "m", "--json").json
+    named = np.array([int(name) for name in run("predict", "m", "some.npz", "--json").json["classes"]])
+    assert told["accuracy"]["accuracy"] == pytest.approx(float((named == some["y"][kept]).mean()))
+    with monkeypatch.context() as inside:
+        inside.setattr(_Training, "_step", lambda *_: pytest.fail("it was trained"))
+        for words in (("--out", "m"), ("--out", "x", "--seed", -1), ("--out", "x", "--test", "nothing.npz")):
+            assert run(*job, *words).code == 2
+    with monkeypatch.context() as inside:
+        gone: list[Path] = []
+        inside.setattr("mixveil.model.write_model", refuse)
+        inside.setattr("mixveil.train.saved.discard", gone.append)
+        assert run(*job, "--out", "n").code == 2 and not gone
+    with monkeypatch.context() as inside:
+        inside.setenv("WORLD_SIZE", "2")
+        inside.setenv("RANK", "0")
+        assert "torchrun is for --head mlp" in " ".join(run("train", "r", "--out", "x").err.split())
+    tiny_weights(data / "data", monkeypatch, seed=1)
+    refused = run("predict", "m", "some.npz")
+    assert refused.code == 2 and "other weights" in " ".join(refused.err.split())
+
+
+def refuse(*_: object) -> None:
+    raise OutputError("no room")
+
+
+def test_told_twice_to_end_it_ends_at_once() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with _told_to_end(True) as stop:
+        assert not stop()
+        signal.raise_signal(signal.SIGTERM)
+        assert stop()
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGTERM)
+    with _told_to_end(False):  # among several, each would wait for the others
+        assert signal.getsignal(signal.SIGTERM) == before
 
 
 def test_the_papers_recipe_from_images_to_predictions(run: Run, data: Path) -> None:

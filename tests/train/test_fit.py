@@ -26,6 +26,7 @@ from mixveil.encoders.singular import Singular
 from mixveil.keys import DeviceStream, SeededStream
 from mixveil.release import Records, in_memory, read_release, write_release
 from mixveil.theory.response import posterior
+from mixveil.train import opened, train_mlp
 from mixveil.train.batches import Released, RemixedEveryBatch
 from mixveil.train.fit import Recipe, _Training, fit
 from mixveil.train.mlp import Classifier
@@ -93,10 +94,10 @@ def test_it_is_a_plain_loop(optimiser: Literal["adamw", "sgd"]) -> None:
         (60, 16, 1, [16, 16, 16, 12]),
         (52, 16, 1, [16, 16, 16]),  # four rows are too few for statistics
         (56, 16, 1, [16, 16, 16, 8]),
-        (99, 64, 2, [64, 34]),  # one row cannot be shared
-        (79, 64, 2, [64]),
-        (10, 128, 1, [10]),
-        (11, 128, 2, [10]),
+        (99, 64, 2, [64, 35]),
+        (71, 64, 2, [64]),
+        (11, 128, 1, [11]),
+        (11, 128, 2, [11]),
     ],
 )
 def test_the_batches_of_an_epoch(rows: int, batch: int, processes: int, sizes: list[int]) -> None:
@@ -104,7 +105,7 @@ def test_the_batches_of_an_epoch(rows: int, batch: int, processes: int, sizes: l
     for rank in range(processes):
         training = _Training(Released([clear(rows)], CPU), Recipe(2, batch), Group(rank, processes), None)
         shares = [index for step, index in training._shares(0) if step < training.per_epoch]
-        assert [len(index) * processes for index in shares] == sizes
+        assert all(len(index) - size // processes in (0, 1) for index, size in zip(shares, sizes, strict=True))
         assert [training._rows(step) for step in range(2 * len(sizes))] == 2 * sizes and training.steps == 2 * len(
             sizes
         )
@@ -166,16 +167,21 @@ def test_records_that_are_held_are_the_same(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_randomised_labels_stand_for_what_they_make_likely() -> None:
-    release = mixed(600, label_epsilon=1.0)
-    source = Released([release], CPU)
-    batch, said = source.batch(torch.arange(600), 0), release.payload.take(torch.arange(600)).y
+    data = blobs(900, 1)
+    data = data.part(((data.labels != 2) | (torch.arange(900) % 5 == 0)).nonzero()[:, 0])  # few of the last class
+    release = in_memory(data, Identity(), (), party="a", stream=SeededStream(1), label_epsilon=1.0)
+    n, source = len(data), Released([release], CPU)
+    batch, said = source.batch(torch.arange(n), 0), release.payload.take(torch.arange(n)).y
     shares = posterior(said.double().sum(0), 1.0).float()
-    assert torch.allclose(batch.y, said @ shares, atol=1e-6) and torch.allclose(batch.y.sum(1), torch.ones(600))
+    assert not torch.allclose(shares, shares.T, atol=0.01)
+    assert torch.allclose(batch.y, said @ shares, atol=1e-6) and torch.allclose(batch.y.sum(1), torch.ones(n))
 
 
 def test_a_class_that_nobody_has_is_never_named() -> None:
     release = in_memory(blobs(60, 1, classes=4, rare=1), Identity(), (), party="a", stream=SeededStream(1))
     assert Released([release], CPU).met.tolist() == [True, True, True, False]
+    whole = in_memory(blobs(60, 1, classes=4), Identity(), (), party="b", stream=SeededStream(1))
+    assert Released([release, whole], CPU).met.all()
 
 
 def test_mixed_anew_in_every_batch() -> None:
@@ -292,6 +298,8 @@ def test_a_state_of_something_else_is_refused(tmp_path: Path) -> None:
     kept = kept_state(path)
     with pytest.raises(errors.TrainingError, match="another training, with other epochs"):
         fit(Released([mixed()], CPU), RECIPE, saved=Saved(path, {"epochs": 4, "a": 1}))
+    with pytest.raises(errors.TrainingError, match="with other b:"):
+        fit(Released([mixed()], CPU), RECIPE, saved=Saved(path, {"epochs": 3, "a": 1, "b": 2}))
     for damaged in (b"", b"nothing", kept[: len(kept) // 2]):
         path.write_bytes(damaged)
         with pytest.raises(errors.TrainingError, match="remove it"):
@@ -320,6 +328,7 @@ def test_a_forged_state_is_refused(optimiser: Literal["adamw", "sgd"], tmp_path:
     if optimiser == "adamw":
         forged += [
             ({}, {"optimiser.0.step": torch.tensor(-5.0)}),
+            ({}, {"optimiser.0.step": torch.tensor(7.0)}),
             ({}, {"optimiser.0.exp_avg_sq": -(tensors[moment] ** 2)}),
         ]
     without = {name: tensor for name, tensor in tensors.items() if name != moment}
@@ -338,7 +347,59 @@ def test_told_to_stop_it_keeps_its_state(tmp_path: Path) -> None:
     asked = iter([False, False, True])
     with pytest.raises(errors.TrainingStopped, match="after step 3 of 12"):
         fit(Released([mixed()], CPU), RECIPE, saved=Saved(tmp_path / "kept", {}), stop=lambda: next(asked))
+    assert (tmp_path / "kept").exists()
     assert torch.equal(flat(fit(Released([mixed()], CPU), RECIPE, saved=Saved(tmp_path / "kept", {}))), whole)
+
+
+def test_a_state_of_other_releases_is_refused(tmp_path: Path) -> None:
+    for seed in (1, 2):
+        write_release(tmp_path / str(seed), blobs(60, seed), Identity(), (), party="a", stream=SeededStream(seed))
+    with pytest.raises(errors.TrainingStopped):
+        train_mlp(opened([tmp_path / "1"]), recipe=RECIPE, state=tmp_path / "kept", stop=lambda: True)
+    with pytest.raises(errors.TrainingError, match="with other releases"):
+        train_mlp(opened([tmp_path / "2"]), recipe=RECIPE, state=tmp_path / "kept")
+
+
+def test_a_state_is_never_that_of_a_broken_training_or_of_a_finished_one(tmp_path: Path) -> None:
+    wild = replace(RECIPE, optimiser="sgd", learning_rate=1e38)
+    with pytest.raises(errors.TrainingError, match="smaller learning rate"):
+        fit(Released([clear()], CPU), wild, saved=Always(tmp_path / "wild", {}))
+    if (tmp_path / "wild").exists():
+        with safe_open(tmp_path / "wild", framework="pt") as file:
+            assert all(bool(file.get_tensor(name).isfinite().all()) for name in sorted(file.keys()))
+    asked = iter([False] * 11 + [True])  # too late: it is done
+    fit(Released([mixed()], CPU), RECIPE, saved=Always(tmp_path / "kept", {}), stop=lambda: next(asked))
+    with safe_open(tmp_path / "kept", framework="pt") as file:
+        assert file.metadata()["steps"] == "11"
+
+
+def test_a_state_is_on_the_disk_before_it_replaces_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    order: list[str] = []
+    sync, rename = os.fsync, Path.rename
+
+    def synced(descriptor: int) -> None:
+        order.append("sync")
+        sync(descriptor)
+
+    def renamed(self: Path, to: Path) -> Path:
+        order.append("rename")
+        return rename(self, to)
+
+    model = Classifier(4, 2, draws=DeviceStream(SeededStream(0)))
+    optimiser = RECIPE.optimiser_of(model)
+    with monkeypatch.context() as inside:
+        inside.setattr(os, "fsync", synced)
+        inside.setattr(Path, "rename", renamed)
+        Saved(tmp_path / "kept", {}).save(model, optimiser, 1)
+    assert order == ["sync", "rename"]
+
+    def full(descriptor: int) -> None:
+        raise OSError("full")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(errors.OutputError, match="full"):
+        Saved(tmp_path / "other", {}).save(model, optimiser, 1)
+    assert [path.name for path in tmp_path.iterdir()] == ["kept"]
 
 
 def test_a_state_that_cannot_be_written(tmp_path: Path) -> None:

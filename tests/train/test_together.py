@@ -25,9 +25,9 @@ from tests.made import blobs
 
 
 def test_a_share_of_a_batch() -> None:
-    rows = torch.arange(12)
-    shares = [Group(rank, 3).own(rows) for rank in range(3)]
-    assert torch.equal(torch.cat(shares), rows) and {len(share) for share in shares} == {4}
+    for n, sizes in ((12, [4, 4, 4]), (13, [5, 4, 4]), (2, [1, 1, 0])):
+        shares = [Group(rank, 3).own(torch.arange(n)) for rank in range(3)]
+        assert torch.equal(torch.cat(shares), torch.arange(n)) and [len(share) for share in shares] == sizes
     assert Group(0, 3).leads and not Group(1, 3).leads
 
 
@@ -79,11 +79,11 @@ def documented(meeting: Path) -> tuple[dict[str, str], list[str]]:
 def test_two_processes_train_what_one_does(tmp_path: Path) -> None:
     folders = []
     for seed in (1, 2):
-        data = blobs(130, seed)
+        data = blobs(130 + seed, seed)  # 263 rows: batches of 33, and one of 32: no even shares
         encoder, guarantees = Singular().calibrate(Mu(8.0), settled_facts(data, certified=True, public=None, clip=None))
         folders.append(str(tmp_path / f"release-{seed}"))
         write_release(Path(folders[-1]), data, encoder, guarantees, party="a", stream=SeededStream(seed))
-    settings = ["train", *folders, "--head", "mlp", "--epochs", "30", "--batch", "32", "--out"]
+    settings = ["train", *folders, "--head", "mlp", "--epochs", "30", "--batch", "33", "--out"]
     alone = [sys.executable, "-m", "mixveil", *settings, str(tmp_path / "one")]
     variables, run = documented(tmp_path / "meeting")
     several = [*run, *settings, str(tmp_path / "two")]
@@ -117,8 +117,8 @@ class Rows:
 
 
 def test_batches_that_cannot_be_shared_are_refused() -> None:
-    for batch, size in ((16, 3), (2, 2)):
-        with pytest.raises(errors.ArgumentError, match="shared evenly"):
+    for batch, size in ((2, 3), (22, 9)):  # of 30 rows, 22 leave 8
+        with pytest.raises(errors.ArgumentError, match="cannot share"):
             fit(Rows(), Recipe(batch=batch), group=Group(0, size))
 
 
@@ -143,11 +143,18 @@ def test_several_machines_are_refused(tmp_path: Path, monkeypatch: pytest.Monkey
         assert group.size == 1 and group.leads
 
 
+def test_all_gpus_draw_the_same() -> None:
+    stream = DeviceStream(SeededStream(1))
+    places = [torch.device(name) for name in ("cuda", "cuda:0", "cuda:1")]
+    assert len({stream._derived(place) for place in places}) == 1
+    assert stream._derived(torch.device("cpu")) != stream._derived(places[0])
+
+
 def test_each_process_takes_its_rows_of_the_whole_mask() -> None:
-    ones = torch.ones(6, 50)
+    ones = torch.ones(7, 50)
     masks = []
     for group in (Group(), Group(0, 2), Group(1, 2)):
         model = Classifier(4, 2, draws=DeviceStream(SeededStream(1)), group=group).train()
         model.draws.restart(7)
-        masks.append(model._dropped(group.own(ones)))
+        masks.append(model._dropped(group.own(ones), len(ones)))
     assert torch.equal(torch.cat(masks[1:]), masks[0])

@@ -16,18 +16,20 @@ from mixveil.data import Images, from_tensors, open_data
 from mixveil.encoders.gaussian import Gaussian
 from mixveil.encoders.identity import Identity
 from mixveil.encoders.singular import Singular
+from mixveil.extractor import Extractor
 from mixveil.features import Features
-from mixveil.keys import SecureStream, SeededStream
+from mixveil.keys import SecureStream, SeededStream, Stream
 from mixveil.model import in_words, read_model, write_model
 from mixveil.projection import Projected, Projection, Used, fit
 from mixveil.protocol import PROTOCOLS, Protocol, learn, released
 from mixveil.release import in_memory, write_release
 from mixveil.statistics import class_means, class_sums, directions, read_statistics, write_statistics
-from mixveil.train import Known, Trained, discriminant, opened, train, train_mlp
+from mixveil.train import Known, Trained, _check_together, discriminant, opened, train, train_mlp
 from mixveil.train.batches import Released
 from mixveil.train.fit import Recipe
 from mixveil.train.fit import fit as fit_mlp
 from mixveil.train.layers import Layers
+from mixveil.train.mlp import Classifier
 from mixveil.types import Mu, Release
 from tests.made import blobs, features_of
 
@@ -277,6 +279,7 @@ def test_the_papers_classifier_from_releases_to_a_model_and_back(tmp_path: Path)
         "learning_rate": 1e-3,
         "seed": 0,
         "rows": 600,
+        "device": "cpu",
         "processes": 1,
         "by": "test",
     }
@@ -297,6 +300,72 @@ def test_the_papers_classifier_from_releases_to_a_model_and_back(tmp_path: Path)
         (tmp_path / "m" / "model.safetensors").write_bytes(save(wrong))
         with pytest.raises(errors.DataFormatError):
             read_model(tmp_path / "m")
+
+
+def test_what_is_promised_in_part_is_not_promised(tmp_path: Path) -> None:
+    def one(name: str, party: str, seed: int, stream: Stream) -> Path:
+        data = blobs(60, seed)
+        encoder, guarantees = Singular().calibrate(Mu(1.0), settled_facts(data, certified=True, public=None, clip=None))
+        write_release(tmp_path / name, data, encoder, guarantees, party=party, stream=stream, label_epsilon=1.0)
+        return tmp_path / name
+
+    good, bare = one("good", "a", 2, SecureStream()), one("bare", "a", 3, SeededStream(0))
+    other = one("other", "b", 4, SecureStream())
+    trained = train_on([good, bare])
+    assert trained.spent == {"a": None} and trained.label_epsilon == {"a": None}
+    trained = train_on([bare, other])
+    assert trained.spent == {"a": None, "b": pytest.approx(1.0)}
+    assert trained.label_epsilon["a"] is None and "Nothing is promised" in in_words(trained)
+
+
+def test_features_of_other_weights_or_shapes_do_not_belong_together() -> None:
+    one = in_memory(blobs(20, 1), Identity(), (), party="a", stream=SeededStream(1))
+    two = replace(one, id="1" * 32)
+    known = Extractor(("resnet18",))
+    first, second = (replace(r, extractor=known, assets={"features": c * 64}) for r, c in ((one, "a"), (two, "b")))
+    with pytest.raises(errors.MismatchError, match="or of other weights"):
+        _check_together([first, second], None)
+    with pytest.raises(errors.MismatchError, match="of other weights"):
+        _check_together([first, replace(second, assets=first.assets, extractor=Extractor(("resnet34",)))], None)
+    with pytest.raises(errors.MismatchError, match="of the same shape"):
+        _check_together([one, replace(two, shape=(1, 3, 2))], None)
+    _check_together([one, two], None)
+
+
+def test_layers_that_are_not_finite_are_no_model(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    layers = Classifier.layers
+
+    def broken(self: Classifier) -> Layers:
+        found = layers(self)
+        found.layers[0][0][0, 0] = torch.nan
+        return found
+
+    monkeypatch.setattr(Classifier, "layers", broken)
+    write_release(tmp_path / "r", blobs(60, 1), Identity(), (), party="a", stream=SeededStream(1))
+    with pytest.raises(errors.TrainingError, match="not finite"):
+        train_mlp(opened([tmp_path / "r"]), recipe=Recipe(epochs=1, batch=16))
+
+
+def test_a_model_of_one_layer_is_checked_as_any_other(tmp_path: Path) -> None:
+    write_release(tmp_path / "r", blobs(60, 1), Identity(), (), party="a", stream=SeededStream(1))
+    write_model(tmp_path / "m", train_on([tmp_path / "r"]), None, {})
+    path, card = tmp_path / "m" / "model.safetensors", tmp_path / "m" / "card.json"
+    good = load(path.read_bytes())
+    wrong: list[dict[str, Tensor]] = [
+        {"0.bias": good["0.bias"] + torch.inf},
+        {"0.weight": good["0.weight"] * torch.nan},
+        {"more": torch.zeros(1)},
+        {"0.weight": torch.tensor(1.0)},
+    ]
+    for change in wrong:
+        path.write_bytes(save({**good, **change}))
+        with pytest.raises(errors.DataFormatError):
+            read_model(tmp_path / "m")
+    path.write_bytes(save(good))
+    read_model(tmp_path / "m")
+    card.write_text(json.dumps({**json.loads(card.read_text()), "weights": "\x1b[2J"}))
+    with pytest.raises(errors.DataFormatError):
+        read_model(tmp_path / "m")
 
 
 def test_rows_too_wide_for_a_covariance_are_refused() -> None:

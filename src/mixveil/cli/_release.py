@@ -74,7 +74,7 @@ def in_words(guarantee: Guarantee) -> str:
             f"finds more than {gdp.member_tpr(claim, 0.01):.1%} of the members at 1 % false alarms"
         )
     how = guarantee.assumes.get("calibration", "").partition(":")[0]
-    if how in NOT_KEPT:
+    if how in NOT_KEPT and (guarantee.realised is None or guarantee.realised > guarantee.nominal):
         realised = "is not stated"
         if guarantee.realised is not None:
             realised = f"is {guarantee.realised:.4g}, {times(guarantee.realised / guarantee.nominal)} that"

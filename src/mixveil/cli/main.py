@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 import signal
 import sys
 
@@ -57,8 +56,6 @@ def main() -> None:
         err.print(f"{escape(str(stopped))}: give the same command to go on", soft_wrap=True)
         sys.exit(130)
     except MixveilError as error:
-        if os.environ.get("RANK", "0") != "0":
-            sys.exit(2)  # of several processes one speaks
         if "--json" in sys.argv:
             print_json({"error": {"type": type(error).__name__, "message": str(error)}})
         err.print(f"[red]error:[/] {escape(str(error))} [dim]({type(error).__name__})[/]", soft_wrap=True)

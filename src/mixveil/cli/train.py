@@ -62,7 +62,7 @@ def train(
     """Train one model on all releases.
 
     A training of [bold]--head mlp[/] keeps its state beside the model to come, in [bold].NAME.training[/], every 30
-    seconds and when it is stopped; the same command goes on from there. On several GPUs of this machine:
+    seconds and when it is told to end; the same command goes on from there. On several GPUs of this machine:
     [bold]torchrun --nproc-per-node N -m mixveil train …[/] (docs/learning.md: how to keep torchrun off the network).
     """
     from mixveil import files, projection
@@ -171,7 +171,8 @@ def _checked(job: Job, images: Images, data_dir: Path | None, cache: Path | None
     if unknown := sorted(set(images.classes) - set(job.classes)):
         raise MismatchError(f"{images.name} has classes that the releases do not have: {', '.join(unknown[:5])}")
     images = images.listed(job.classes)
-    features, weights = _common.open_features(images.part(torch.arange(2)), job.extractor, data_dir, cache)
+    some = images.part(torch.arange(min(2, len(images))))
+    features, weights = _common.open_features(some, job.extractor, data_dir, cache)
     _check_features(features, weights, job.inputs, job.weights)
     return images
 

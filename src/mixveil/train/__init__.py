@@ -140,9 +140,10 @@ def train_mlp(
     it goes on after a kill; who calls removes it (`saved.discard`) once the model is safe. note, stop: as of `fit`."""
     check_mlp(job)
     source = Released(job.releases, group.device)
-    about = {"head": "mlp", **asdict(recipe), "rows": source.rows, "processes": group.size}
-    on = {"releases": [release.id for release in job.releases]}
-    saved = None if state is None else Saved(state, {**about, **on}, every)
+    about = {"head": "mlp", **asdict(recipe), "rows": source.rows, "device": group.device.type, "processes": group.size}
+    on = {**about, "releases": [release.id for release in job.releases]}
+    on.pop("processes")  # any number of them does the same
+    saved = None if state is None else Saved(state, on, every)
     model = fit(source, recipe, group=group, saved=saved, progress=progress, note=note, stop=stop)
     layers = model.layers()
     if not all(bool(tensor.isfinite().all()) for layer in layers.layers for tensor in layer):

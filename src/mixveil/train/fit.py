@@ -25,7 +25,7 @@ from mixveil.train.saved import Saved
 from mixveil.train.together import ALONE, Group
 from mixveil.types import Batch, Progress
 
-_FEWEST = 8  # rows of each process in a last batch: statistics of fewer say too little
+_FEWEST = 8  # rows of a last batch: statistics of fewer say too little
 
 
 @dataclass(frozen=True)
@@ -68,22 +68,19 @@ def fit(
     stop: Callable[[], bool] = lambda: False,
 ) -> Classifier:
     """Train on a source. watch: called with the number of each epoch that is done, and the model as it then is; note:
-    told what somebody who waits should know; stop: asked after every step whether to keep the state and stop."""
+    told what somebody who waits should know; stop: asked after every step, where a state is kept, whether to keep it
+    now and stop."""
     return _Training(source, recipe, group, saved).run(progress, watch, note, stop)
 
 
 class _Training:
     def __init__(self, source: Source, recipe: Recipe, group: Group, saved: Saved | None) -> None:
         self.source, self.recipe, self.group, self.saved = source, recipe, group, saved
-        size = min(recipe.batch, checks.enough_rows(source.rows))
-        self.batch = size - size % group.size
-        if recipe.batch % group.size or self.batch < 2 * group.size:
-            raise ArgumentError(
-                f"batches of {recipe.batch} of {source.rows} rows cannot be shared evenly by {group.size} processes, "
-                f"at least two rows each"
-            )
+        self.batch = min(recipe.batch, checks.enough_rows(source.rows))
         whole, rest = divmod(source.rows, self.batch)
-        self.last = rest - rest % group.size if rest >= _FEWEST * group.size else 0  # rows of a last, smaller batch
+        self.last = rest if rest >= _FEWEST else 0  # rows of a last, smaller batch
+        if (self.last or self.batch) < group.size:
+            raise ArgumentError(f"{group.size} processes cannot share a batch of {self.last or self.batch} rows")
         self.per_epoch = whole + (self.last > 0)
         self.steps = recipe.epochs * self.per_epoch
         draws = DeviceStream(recipe.stream("draws"))
@@ -130,8 +127,9 @@ class _Training:
         for settings in self.optimiser.param_groups:
             settings["lr"] = self.recipe.learning_rate * (1 + math.cos(math.pi * step / self.steps)) / 2
         with torch.autocast(batch.x.device.type, torch.bfloat16, enabled=batch.x.device.type == "cuda"):
-            scores = model(batch.x)
-        loss = cross_entropy(scores.float(), batch.y)
+            scores = model(batch.x, self._rows(step))
+        # The mean over the whole batch: gradients are averaged over processes, whose shares may differ by a row.
+        loss = cross_entropy(scores.float(), batch.y, reduction="sum") * (self.group.size / self._rows(step))
         self.optimiser.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
         self.optimiser.step()
@@ -153,7 +151,7 @@ class _Training:
 
     def _shares(self, start: int) -> Iterator[tuple[int, Tensor]]:
         """Steps from `start` on, and which rows are this process's. An epoch takes every row once, in a random order,
-        but for a rest that is too small for a batch, or cannot be shared evenly."""
+        but for a rest that is too small for a batch."""
         for epoch in range(start // self.per_epoch, self.recipe.epochs):
             order = self.recipe.stream(f"epoch {epoch}").permutation(self.source.rows)
             for place in range(self.per_epoch):

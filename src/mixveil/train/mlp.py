@@ -36,17 +36,18 @@ class Classifier(nn.Module):
         self._norms = [_Norm(width, group) for width in WIDTHS]
         self.dense, self.norms = nn.ModuleList(self._dense), nn.ModuleList(self._norms)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, rows: int | None = None) -> Tensor:
+        """Scores of (m, inputs). rows: of the whole batch, over all processes; those of x, where there is one."""
+        rows = len(x) if rows is None else rows
         *hidden, last = self._dense
         for dense, norm in zip(hidden, self._norms, strict=True):
-            x = self._dropped(gelu(norm(dense(x))))
+            x = self._dropped(gelu(norm(dense(x), rows)), rows)
         scores: Tensor = last(x)
         return scores
 
-    def _dropped(self, x: Tensor) -> Tensor:
+    def _dropped(self, x: Tensor, rows: int) -> Tensor:
         if not self.training:
             return x
-        rows = len(x) * self.group.size
         kept = self.draws.uniform(rows, x.shape[1], device=x.device) >= DROPOUT
         return x * self.group.own(kept).to(x.dtype).mul_(1 / (1 - DROPOUT))
 
@@ -90,12 +91,11 @@ class _Norm(nn.Module):
         self.register_buffer("running_mean", torch.zeros(width, device=group.device))
         self.register_buffer("running_var", torch.ones(width, device=group.device))
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, rows: int) -> Tensor:
         if not self.training or self.group.size == 1:
             settings = (self.weight, self.bias, self.training, _MOMENTUM, _EPSILON)
             return batch_norm(x, self.running_mean, self.running_var, *settings)
         x = x.float()
-        rows = len(x) * self.group.size
         mean = _everywhere(x.sum(0)) / rows
         left = x - mean
         variance = _everywhere(left.square().sum(0)) / rows

@@ -36,9 +36,8 @@ class Group:
         return self.rank == 0
 
     def own(self, rows: Tensor) -> Tensor:
-        """This process's share of a batch, whose rows are a multiple of the number of processes."""
-        share = len(rows) // self.size
-        return rows[self.rank * share : (self.rank + 1) * share]
+        """This process's share of a batch: as many rows as any other has, or one less."""
+        return rows.tensor_split(self.size)[self.rank]
 
 
 ALONE = Group()
