@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from mixveil.attacks.grid import Grid
+from mixveil.attacks.grid import Grid, layouts, looked_at
 from mixveil.attacks.radius import Radius, RadiusLabels
 from mixveil.encoders.mixup import Mixup
 from mixveil.encoders.singular import Singular
@@ -85,3 +85,15 @@ def test_the_grid_check_finds_the_pairs_of_naive_float32_noise_and_not_ours() ->
     assert found(Grid(), naive_float32(encoder, trace, 24), trace) > 0.9
     assert found(Grid(), naive_float32(encoder, trace, 25), trace) > 0.6
     assert found(Grid(), *encoded(encoder, DATA, SecureStream())) < 0.25
+
+
+def test_of_a_wide_row_the_grid_check_looks_at_values_that_pair_up() -> None:
+    assert torch.equal(looked_at(8192), torch.arange(8192))
+    d = 62_720
+    place = torch.arange(d)[None]
+    neighbours, halves, sixteens = (layout[0] for layout in layouts(place))
+    seen = looked_at(d)
+    assert len(seen) == 8192
+    for whole, part in zip((neighbours, halves, sixteens), layouts(place[:, seen]), strict=True):
+        pairs = {tuple(pair) for pair in whole.T.tolist()}
+        assert {tuple(pair) for pair in part[0].T.tolist()} <= pairs

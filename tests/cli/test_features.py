@@ -204,8 +204,8 @@ def test_train_refuses_early_and_loses_nothing_late(run: Run, data: Path, monkey
     job = ("train", "r", "--head", "mlp", "--epochs", 1, "--batch", 16)
     assert run("encode", "private.npz", *NET, "--tau", 1e-3, "--calibration", "displacement", "--out", "r").code == 0
     some = np.load("public.npz")
-    kept = some["y"] > 0  # two of three classes, and not the first
-    np.savez("some.npz", x=some["x"][kept], y=some["y"][kept])
+    kept = some["y"] > 0  # two of three classes, in another order
+    np.savez("some.npz", x=some["x"][kept], y=2 - some["y"][kept], classes=np.array(["2", "1"]))
     told = run(*job, "--test", "some.npz", "--out", "m", "--json").json
     named = np.array([int(name) for name in run("predict", "m", "some.npz", "--json").json["classes"]])
     assert told["accuracy"]["accuracy"] == pytest.approx(float((named == some["y"][kept]).mean()))
