@@ -169,7 +169,8 @@ def figures_table(found: list[Figures]) -> Table:
         ("Bayes error, all rows", [number(f.bayes_mse) for f in found]),
         ("Bayes error, one row", [number(f.bayes_mse_single_row) for f in found]),
         ("know-nothing error", [number(f.know_nothing_mse) for f in found]),
-        ("C and centre from", [_origin(f, "clip") for f in found]),
+        ("centre from", [_origin(f, "centre") for f in found]),
+        ("C from", [_origin(f, "clip") for f in found]),
         ("V and λ from", [_origin(f, "lambda_max") for f in found]),
         ("certified", ["[green]yes[/]" if f.certified else "no" for f in found]),
     ]
