@@ -32,8 +32,10 @@ from mixveil.encoders.singular import Singular
 from mixveil.extractor import Extractor
 from mixveil.features import Loaded, extract
 from mixveil.keys import SecureStream, SeededStream
-from mixveil.release import in_memory, write_release
+from mixveil.release import in_memory, read_release, write_release
 from mixveil.theory.minimax import log_minimax_factors
+from mixveil.train.batches import Released
+from mixveil.train.fit import Recipe, fit
 from mixveil.transforms import BatchTransform
 from mixveil.types import Mu, Release
 
@@ -211,6 +213,43 @@ def features(count: int = 96, batch: int = 16) -> dict[str, float]:
     }
 
 
+def training(folder: Path, rows: int = 20_000, values: int = 3072, batch: int = 128) -> dict[str, float]:
+    """An epoch of the head mlp on a release in its files (rows read as they are needed, orders and masks drawn by their
+    step) against the same epoch in a bare loop of torch's own modules on floats in memory."""
+    x = torch.from_numpy(np.random.default_rng(0).random((rows, values), np.float32))
+    data = from_tensors(x, torch.arange(rows) % 10)
+    encoder, guarantees = Singular().calibrate(Mu(1.0), settled_facts(data, certified=True, public=None, clip=None))
+    write_release(folder / "training", data, encoder, guarantees, party="bench", stream=SecureStream())
+    release = read_release(folder / "training")
+    everything = release.payload.take(torch.arange(rows))
+    source = Released([release], torch.device("cpu"))
+
+    def ours() -> None:
+        fit(source, Recipe(epochs=1, batch=batch))
+
+    def bare() -> None:
+        layers: list[torch.nn.Module] = []
+        for inside, outside in ((values, 1024), (1024, 512)):
+            layers += [torch.nn.Linear(inside, outside), torch.nn.BatchNorm1d(outside), torch.nn.GELU()]
+            layers += [torch.nn.Dropout(0.5)]
+        net = torch.nn.Sequential(*layers, torch.nn.Linear(512, 10))
+        optimiser = torch.optim.AdamW(net.parameters(), 1e-3, weight_decay=1e-4, fused=True)
+        for index in torch.split(torch.randperm(rows), batch):
+            optimiser.zero_grad()
+            loss = torch.nn.functional.cross_entropy(net(everything.x[index].flatten(1)), everything.y[index])
+            loss.backward()
+            optimiser.step()
+
+    seconds, plain = alternating(ours, bare)
+    return {
+        "rows": rows,
+        "values": values,
+        "fit_rows_per_second": rows / seconds,
+        "bare_rows_per_second": rows / plain,
+        "fit_over_bare": plain / seconds,
+    }
+
+
 def transform() -> list[dict[str, Any]]:
     """A training step of a ResNet-18 with mixed batches against the same step on the batch as it is, and the transform
     alone. On a GPU in bfloat16, with images of two sizes; else a few small ones on the CPU."""
@@ -299,7 +338,7 @@ def source(about: Mapping[str, Any]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
-        "--only", choices=("minimax", "growth", "encoding", "features", "transform"), help="one of them"
+        "--only", choices=("minimax", "growth", "encoding", "features", "training", "transform"), help="one of them"
     )
     parser.add_argument("--folder", type=Path, help="where 13 GB can be written for a while; else the temporary folder")
     parser.add_argument("--out", type=Path, default=HERE / "results.json")
@@ -313,6 +352,7 @@ def main() -> None:
             "minimax": lambda: [minimax()],
             "encoding": encoding,
             "features": lambda: [features()],
+            "training": lambda: [training(Path(name))],
             "transform": transform,
         }
         for what, work in works.items():
