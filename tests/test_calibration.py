@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from mixveil import calibration
+from mixveil import calibration, survey
 from mixveil.data import from_tensors, open_data
 from mixveil.encoders.singular import Singular
 from mixveil.errors import ArgumentError
@@ -88,7 +88,7 @@ def test_public_data_of_another_kind_are_refused() -> None:
 
 def test_the_survey_of_the_digits() -> None:
     digits = open_data("digits")
-    found = calibration.survey(digits, Singular(), calibration.targets(1.0, 0.1), public=None, clip=None, seed=0)
+    found = survey.survey(digits, Singular(), survey.targets(1.0, 0.1), public=None, clip=None, seed=0)
     theorem, spectral, energy, certified = found
     assert [item.calibration for item in found] == ["theorem", "spectral", "energy", "certified"]
     assert spectral.realised_snr == pytest.approx(0.1)
@@ -102,7 +102,7 @@ def test_the_survey_of_the_digits() -> None:
         assert item.mu_median is not None and item.mu is not None and item.mu_median < item.mu
         low, middle = item.minimax_log10["q05"], item.minimax_log10["q50"]
         assert low is not None and middle is not None and low < middle
-    assert any("8.2 times" in text for text in calibration.warnings_of(found))
+    assert any("8.2 times" in text for text in survey.warnings_of(found))
 
 
 def test_the_bayes_error_is_what_the_best_linear_attack_really_leaves() -> None:
@@ -110,7 +110,7 @@ def test_the_bayes_error_is_what_the_best_linear_attack_really_leaves() -> None:
     stream = SeededStream(6)
     scales = torch.tensor([0.06, 0.03, 0.01, 0.002], dtype=torch.float64)
     data = from_tensors((0.5 + stream.normal(20_000, 4) * scales).clamp(0, 1).float(), torch.arange(20_000) % 2)
-    (figures,) = calibration.survey(data, Singular(), [Tau(0.5, "spectral")], public=None, clip=None, seed=0)
+    (figures,) = survey.survey(data, Singular(), [Tau(0.5, "spectral")], public=None, clip=None, seed=0)
     encoder, _ = Singular().calibrate(Tau(0.5, "spectral"), Facts(figures.facts))
     trace = encoder.plan(len(data), stream=stream)
     rows = torch.arange(len(data))
@@ -123,15 +123,13 @@ def test_the_bayes_error_is_what_the_best_linear_attack_really_leaves() -> None:
 
 
 def test_sphere_noise_has_no_mu_and_says_so() -> None:
-    (item,) = calibration.survey(
-        images(), Singular(noise="sphere"), [Tau(0.1, "energy")], public=None, clip=None, seed=0
-    )
+    (item,) = survey.survey(images(), Singular(noise="sphere"), [Tau(0.1, "energy")], public=None, clip=None, seed=0)
     assert item.mu is None and item.epsilon is None and item.member_tpr == 1.0
-    assert any("sphere" in text for text in calibration.warnings_of([item]))
+    assert any("sphere" in text for text in survey.warnings_of([item]))
 
 
 def test_weights_of_one_half_show_infinite_minimax_errors_as_null() -> None:
-    (item,) = calibration.survey(images(2), Singular(alpha=0.5), [Mu(1.0)], public=None, clip=None, seed=0)
+    (item,) = survey.survey(images(2), Singular(alpha=0.5), [Mu(1.0)], public=None, clip=None, seed=0)
     assert set(item.minimax.values()) == set(item.minimax_log10.values()) == {None}
 
 
@@ -153,9 +151,9 @@ def test_tau_from_public_moments_realises_nothing_and_the_owner_is_warned() -> N
     _, (guarantee,), warnings = calibration.calibrate(Singular(), Tau(0.1), data, public=quiet, stream=SeededStream(0))
     assert guarantee.realised is None and "only if" in guarantee.assumes["moments"]
     assert len(warnings) == 1 and "times as much" in warnings[0]
-    (item,) = calibration.survey(data, Singular(), [Tau(0.1)], public=quiet, clip=None, seed=0)
+    (item,) = survey.survey(data, Singular(), [Tau(0.1)], public=quiet, clip=None, seed=0)
     assert item.realised_snr > 0.2
-    assert not any("private moments" in text for text in calibration.warnings_of([item]))
+    assert not any("private moments" in text for text in survey.warnings_of([item]))
     same = calibration.calibrate(Singular(), Tau(0.1), quiet, public=data, stream=SeededStream(0))
     assert same[2] == []
 
@@ -173,5 +171,5 @@ def test_a_large_mu_is_called_meaningless() -> None:
 
 def test_records_that_do_not_vary_can_be_certified_and_are_shown() -> None:
     flat = from_tensors(torch.full((6, 1, 2, 2), 0.5), torch.arange(6) % 2)
-    (item,) = calibration.survey(flat, Singular(), [Mu(1.0)], public=None, clip=None, seed=0)
+    (item,) = survey.survey(flat, Singular(), [Mu(1.0)], public=None, clip=None, seed=0)
     assert item.realised_snr == 0.0 and item.radius_multiple is None

@@ -23,7 +23,7 @@ sys.meta_path.insert(0, Block())
 import torch
 from pathlib import Path
 import mixveil
-from mixveil import calibration
+from mixveil import calibration, survey
 from mixveil.errors import MissingDependencyError
 from mixveil.state import load_trace
 from mixveil.types import View
@@ -37,7 +37,7 @@ release = mixveil.read_release(out)
 for attack in mixveil.attacks().values():
     view = View((release,), (load_trace(release.id, 12),), data, data.take(torch.arange(12)).x, data.labels)
     attack()(view, stream=mixveil.SeededStream(2))
-calibration.survey(data, mixveil.Singular(), calibration.targets(1.0, 0.1), public=None, clip=None, seed=0)
+survey.survey(data, mixveil.Singular(), survey.targets(1.0, 0.1), public=None, clip=None, seed=0)
 for needs in (mixveil.SecureStream, lambda: mixveil.open_data("digits")):
     try:
         needs()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from mixveil import calibration
+from mixveil import calibration, survey
 from mixveil.encoders import encoders
 from mixveil.encoders.gaussian import Gaussian
 from mixveil.encoders.laplace import Laplace
@@ -124,8 +124,8 @@ def test_a_survey_reads_rows_for_their_bound_only_once() -> None:
         looked.append(what)
         return calibration.unwatched(what, total)
 
-    wanted = calibration.targets(None, 0.1, features=True)
-    found = calibration.survey(
+    wanted = survey.targets(None, 0.1, features=True)
+    found = survey.survey(
         ROWS,
         Singular(),
         wanted,
@@ -137,7 +137,7 @@ def test_a_survey_reads_rows_for_their_bound_only_once() -> None:
     )
     assert [item.calibration for item in found] == ["theorem", "spectral", "energy", "displacement"]
     assert looked == ["norms", "moments"]
-    assert any("displacement: the realised" in text for text in calibration.warnings_of(found))
+    assert any("displacement: the realised" in text for text in survey.warnings_of(found))
 
 
 @pytest.mark.parametrize("name", sorted(encoders()))

@@ -2,9 +2,9 @@
 
     r² = V(A/τ − 1)  (`energy`),   displacement = mean ‖f(clamp(x + e)) − f(x)‖,   e uniform on the sphere of radius r
 
-Pixels are clamped to what they can be. Beyond the clamp an image is black or white in every pixel, however strong the
-noise: the displacement saturates and hardly depends on τ. What it gives is no bound: it is here to be seen
-for what it is.
+Pixels are clamped to what they can be. Beyond the clamp a pixel is black or white, however strong the noise: for images
+with any contrast the displacement saturates, and hardly depends on τ. What it gives is no bound: it is here to be
+seen for what it is.
 """
 
 from __future__ import annotations

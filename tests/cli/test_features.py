@@ -93,7 +93,8 @@ def test_displacement_is_released_with_its_warning(run: Run, data: Path) -> None
     assert f"{shown} the nominal τ = 1e-06: τ is not kept, and without any noise it would be 5.44" in warning
     verified = " ".join(run("verify", "r").out.split())
     assert (
-        f"τ = 1e-06, which is NOT kept; the directional SNR of a row is {guarantee['realised']:.4g}, about " in verified
+        f"τ = 1e-06, which is NOT kept; the directional SNR of a row is up to {guarantee['realised']:.4g}, about "
+        in verified
     )
     public = run(*job, "--public", "public.npz", "--out", "p")
     assert (

@@ -11,11 +11,11 @@ from mixveil.cli import _common
 from mixveil.cli._common import number, out
 
 if TYPE_CHECKING:
-    from mixveil.calibration import Figures
     from mixveil.data import Images
     from mixveil.displacement import Displacement
     from mixveil.features import Loaded
     from mixveil.keys import Stream
+    from mixveil.survey import Figures
     from mixveil.types import Fact
 
 Normalisation = Annotated[

@@ -77,7 +77,7 @@ def in_words(guarantee: Guarantee) -> str:
     if how in NOT_KEPT and (guarantee.realised is None or guarantee.realised > guarantee.nominal):
         realised = "is not stated"
         if guarantee.realised is not None:
-            realised = f"is {guarantee.realised:.4g}, {times(guarantee.realised / guarantee.nominal)} that"
+            realised = f"is up to {guarantee.realised:.4g}, {times(guarantee.realised / guarantee.nominal)} that"
         return (
             f"noise by the calibration {how} for τ = {guarantee.nominal:.4g}, which is NOT kept; the directional SNR "
             f"of a row {realised}"

@@ -33,10 +33,10 @@ from mixveil.cli._displacement import Normalisation
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from mixveil.calibration import Figures
     from mixveil.data import Images
     from mixveil.displacement import Displacement
     from mixveil.features import Features
+    from mixveil.survey import Figures
     from mixveil.types import Cost
 
 Mu = Annotated[float | None, typer.Option("--mu", help="Certified: every record μ-GDP. Default: 1.")]
@@ -68,7 +68,7 @@ def calibrate(
 
     Nothing is written but features that are kept. With neither --mu nor --tau, both are shown at their defaults.
     """
-    from mixveil import calibration
+    from mixveil import calibration, survey
     from mixveil.encoders.singular import Singular
     from mixveil.errors import ArgumentError, MissingFactError
     from mixveil.keys import SeededStream
@@ -82,7 +82,7 @@ def calibrate(
     left_out = unbounded and tau is None and noise != "sphere"
     if mu is None and tau is None:
         mu, tau = (None if noise == "sphere" or unbounded else 1.0), 0.1
-    wanted = calibration.targets(mu, tau, features=extractor is not None)
+    wanted = survey.targets(mu, tau, features=extractor is not None)
     encoder = Singular(alpha=alpha, noise=noise or "gaussian")
     images, known = _common.open_both(data, public, data_dir=data_dir, size=size, grey=grey, depth=depth, unit=unit)
     rows: Images | Features = images
@@ -95,7 +95,7 @@ def calibrate(
             moved = _displacement.displacements(seen, loaded, taus, alpha, normalisation, SeededStream(seed))
         rows = _common.features_of(images, loaded, cache)
         others = None if known is None else _common.features_of(known, loaded, cache)
-    found = calibration.survey(
+    found = survey.survey(
         rows,
         encoder,
         wanted,
@@ -105,7 +105,7 @@ def calibrate(
         seed=seed,
         watch=_common.progress,
     )
-    warnings = [*rows.warnings(), *_common.shared_images(images, known), *calibration.warnings_of(found)]
+    warnings = [*rows.warnings(), *_common.shared_images(images, known), *survey.warnings_of(found)]
     if left_out:
         warnings.append(f"the certified calibration is left out: {calibration.UNBOUNDED}")
     owners = _spending.known_owners(images)
