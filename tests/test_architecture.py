@@ -62,6 +62,7 @@ ALLOWED["train"] = {
     "statistics",
     "release",
     "transforms",
+    "saved",
     "train",
 }
 ALLOWED["model"] = {"errors", "files", "strict", "extractor", "train"}
@@ -74,7 +75,9 @@ ALLOWED["displacement"] = {"errors", "checks", "types", "keys", "theory", "data"
 ALLOWED["calibration"] = {"errors", "types", "checks", "keys", "theory", "encoders", "units"}
 ALLOWED["survey"] = {"types", "keys", "theory", "encoders", "units", "calibration"}
 ALLOWED["metrics"] = {"errors", "checks", "metrics"}
+ALLOWED["saved"] = {"errors", "files"}
 ALLOWED["attacks"] = {"errors", "types", "checks", "keys", "theory", "registry", "mixing", "parts", "attacks"}
+ALLOWED["attacks"] |= {"files", "saved", "backbones"}
 ALLOWED["__init__"] = set(ROOMS) | {"attacks", "calibration", "transforms"}
 ALLOWED["transforms"] = {"errors", "checks", "keys", "types", "encoders"}
 ALLOWED["mixing"] = {"types"}
@@ -85,7 +88,7 @@ ALLOWED["__main__"] = {"cli"}
 ALLOWED["cli"] = (
     set(ROOMS)
     | {"features", "displacement", "projection", "statistics", "train", "model", "protocol", "results"}
-    | {"calibration", "survey", "attacks", "parts", "audit", "report", "cli"}
+    | {"calibration", "survey", "attacks", "parts", "audit", "report", "saved", "cli"}
 )
 
 

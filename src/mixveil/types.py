@@ -250,13 +250,14 @@ class View:
 
     releases: of the same records; traces: pairing and weights of each of them; public: data like the private ones;
     candidates: (c, …) images of which the attacker asks whether, and where, they are in the releases;
-    candidate_labels: (c,) their classes."""
+    candidate_labels: (c,) their classes; pictures: the images behind public rows, where rows are features."""
 
     releases: tuple[Release, ...]
     traces: tuple[Trace, ...] | None = None
     public: Rows | None = None
     candidates: Tensor | None = None
     candidate_labels: Tensor | None = None
+    pictures: Rows | None = None
 
 
 @dataclass(frozen=True)
@@ -266,7 +267,8 @@ class Guess:
     images: (n, …) a reconstruction of every record. pairs: (n, 2) for each row its two sources among the candidates,
     own source first, −1 where it does not say; doubts: (n,) how badly each pair fits. links: (c, n) how much likelier
     each row is if a candidate is its own record; scores: (c,) the same for being in the releases at all.
-    labels: (n, 2) for each row the two classes of its sources."""
+    labels: (n, 2) for each row the two classes of its sources. pictures: (n, c, h, w) in [0, 1], the images that
+    records were made of, where records are features."""
 
     images: Tensor | None = None
     pairs: Tensor | None = None
@@ -274,6 +276,7 @@ class Guess:
     links: Tensor | None = None
     scores: Tensor | None = None
     labels: Tensor | None = None
+    pictures: Tensor | None = None
 
 
 class Attack(Protocol):

@@ -25,12 +25,12 @@ from mixveil.encoders.identity import Identity
 from mixveil.encoders.singular import Singular
 from mixveil.keys import DeviceStream, SeededStream
 from mixveil.release import Records, in_memory, read_release, write_release
+from mixveil.saved import Saved, discard
 from mixveil.theory.response import posterior
 from mixveil.train import opened, train_mlp
 from mixveil.train.batches import Released, RemixedEveryBatch
 from mixveil.train.fit import Recipe, _Training, fit
 from mixveil.train.mlp import Classifier
-from mixveil.train.saved import Saved, discard
 from mixveil.train.together import Group
 from mixveil.transforms import BatchTransform
 from mixveil.types import Mu, Release

@@ -42,7 +42,7 @@ class Lmmse:
         traces, prior = _model.traces_of(view), _model.prior_of(view)
         entries = [_model.entry_of(view, t, prior) for t in range(len(traces))]
         seen = [_model.coordinates(r, entry, prior) for r, entry in zip(view.releases, entries, strict=True)]
-        noises = [_noise(view, t, prior, entry) for t, entry in enumerate(entries)]
+        noises = [noise_of(view, t, prior, entry) for t, entry in enumerate(entries)]
         found = unmixed(Mixing.of(traces), seen, noises, [entry.gain for entry in entries], prior.variance)
         return Guess(images=prior.images(view, found[: len(seen[0])]))
 
@@ -62,7 +62,7 @@ class LmmseRow:
             entry, weight = _model.entry_of(view, t, prior), trace.weight.double()
             others = weight[:, 1:].square().sum(1, keepdim=True)
             share = weight[:, :1] * entry.gain
-            covered = others * entry.gain.square() * prior.variance + _noise(view, t, prior, entry)
+            covered = others * entry.gain.square() * prior.variance + noise_of(view, t, prior, entry)
             evidence = evidence + share / covered * _model.coordinates(release, entry, prior)
             precision = precision + share.square() / covered
         return Guess(images=prior.images(view, evidence / precision))
@@ -113,7 +113,7 @@ def conjugate_gradients(matrix: Callable[[Tensor], Tensor], target: Tensor, diag
     return z
 
 
-def _noise(view: View, t: int, prior: _model.Prior, entry: _model.Entry) -> Tensor:
+def noise_of(view: View, t: int, prior: _model.Prior, entry: _model.Entry) -> Tensor:
     """(n, k or 1) the variance of all in a row that is not its records: noise, and what clipping bent."""
     weight = _model.traces_of(view)[t].weight
     noise = _model.noise_variance(view.releases[t], weight)

@@ -65,11 +65,11 @@ def train(
     seconds and when it is told to end; the same command goes on from there. On several GPUs of this machine:
     [bold]torchrun --nproc-per-node N -m mixveil train …[/] (docs/learning.md: how to keep torchrun off the network).
     """
-    from mixveil import files, projection
+    from mixveil import files, projection, saved
     from mixveil import train as training
     from mixveil.data import open_data
     from mixveil.model import in_words, write_model
-    from mixveil.train import saved, together
+    from mixveil.train import together
 
     files.check_new(out_dir)
     files.check_writable(out_dir)

@@ -13,13 +13,13 @@ from mixveil.errors import ArgumentError, MismatchError, TrainingError
 from mixveil.extractor import Extractor
 from mixveil.projection import Projection
 from mixveil.release import read_release
+from mixveil.saved import EVERY, Saved
 from mixveil.statistics import Sums, check_together, is_statistics, read_statistics
 from mixveil.theory import gdp
 from mixveil.train import discriminant
 from mixveil.train.batches import Released
 from mixveil.train.fit import Recipe, fit
 from mixveil.train.layers import Layers
-from mixveil.train.saved import EVERY, Saved
 from mixveil.train.together import ALONE, Group
 from mixveil.types import Progress, Release
 

@@ -19,9 +19,9 @@ from torch.nn.functional import cross_entropy
 from mixveil import checks
 from mixveil.errors import ArgumentError, TrainingError, TrainingStopped
 from mixveil.keys import DeviceStream, SeededStream
+from mixveil.saved import Saved
 from mixveil.train.batches import Source
 from mixveil.train.mlp import Classifier
-from mixveil.train.saved import Saved
 from mixveil.train.together import ALONE, Group
 from mixveil.types import Batch, Progress
 

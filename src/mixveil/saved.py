@@ -21,7 +21,8 @@ from mixveil.errors import OutputError, TrainingError
 EVERY = 30.0
 """Seconds between two states; more, where writing one takes more than a tenth of that."""
 
-_KEPT = {"AdamW": ("step", "exp_avg", "exp_avg_sq"), "SGD": ("momentum_buffer",)}  # by optimiser, for each parameter
+_MOMENTS = ("step", "exp_avg", "exp_avg_sq")
+_KEPT = {"Adam": _MOMENTS, "AdamW": _MOMENTS, "SGD": ("momentum_buffer",)}  # by optimiser, for each parameter
 _NOT_NEGATIVE = ("running_var", "exp_avg_sq")
 
 
@@ -101,9 +102,9 @@ def _part(path: Path) -> Path:
 
 
 def _tensors(model: torch.nn.Module, optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
-    found = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
+    found = {f"model.{name}": tensor.contiguous() for name, tensor in model.state_dict().items()}
     for number, state in optimiser.state_dict()["state"].items():
-        found |= {f"optimiser.{number}.{name}": tensor for name, tensor in state.items()}
+        found |= {f"optimiser.{number}.{name}": tensor.contiguous() for name, tensor in state.items()}
     return found
 
 

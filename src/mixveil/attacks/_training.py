@@ -1,0 +1,151 @@
+"""Where attacks train their networks: on public data, once for the same settings, going on after a kill."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save
+from torch import Tensor, nn
+
+from mixveil import files
+from mixveil.errors import TrainingError
+from mixveil.keys import DeviceStream
+from mixveil.saved import Saved, discard
+
+_NOTED = 20  # steps between two words to who waits
+
+
+def fastest() -> torch.device:
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+@dataclass(frozen=True)
+class Workshop:
+    """cache: where finished networks and the states of unfinished ones are kept; None: nowhere. most: no more steps
+    than that, whatever a recipe says. watch: told how far it is."""
+
+    cache: Path | None = None
+    most: int | None = None
+    watch: Callable[[str], None] = field(default=lambda _: None, compare=False)
+
+
+NOTHING_KEPT = Workshop()
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Adam, over all rows so many times. falling: the rate falls to zero by a cosine."""
+
+    epochs: int
+    batch: int
+    rate: float = 1e-3
+    falling: bool = False
+
+
+Loss = Callable[[Tensor, DeviceStream], Tensor]
+"""Of the rows of an index, with draws of that step's own."""
+
+
+def train(
+    net: nn.Module,
+    loss: Loss,
+    rows: int,
+    recipe: Recipe,
+    *,
+    about: Mapping[str, Any],
+    draws: DeviceStream,
+    workshop: Workshop,
+) -> None:
+    """Train a network in place, or take it from the cache. about: all that decides what comes out, for JSON."""
+    batch = min(recipe.batch, rows)
+    per_epoch = rows // batch
+    steps = min(recipe.epochs * per_epoch, workshop.most or recipe.epochs * per_epoch)
+    whole = {**about, "recipe": asdict(recipe), "rows": rows, "steps": steps, "device": fastest().type}
+    key = hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()
+    kept = None if workshop.cache is None else workshop.cache / "attacks" / f"{key}.safetensors"
+    if kept is not None and _taken(net, kept):
+        return
+    saved = None if kept is None else Saved(kept.with_suffix(".state"), whole)
+    optimiser = torch.optim.Adam(net.parameters(), recipe.rate, fused=True)
+    done = 0 if saved is None else _resumed(saved, net, optimiser, steps)
+    net.train()
+    with torch.backends.cudnn.flags(benchmark=True):
+        for step in range(done, steps):
+            epoch, place = divmod(step, per_epoch)
+            draws.restart(2 * epoch)
+            index = draws.permutation(rows)[place * batch : (place + 1) * batch]
+            draws.restart(2 * step + 1)
+            if recipe.falling:
+                for settings in optimiser.param_groups:
+                    settings["lr"] = recipe.rate * (1 + math.cos(math.pi * step / steps)) / 2
+            found = loss(index, draws)
+            optimiser.zero_grad(set_to_none=True)
+            found.backward()  # type: ignore[no-untyped-call]
+            optimiser.step()
+            if step % _NOTED == 0:
+                _check(found, step)
+                workshop.watch(f"{about['attack']}, training step {step:,} of {steps:,}")
+            if saved is not None and saved.due():
+                _check(found, step)
+                saved.save(net, optimiser, step + 1)
+    net.eval()
+    if kept is not None:
+        kept.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        files.write_whole(
+            kept, save({name: tensor.cpu().contiguous() for name, tensor in net.state_dict().items()}), 0o600
+        )
+        discard(kept.with_suffix(".state"))
+
+
+def digest(*tensors: Tensor) -> str:
+    """Of what tensors hold, whatever device they are on."""
+    found = hashlib.sha256()
+    for tensor in tensors:
+        for part in torch.split(tensor, 1024):
+            found.update(repr(tuple(part.shape)).encode() + part.cpu().contiguous().numpy().tobytes())
+    return found.hexdigest()
+
+
+def in_batches(net: nn.Module, inputs: Tensor, size: int = 64) -> Tensor:
+    """What a network says of all rows, in float32 on the CPU."""
+    with torch.inference_mode(), torch.autocast("cuda", torch.bfloat16, enabled=inputs.is_cuda):
+        return torch.cat([net(part).float().cpu() for part in torch.split(inputs, size)])
+
+
+def _taken(net: nn.Module, path: Path) -> bool:
+    """Whether the cache had the network; a file that is damaged is trained anew."""
+    try:
+        tensors = load_file(path)
+    except (OSError, SafetensorError):
+        return False
+    wanted = {name: tensor.shape for name, tensor in net.state_dict().items()}
+    if {name: tensor.shape for name, tensor in tensors.items()} != wanted:
+        return False
+    if not all(bool(tensor.isfinite().all()) for tensor in tensors.values()):
+        return False
+    net.load_state_dict(tensors)
+    net.eval()
+    return True
+
+
+def _resumed(saved: Saved, net: nn.Module, optimiser: torch.optim.Optimizer, steps: int) -> int:
+    """After how many steps it goes on; a state that is damaged is left behind."""
+    try:
+        return saved.load(net, optimiser, steps)
+    except TrainingError:
+        discard(saved.path)
+        return 0
+
+
+def _check(loss: Tensor, step: int) -> None:
+    value = float(loss.detach())
+    if not math.isfinite(value):
+        raise TrainingError(f"the loss is {value} at step {step:,}: public data and the release do not fit")
