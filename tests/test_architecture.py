@@ -73,7 +73,7 @@ ALLOWED["features"] = {"errors", "files", "checks", "types", "data", "backbones"
 ALLOWED["displacement"] = {"errors", "checks", "types", "keys", "theory", "data", "features", "extractor", "backbones"}
 ALLOWED["calibration"] = {"errors", "types", "checks", "keys", "theory", "encoders", "units"}
 ALLOWED["survey"] = {"types", "keys", "theory", "encoders", "units", "calibration"}
-ALLOWED["metrics"] = {"errors", "checks", "metrics"}
+ALLOWED["metrics"] = {"errors", "checks", "backbones", "metrics"}
 ALLOWED["attacks"] = {"errors", "types", "checks", "keys", "theory", "registry", "mixing", "parts", "attacks"}
 ALLOWED["__init__"] = set(ROOMS) | {"attacks", "calibration", "transforms"}
 ALLOWED["transforms"] = {"errors", "checks", "keys", "types", "encoders"}
@@ -85,7 +85,7 @@ ALLOWED["__main__"] = {"cli"}
 ALLOWED["cli"] = (
     set(ROOMS)
     | {"features", "displacement", "projection", "statistics", "train", "model", "protocol", "results"}
-    | {"calibration", "survey", "attacks", "parts", "audit", "report", "cli"}
+    | {"calibration", "survey", "attacks", "parts", "metrics", "audit", "report", "cli"}
 )
 
 
