@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from mixveil.backbones import KNOWN, Known
@@ -16,6 +19,7 @@ from mixveil.data import Images, from_tensors
 from mixveil.extractor import Extractor
 from mixveil.features import Features, Loaded, extract
 from mixveil.keys import SeededStream, Stream
+from mixveil.metrics import lpips
 from mixveil.release import Records
 from mixveil.types import Batch, Dataset, Encoder, Fact, Facts, Release, Trace
 
@@ -90,3 +94,17 @@ def tiny_weights(folder: Path, monkeypatch: pytest.MonkeyPatch, seed: int = 0) -
     torch.save(net.state_dict(), folder / "weights" / "tiny.pth")
     monkeypatch.setitem(KNOWN, "tiny", Known(Tiny, "tiny.pth", ""))
     return folder
+
+
+def lpips_weights(folder: Path, monkeypatch: pytest.MonkeyPatch, net: lpips.Net) -> dict[str, Tensor]:
+    """Made weights of LPIPS in a data folder, taken for the real ones until the test ends."""
+    weights, stream = lpips.KNOWN[net].make().state_dict(), SeededStream(0)
+    for key, values in weights.items():
+        # So wide that maps neither die out nor grow from layer to layer.
+        width = 0.1 if "bias" in key else math.sqrt(2 / values[0].numel())
+        drawn = stream.normal(*values.shape)
+        values.copy_(drawn.abs() if "heads" in key else width * drawn)
+    (folder / "weights").mkdir(parents=True, exist_ok=True)
+    save_file(weights, folder / "weights" / lpips.KNOWN[net].file)
+    monkeypatch.setitem(lpips.KNOWN, net, replace(lpips.KNOWN[net], digest=""))
+    return weights

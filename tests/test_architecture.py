@@ -74,7 +74,7 @@ ALLOWED["features"] = {"errors", "files", "checks", "types", "data", "backbones"
 ALLOWED["displacement"] = {"errors", "checks", "types", "keys", "theory", "data", "features", "extractor", "backbones"}
 ALLOWED["calibration"] = {"errors", "types", "checks", "keys", "theory", "encoders", "units"}
 ALLOWED["survey"] = {"types", "keys", "theory", "encoders", "units", "calibration"}
-ALLOWED["metrics"] = {"errors", "checks", "metrics"}
+ALLOWED["metrics"] = {"errors", "checks", "backbones", "metrics"}
 ALLOWED["saved"] = {"errors", "files"}
 ALLOWED["attacks"] = {"errors", "types", "checks", "keys", "theory", "registry", "mixing", "parts", "attacks"}
 ALLOWED["attacks"] |= {"files", "saved", "backbones"}
@@ -88,7 +88,7 @@ ALLOWED["__main__"] = {"cli"}
 ALLOWED["cli"] = (
     set(ROOMS)
     | {"features", "displacement", "projection", "statistics", "train", "model", "protocol", "results"}
-    | {"calibration", "survey", "attacks", "parts", "audit", "report", "saved", "cli"}
+    | {"calibration", "survey", "attacks", "parts", "metrics", "audit", "report", "saved", "cli"}
 )
 
 

@@ -45,7 +45,7 @@ def smooth(n: int, seed: int) -> Images:
 def view(encoder: Encoder, n: int = 8) -> View:
     data = smooth(n, 1)
     release, trace = encoded(encoder, data, SeededStream(1))
-    public = smooth(60, 2)
+    public = smooth(200, 2)
     return View((release,), (trace,), public, data.take(torch.arange(n)).x, data.labels, pictures=public)
 
 

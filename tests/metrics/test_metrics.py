@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import torch
@@ -8,6 +10,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from skimage.metrics import peak_signal_noise_ratio, structural_similarity
 from sklearn.metrics import roc_auc_score
+from torch import Tensor
 
 from mixveil.errors import ArgumentError
 from mixveil.keys import SeededStream
@@ -30,6 +33,36 @@ def test_ssim_is_that_of_scikit_image() -> None:
             data_range=1.0,
         )
         assert value == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize("published", [False, True])
+def test_ssim_window_by_window(published: bool) -> None:
+    c1, c2 = image.PUBLISHED_SSIM if published else (1e-4, 9e-4)
+    assert not published or (c1, c2) == (0.012, 0.032)
+    place = np.arange(11) - 5
+    window = np.exp(-(place[:, None] ** 2 + place**2) / (2 * 1.5**2))
+    window /= window.sum()
+    values = []
+    for x, y in zip(TRUTH[0].numpy(), GUESS[0].numpy(), strict=True):
+        for row in range(x.shape[0] - 10):
+            for column in range(x.shape[1] - 10):
+                a, b = (plane[row : row + 11, column : column + 11] for plane in (x, y))
+                mean_a, mean_b = (window * a).sum(), (window * b).sum()
+                spread = (window * ((a - mean_a) ** 2 + (b - mean_b) ** 2)).sum()
+                common = (window * (a - mean_a) * (b - mean_b)).sum()
+                likeness = (2 * mean_a * mean_b + c1) / (mean_a**2 + mean_b**2 + c1)
+                values.append(likeness * (2 * common + c2) / (spread + c2))
+    found = image.ssim(TRUTH, GUESS, image.PUBLISHED_SSIM) if published else image.ssim(TRUTH, GUESS)
+    assert float(found[0]) == pytest.approx(np.mean(values))
+
+
+@pytest.mark.parametrize("measure", [image.mse, image.snr_db, image.psnr_db, image.cosine, image.ssim])
+def test_figures_are_computed_where_the_images_are(measure: Callable[[Tensor, Tensor], Tensor]) -> None:
+    """What names no device of its own would lie on `meta` here, and have no values."""
+    expected = measure(TRUTH, GUESS)
+    with torch.device("meta"):
+        found = measure(TRUTH, GUESS)
+    assert found.device.type == "cpu" and found.tolist() == expected.tolist()
 
 
 def test_psnr_is_that_of_scikit_image() -> None:

@@ -88,17 +88,7 @@ def load(name: str, folder: Path | None) -> Backbone:
     if name not in KNOWN:
         raise ArgumentError(f"backbone must be one of {', '.join(KNOWN)} or none, got {name!r}")
     known = KNOWN[name]
-    path = Path() if folder is None else folder / "weights" / known.file
-    if folder is None or not path.is_file():
-        where = "nowhere to look for it" if folder is None else f"looked for {path}"
-        raise WeightsError(
-            f"{name}: {where}; put its file {known.file} into DIR/weights and give --data-dir DIR, or set "
-            f"MIXVEIL_DATA=DIR"
-        )
-    with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    if not digest.startswith(known.digest):
-        raise WeightsError(f"{path} has the SHA-256 {digest}, that of {name} begins with {known.digest}: not its file")
+    path, digest = checked_file(name, known.file, known.digest, folder)
     net = known.make()
     try:
         missing, unknown = net.load_state_dict(_tensors(path), strict=False)
@@ -108,6 +98,21 @@ def load(name: str, folder: Path | None) -> Backbone:
     if missing or unknown:
         raise WeightsError(f"{path} does not fit {name}: missing {missing[:3]}, unknown {unknown[:3]}")
     return Backbone(name, digest, net.requires_grad_(False).eval())
+
+
+def checked_file(name: str, file: str, digest: str, folder: Path | None) -> tuple[Path, str]:
+    """The path of a network's file in `folder`/weights, and its SHA-256, which must begin with `digest`."""
+    path = Path() if folder is None else folder / "weights" / file
+    if folder is None or not path.is_file():
+        where = "nowhere to look for it" if folder is None else f"looked for {path}"
+        raise WeightsError(
+            f"{name}: {where}; put its file {file} into DIR/weights and give --data-dir DIR, or set MIXVEIL_DATA=DIR"
+        )
+    with path.open("rb") as opened:
+        found = hashlib.file_digest(opened, "sha256").hexdigest()
+    if not found.startswith(digest):
+        raise WeightsError(f"{path} has the SHA-256 {found}, that of {name} begins with {digest}: not its file")
+    return path, found
 
 
 def _tensors(path: Path) -> dict[str, Tensor]:
