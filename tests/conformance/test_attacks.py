@@ -84,7 +84,8 @@ def test_every_reconstruction_beats_knowing_nothing_where_there_is_no_defence(at
         return
     nothing = attacks()["prior"]()(seen, stream=SeededStream(0)).images
     assert seen.candidates is not None and nothing is not None
-    assert float(mse(seen.candidates, images).mean()) < 0.1 * float(mse(seen.candidates, nothing).mean())
+    most = 0.1 if guess.pictures is None else 0.2  # few public images teach a decoder less
+    assert float(mse(seen.candidates, images).mean()) < most * float(mse(seen.candidates, nothing).mean())
 
 
 def test_every_reconstruction_takes_several_releases_and_gains_from_them(attack: Attack) -> None:

@@ -40,8 +40,8 @@ class UNet(nn.Module):
 
 
 class Decoder(nn.Module):
-    """From k values to pictures: a dense layer to all pixels, and one to a small map that is doubled and convolved up to
-    the size; both are added."""
+    """From k values to pictures: a dense layer to all pixels, and one to a small map that is doubled and convolved up
+    to the size; both are added."""
 
     def __init__(self, inputs: int, shape: tuple[int, ...], base: int) -> None:
         super().__init__()
@@ -59,7 +59,8 @@ class Decoder(nn.Module):
         for block in self.blocks:
             x = block(interpolate(x, scale_factor=2.0, mode="nearest"))
         bent: Tensor = self.out(x)[..., : self.height, : self.width]
-        return bent + straight.view_as(bent)
+        found: Tensor = bent + straight.view_as(bent)
+        return found
 
 
 def started(net: nn.Module, draws: DeviceStream, device: torch.device) -> nn.Module:

@@ -9,6 +9,7 @@ from torch import Tensor
 from mixveil.errors import ArgumentError
 
 _WINDOW, _SIGMA = 11, 1.5
+SSIM = (0.01**2, 0.03**2)  # C₁ and C₂, for values in [0, 1]
 PUBLISHED_SSIM = (0.012, 0.032)  # the paper's constants, for the comparison with its table only
 
 
@@ -38,7 +39,7 @@ def cosine(truth: Tensor, guess: Tensor) -> Tensor:
     return torch.nn.functional.cosine_similarity(_flat(truth), _flat(guess), dim=1)
 
 
-def ssim(truth: Tensor, guess: Tensor, constants: tuple[float, float] = (0.01**2, 0.03**2)) -> Tensor:
+def ssim(truth: Tensor, guess: Tensor, constants: tuple[float, float] = SSIM) -> Tensor:
     """Structural similarity of (n, c, h, w) images in [0, 1]: Gaussian window 11 with σ = 1.5, the mean over the
     places where the window fits, and over channels. Images smaller than the window get the largest odd one.
     constants: C₁ and C₂, which keep the quotients stable."""
