@@ -22,6 +22,7 @@ from mixveil.audit.truth import check_truth, in_record_order, inspect, ranged, u
 from mixveil.errors import ArgumentError
 from mixveil.keys import Stream
 from mixveil.metrics import detection
+from mixveil.metrics.lpips import Lpips
 from mixveil.theory.moments import Moments, blocks, moments
 from mixveil.types import Attack, Batch, Dataset, Encoder, Rows, View
 
@@ -45,14 +46,15 @@ _KINDS = {
 @dataclass(frozen=True)
 class Profile:
     """How much an audit attacks. rows, values: at most so many rows, and values in all of them; pairs: how many rows
-    the attacks on pairs are asked about, and among how many candidates."""
+    the attacks on pairs are asked about, and among how many candidates; perceptual: how many records LPIPS looks at."""
 
     rows: int
     values: int
     pairs: tuple[int, int]
+    perceptual: int = 200
 
 
-PROFILES = {"quick": Profile(2000, 1 << 23, (20, 60)), "full": Profile(5000, 1 << 25, (100, 200))}
+PROFILES = {"quick": Profile(2000, 1 << 23, (20, 60)), "full": Profile(5000, 1 << 25, (100, 200), perceptual=2000)}
 
 
 @dataclass(frozen=True)
@@ -85,11 +87,12 @@ def audit(
     profile: str = "quick",
     stream: Stream,
     watch: Watch = lambda _: None,
+    perceptual: Sequence[Lpips] = (),
 ) -> Audit:
     """Attack the releases of `truth` in every way that the view allows.
 
     others: (m, …) images that are not in the releases, for membership. names: the attacks to run (all).
-    profile: `quick` or `full`: how many rows and pairs are tried."""
+    profile: `quick` or `full`: how many rows and pairs are tried. perceptual: the LPIPS to measure, of images."""
     if profile not in PROFILES:
         raise ArgumentError(f"profile must be one of {', '.join(PROFILES)}, got {profile!r}")
     chosen, limits = _chosen(names), PROFILES[profile]
@@ -105,7 +108,7 @@ def audit(
     own = records.take(torch.arange(n))
     seen = replace(seen, candidates=torch.cat([own.x, others[:n]]), candidate_labels=own.y.argmax(1))
     found = moments(_Prepared(truth, view.releases[0].encoder), stream=stream.fork("moments"))
-    judge = Judge(seen, records, found, len(others[:n]), stream, limits.pairs)
+    judge = Judge(seen, records, found, len(others[:n]), stream, limits.pairs, perceptual, limits.perceptual)
     rows: list[Row] = []
     ran: list[Ran] = []
     for name, attack in chosen.items():

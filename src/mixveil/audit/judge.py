@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
@@ -14,6 +15,7 @@ from mixveil.audit.figures import Ran, Row, finite
 from mixveil.errors import ArgumentError
 from mixveil.keys import Stream
 from mixveil.metrics import detection, image
+from mixveil.metrics.lpips import Lpips
 from mixveil.parts import Part
 from mixveil.theory import bayes, gdp
 from mixveil.theory.moments import Moments
@@ -28,10 +30,18 @@ _GRID_VALUES = 512
 class Judge:
     """Runs attacks and measures them against the records. view: with candidates, the records first and then `others`,
     which are in no release; pairs: how many rows the attacks on pairs are asked about, and among how many
-    candidates."""
+    candidates; perceptual: the LPIPS to measure, on at most `perceived` records."""
 
     def __init__(
-        self, view: View, records: Dataset, found: Moments, others: int, stream: Stream, pairs: tuple[int, int]
+        self,
+        view: View,
+        records: Dataset,
+        found: Moments,
+        others: int,
+        stream: Stream,
+        pairs: tuple[int, int],
+        perceptual: Sequence[Lpips] = (),
+        perceived: int = 0,
     ) -> None:
         self.n = len(view.releases[0].payload)
         self.truth = Part(records, torch.arange(self.n))
@@ -40,6 +50,10 @@ class Judge:
         self.view, self.records, self.moments, self.others, self.stream = view, records, found, others, stream
         self.unaided = replace(view, public=None)
         self.pair_rows, self.pair_candidates = pairs
+        looks = self.pixels.dim() == 4 and self.pixels.shape[1] in (1, 3)
+        self.perceptual = tuple(perceptual) if looks else ()
+        self.perceived = torch.linspace(0, self.n - 1, min(self.n, perceived)).long()
+        self.unseen: dict[str, float] = {}
         self.images: dict[str, Tensor] = {}
         self.curves: dict[str, detection.Roc] = {}
         self.same = defenceless.same(self.pixels)
@@ -189,6 +203,18 @@ class Judge:
                     beaten=metric == "mse" and beaten,
                 )
             )
+        return rows + self._perceived(name, truth, guess, nothing)
+
+    def _perceived(self, name: str, truth: Tensor, guess: Tensor, nothing: Tensor) -> list[Row]:
+        """LPIPS of some records, the smaller the more alike. Knowing nothing is measured once for all attacks."""
+        truth, guess, nothing = (x[self.perceived] for x in (truth, guess, nothing))
+        rows = []
+        for lpips in self.perceptual:
+            if lpips.name not in self.unseen:
+                self.unseen[lpips.name] = finite(lpips(truth, nothing).mean())
+            values = lpips(truth, guess)
+            mean, std, worst = finite(values.mean()), finite(values.std()), finite(values.amin())
+            rows.append(Row(name, lpips.name, mean, std, worst, self.unseen[lpips.name], None))
         return rows
 
     def _least_error(self, name: str) -> float | None:

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from mixveil.data import Images
     from mixveil.extractor import Extractor
     from mixveil.features import Features
+    from mixveil.metrics.lpips import Lpips
     from mixveil.spending import Owners
     from mixveil.types import Release, Trace, View
 
@@ -104,6 +105,7 @@ def audit(
     _check_owners(opened, owners)
     found_traces = [load_trace(release.id, len(release.payload)) for release in opened]
     view, left_out = _view(opened, found_traces, known)
+    perceptual, unmeasured = _perceptual(data.shape, data_dir)
     with err.status("attacking") if err.is_terminal else _nothing() as status:
         found = run(
             view,
@@ -113,8 +115,10 @@ def audit(
             profile=profile,
             stream=SeededStream(seed),
             watch=lambda name: status.update(f"attacking: {name}") if status else None,
+            perceptual=perceptual,
         )
-    found = replace(found, warnings=(*found.warnings, *left_out), verdict=(*found.verdict, *_counted(owners)))
+    verdict = (*found.verdict, *unmeasured, *_counted(owners))
+    found = replace(found, warnings=(*found.warnings, *left_out), verdict=verdict)
     how = _provenance(seed)
     write_audit(out_dir, found, how)
     if as_json:
@@ -231,6 +235,23 @@ def _view(opened: tuple[Release, ...], traces: list[Trace | None], public: Any) 
         if trace is None
     ]
     return View(tuple(release for release, _ in kept), tuple(trace for _, trace in kept), public), said
+
+
+def _perceptual(shape: tuple[int, ...], data_dir: Path | None) -> tuple[list[Lpips], list[str]]:
+    """LPIPS by the networks whose files are there, for images; and a sentence on those that are not."""
+    if len(shape) != 3 or shape[0] not in (1, 3):
+        return [], []
+    from mixveil.data import data_folder
+    from mixveil.metrics import lpips
+
+    folder = data_folder(data_dir)
+    found = lpips.found(folder)
+    missing = {net: known.file for net, known in lpips.KNOWN.items() if net not in found}
+    said = [
+        f"LPIPS: not measured by {' and '.join(missing)}: no weights (put {' and '.join(missing.values())} into "
+        f"DIR/weights and give --data-dir DIR, or set MIXVEIL_DATA=DIR)."
+    ]
+    return [lpips.load(net, folder) for net in found], said if missing else []
 
 
 def _provenance(seed: int) -> dict[str, Any]:

@@ -17,7 +17,7 @@ Net = Literal["alex", "vgg"]
 
 _SHIFT, _SCALE = (-0.030, -0.088, -0.188), (0.458, 0.448, 0.450)  # of an input in [−1, 1]
 _EPSILON = 1e-10
-_SMALLEST = 32  # what is smaller has no pixel left after the last pooling
+_SMALLEST = 32  # of images under 31 pixels AlexNet's last pooling leaves nothing
 _PIXELS = {"cpu": 1 << 16, "cuda": 1 << 22}  # at once, of both images: VGG16's first maps have 64 floats a pixel
 _ROUNDING = 1e-6
 
@@ -107,8 +107,9 @@ class Lpips:
         sides = truth.shape[2:]
         factor = max(1.0, _SMALLEST / min(sides))
         size = (round(sides[0] * factor), round(sides[1] * factor))
-        batch = max(1, _PIXELS[self.device.type] // (2 * size[0] * size[1]))
+        batch = max(1, _PIXELS["cuda" if self.device.type == "cuda" else "cpu"] // (2 * size[0] * size[1]))
         found = torch.empty(len(truth), dtype=torch.float64)
+        # In whole float32: on a GPU convolutions have ten bits of mantissa unless told otherwise.
         with torch.inference_mode(), torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
             for start in range(0, len(truth), batch):
                 part = slice(start, start + batch)

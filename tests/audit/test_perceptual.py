@@ -1,0 +1,83 @@
+"""LPIPS in an audit, on its page and from the command line, with made weights."""
+
+from __future__ import annotations
+
+import html
+import json
+from importlib.resources import files
+from pathlib import Path
+
+import jsonschema
+import pytest
+import torch
+
+from mixveil.audit import PROFILES, audit
+from mixveil.audit.figures import Row
+from mixveil.encoders.singular import Singular
+from mixveil.keys import SeededStream
+from mixveil.metrics.lpips import KNOWN, Lpips, load
+from mixveil.report import write_audit
+from mixveil.types import Mu, Tau, View
+from tests.audit.test_audit import PRIVATE, PUBLIC, made
+from tests.cli.test_cli import Run, run, small
+from tests.made import encoded, images, lpips_weights, range_facts
+
+__all__ = ["run", "small"]
+
+
+@pytest.fixture
+def alex(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lpips:
+    lpips_weights(tmp_path / "data", monkeypatch, "alex")
+    return load("alex", tmp_path / "data", "cpu")
+
+
+def test_an_audit_measures_lpips_on_some_records(alex: Lpips, tmp_path: Path) -> None:
+    release, trace = made(Tau(1.0, "energy"))
+    view = View((release,), (trace,), PUBLIC)
+    found = audit(view, PRIVATE, names=["prior", "lmmse"], stream=SeededStream(0), perceptual=[alex])
+    rows: dict[str, Row] = {row.attack: row for row in found.rows if row.metric == "lpips-alex"}
+    some = torch.linspace(0, 499, PROFILES["quick"].perceptual).long()
+    assert len(some) == 200 and PROFILES["full"].perceptual == 2000
+    values = alex(found.pixels[some], found.images["lmmse"][some])
+    row = rows["lmmse"]
+    assert (row.mean, row.std) == pytest.approx((float(values.mean()), float(values.std())))
+    assert row.worst == pytest.approx(min(values.tolist())) and row.ceiling is None
+    assert row.know_nothing == rows["prior"].know_nothing == pytest.approx(rows["prior"].mean)
+    assert row.know_nothing is not None and row.worst is not None and row.worst < row.mean < row.know_nothing
+    write_audit(tmp_path / "a", found, {"command": "", "mixveil": "0", "torch": "0", "seed": 0})
+    whole = json.loads((tmp_path / "a" / "audit.json").read_text())
+    jsonschema.validate(whole, json.loads((files("mixveil.report") / "audit.schema.json").read_text()))
+    page = html.unescape((tmp_path / "a" / "report.html").read_text())
+    assert f"{row.mean:.4g}" in page and "lpips-alex" in page
+    for profile, limits in PROFILES.items():  # the page says how many there are
+        assert (
+            f"{limits.perceptual:,} in the profile {profile}" in page or f"{limits.perceptual:,} in {profile}" in page
+        )
+
+
+@pytest.mark.parametrize(("shape", "measured"), [((3, 4, 4), True), ((2, 4, 4), False), ((12,), False)])
+def test_only_what_looks_like_something_is_looked_at(alex: Lpips, shape: tuple[int, ...], measured: bool) -> None:
+    data = images(20, shape)
+    release, trace = encoded(Singular().calibrate(Mu(5.0), range_facts(data))[0], data, SeededStream(0))
+    view = View((release,), (trace,))
+    found = audit(view, data, names=["lmmse"], stream=SeededStream(0), perceptual=[alex])
+    assert any(row.metric == "mse" for row in found.rows)
+    assert any(row.metric == "lpips-alex" for row in found.rows) is measured
+
+
+def test_the_command_takes_the_weights_that_are_there(
+    run: Run, small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run("encode", small, "--mu", 1, "--out", "r")
+    words = ("audit", "r", "--truth", small, "--attacks", "lmmse", "--json")
+    told = run(*words, "--out", "a").json
+    (said,) = [text for text in told["verdict"] if text.startswith("LPIPS: not measured by alex and vgg: no weights")]
+    assert all(known.file in said for known in KNOWN.values())
+    assert not any(row["metric"].startswith("lpips") for row in told["rows"])
+    assert "by the features of AlexNet" not in (tmp_path / "a" / "report.html").read_text()
+    lpips_weights(tmp_path / "data", monkeypatch, "alex")
+    told = run(*words, "--out", "b", "--data-dir", "data").json
+    assert sum(text.startswith("LPIPS: not measured by vgg: ") for text in told["verdict"]) == 1
+    assert [row["metric"] for row in told["rows"] if row["metric"].startswith("lpips")] == ["lpips-alex"]
+    (tmp_path / "data" / "weights" / KNOWN["vgg"].file).write_bytes(b"something else")
+    assert run(*words, "--out", "c", "--data-dir", "data").json["error"]["type"] == "WeightsError"
