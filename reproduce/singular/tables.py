@@ -60,11 +60,13 @@ HERE = Path(__file__).parent
 Row = dict[str, Any]
 
 
-def opened(name: str, split: str, rows: int, *, spread: bool = False) -> tuple[Tensor, Tensor]:
-    """Pixels in [0, 1] in three channels, at their own size, and labels: the first rows, or as many spread over all."""
+def opened(name: str, split: str, rows: int) -> tuple[Tensor, Tensor]:
+    """Pixels in [0, 1] in three channels, at their own size, and labels: the first rows; of Tiny-ImageNet's training
+    images, which are sorted by class, as many spread over all."""
     data = open_data({"tiny-imagenet:test": "tiny-imagenet:val"}.get(f"{name}:{split}", f"{name}:{split}"))
+    sorted_ = (name, split) == ("tiny-imagenet", "train")
     rows = min(rows, len(data))
-    index = torch.linspace(0, len(data) - 1, rows).round().long() if spread else torch.arange(rows)
+    index = torch.linspace(0, len(data) - 1, rows).round().long() if sorted_ else torch.arange(rows)
     return data.take(index).x.expand(-1, 3, -1, -1), data.labels[index]
 
 
@@ -204,7 +206,7 @@ def by_unet(truth: Tensor, labels: Tensor, tau: float, spread: float, public: st
     payload = Records((Batch(rows.cpu(), ALPHA * y + (1 - ALPHA) * y[trace.partner[:, 0]]),), None)
     classes = tuple(str(i) for i in range(10))
     release = Release("0" * 32, "paper", payload, (3, 224, 224), classes, encoder, (), False, True)
-    shown, marks = opened(public, "train", 4000, spread=True)
+    shown, marks = opened(public, "train", 4000)
     known = as_images(large(normalised(shown)), marks)
     attack = Unet(normalised=True, workshop=work.workshop)
     return given(attack(View((release,), (trace,), known), stream=SeededStream(seed).fork("unet")).images).float()
@@ -215,7 +217,7 @@ def by_whole(
 ) -> Tensor:
     """Ours, where images of 32 × 32 lie: in 3,072 of 150,528 dimensions, without the noise outside."""
     release, trace = released(as_images(projected(x), labels), tau, spread, SeededStream(seed).fork(f"rows {tau}"))
-    shown, marks = opened(public, "train", 20_000, spread=True)
+    shown, marks = opened(public, "train", 20_000)
     small = interpolate(shown, size=(32, 32), mode="bilinear", antialias=True)
     view = View((release,), (trace,), as_images(projected(normalised(small)), marks))
     attacks: dict[str, Attack] = {"unet-strong": UnetStrong(workshop=work.workshop), "lmmse": Lmmse()}

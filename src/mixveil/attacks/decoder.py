@@ -47,10 +47,14 @@ class FeatureDecoder:
         strongest = prior.variance.argsort(descending=True)[:_DIRECTIONS]
         basis, size = prior.basis[:, strongest], prior.variance[strongest].sqrt()
 
+        turns: dict[int, tuple[Prior, Tensor, Tensor]] = {}
+
         def shown(coordinates: Tensor, known: Prior) -> Tensor:
             """In the same directions whatever it was estimated in, each in units of its own spread."""
-            turned = (known.mean - prior.mean) @ basis + coordinates @ (known.basis.T @ basis)
-            return (turned / size).float()
+            if id(known) not in turns:
+                turns[id(known)] = known, (known.mean - prior.mean) @ basis, known.basis.T @ basis
+            _, offset, turn = turns[id(known)]
+            return ((offset + coordinates @ turn) / size).float()
 
         release = _estimates.of_releases(view, prior, shown).to(device)
         self.workshop.watch(f"{self.name}: solving public mixtures")
