@@ -28,7 +28,8 @@ class UNet(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         height, width = x.shape[2:]
         side = 1 << _LEVELS
-        x = pad(x, (0, -width % side, 0, -height % side), mode="replicate")
+        if width % side or height % side:  # padding by nothing would still lose the channels-last order
+            x = pad(x, (0, -width % side, 0, -height % side), mode="replicate")
         skips = []
         for level, block in enumerate(self.down):
             x = block(x if level == 0 else max_pool2d(x, 2))

@@ -77,7 +77,7 @@ def train(
     optimiser = torch.optim.Adam(net.parameters(), recipe.rate, fused=True)
     done = 0 if saved is None else _resumed(saved, net, optimiser, steps)
     net.train()
-    with torch.backends.cudnn.flags(benchmark=True):
+    with torch.backends.cudnn.flags(enabled=True, benchmark=True):
         for step in range(done, steps):
             epoch, place = divmod(step, per_epoch)
             draws.restart(2 * epoch)
