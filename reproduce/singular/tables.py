@@ -217,7 +217,7 @@ def by_whole(
 ) -> Tensor:
     """Ours, where images of 32 × 32 lie: in 3,072 of 150,528 dimensions, without the noise outside."""
     release, trace = released(as_images(projected(x), labels), tau, spread, SeededStream(seed).fork(f"rows {tau}"))
-    shown, marks = opened(public, "train", 20_000)
+    shown, marks = opened(public, "train", 10_000)
     small = interpolate(shown, size=(32, 32), mode="bilinear", antialias=True)
     view = View((release,), (trace,), as_images(projected(normalised(small)), marks))
     attacks: dict[str, Attack] = {"unet-strong": UnetStrong(workshop=work.workshop), "lmmse": Lmmse()}
@@ -269,7 +269,7 @@ def main() -> None:
         parser.error("--rows is for a trial: name another file with --out")
     title, make = TABLES[chosen.table]
     pairs = tuple((name, public) for name, _, public in (text.partition(":") for text in chosen.attacks))
-    workshop = Workshop(cache_folder(), watch=said)
+    workshop = Workshop(cache_folder(), compiled=torch.cuda.is_available(), watch=said)
     work = Work(out, tuple(chosen.data), tuple(chosen.tau), chosen.rows, chosen.seeds, pairs, workshop)
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
     about = results.provenance({"alpha": ALPHA}, device=device)

@@ -50,10 +50,12 @@ class Unet:
         draws = DeviceStream(stream.fork("draws"))
         net = _nets.started(_nets.UNet(pixels.channels, pixels.channels, self.base), draws, device)
 
+        faster = torch.compile(net) if self.workshop.compiled else net
+
         def loss(index: Tensor, draws: DeviceStream) -> Tensor:
             truth, rows = mixtures.batch(index, draws)
             with torch.autocast("cuda", torch.bfloat16, enabled=device.type == "cuda"):
-                found = net(pixels.clamp(pixels.enter(rows)).contiguous(memory_format=torch.channels_last))
+                found = faster(pixels.clamp(pixels.enter(rows)).contiguous(memory_format=torch.channels_last))
             found = pixels.clamp(found.float())
             return (found - pixels.enter(truth)).abs().mean() + _SMOOTH * total_variation(found)
 
