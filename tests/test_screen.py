@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 
 from mixveil import errors, manifest, release
+from mixveil.audit.promises import unit_faults
+from mixveil.audit.truth import rows_first
 from mixveil.calibration import calibrate
 from mixveil.data import Images, open_data
 from mixveil.encoders.gaussian import Gaussian
@@ -27,7 +29,7 @@ from mixveil.parts import Part
 from mixveil.release import read_release, verify_release, write_release
 from mixveil.screen import Metric, Screen, Screening
 from mixveil.state import load_trace, trace_path
-from mixveil.types import Encoder, Guarantee, Mu, Tau
+from mixveil.types import Encoder, Guarantee, Mu, Tau, View
 from tests.made import encoded, features_of, images, range_facts
 
 SSIM = Screen("ssim", 0.6)
@@ -259,3 +261,16 @@ def test_digits_that_show_less_are_what_is_left(tmp_path: Path) -> None:
     rows = left.encoder.restore(left.payload.take(torch.arange(len(left.payload))).x.double()).clamp(0, 1)
     for source in (trace.kept.nonzero()[:, 0], trace.partner[trace.kept, 0]):
         assert float(image.ssim(data.take(source).x, rows).max()) <= 0.5 + 1e-6
+
+
+def test_units_are_found_apart_in_what_is_left(tmp_path: Path) -> None:
+    """Which record a row is of must not be lost where rows are dropped: a pair within a unit would be a false alarm."""
+    data = replace(images(60, (1, 8, 8)), units=tuple(str(i // 2) for i in range(60)))
+    left = read_release(write(tmp_path / "r", data))
+    trace = load_trace(left.id, len(left.payload))
+    assert trace is not None and trace.kept is not None and left.encoder.unit_rows == 2  # type: ignore[attr-defined]
+    assert unit_faults(*rows_first(View((left,), (trace,)), data)) == []
+    row = int(trace.kept.nonzero()[0])
+    trace.partner[row] = row ^ 1
+    (said,) = unit_faults(*rows_first(View((left,), (trace,)), data))
+    assert "1 row(s) are paired with rows of their own unit" in said
