@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -51,9 +50,9 @@ def distance(screen: Screen | None, data_dir: Path | None) -> Measure | None:
     if screen is None or screen.metric != "lpips":
         return None
     from mixveil.data import data_folder
+    from mixveil.metrics.lpips import load
 
-    loaded: Measure = import_module("mixveil.metrics.lpips").load("vgg", data_folder(data_dir))
-    return loaded
+    return load("vgg", data_folder(data_dir))
 
 
 def summary(written: Manifest) -> dict[str, Any] | None:
