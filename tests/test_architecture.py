@@ -28,6 +28,7 @@ ROOMS = [
     "strict",
     "backbones",
     "extractor",
+    "screen",
     "manifest",
     "state",
     "units",
@@ -70,6 +71,7 @@ ALLOWED["protocol"] = ALLOWED["train"] | {"checks", "keys", "encoders", "calibra
 ALLOWED["results"] = {"errors", "files", "strict"}
 ALLOWED["backbones"] = {"errors", "backbones"}
 ALLOWED["extractor"] = {"errors", "checks", "strict", "backbones"}
+ALLOWED["screen"] = {"errors", "checks", "types", "strict", "metrics"}
 ALLOWED["features"] = {"errors", "files", "checks", "types", "data", "backbones", "extractor"}
 ALLOWED["displacement"] = {"errors", "checks", "types", "keys", "theory", "data", "features", "extractor", "backbones"}
 ALLOWED["calibration"] = {"errors", "types", "checks", "keys", "theory", "encoders", "units"}

@@ -18,7 +18,7 @@ from mixveil.audit.figures import Ran, Row
 from mixveil.audit.judge import FPR, Judge
 from mixveil.audit.promises import Promise, label_faults, noise_faults, promises, unit_faults
 from mixveil.audit.sample import sample
-from mixveil.audit.truth import check_truth, in_record_order, inspect, ranged, unsure
+from mixveil.audit.truth import check_truth, in_record_order, inspect, ranged, rows_first, unsure
 from mixveil.errors import ArgumentError
 from mixveil.keys import Stream
 from mixveil.metrics import detection
@@ -98,7 +98,8 @@ def audit(
     chosen, limits = _chosen(names), PROFILES[profile]
     check_truth(view, truth)
     truth = ranged(truth)
-    view = in_record_order(view)
+    view, truth = rows_first(in_record_order(view), truth)
+    whole = len(view.releases[0].payload)
     watch("records")
     most = max(2, min(limits.rows, limits.values // math.prod(truth.shape)))
     inspected = inspect(view, truth)
@@ -116,7 +117,7 @@ def audit(
         ran.append(judge.run(name, attack, rows))
     watch("noise")
     kept = tuple(promises(view, inspected, found))
-    faults = noise_faults(seen, records, inspected) + label_faults(view, inspected, len(truth))
+    faults = noise_faults(seen, records, inspected) + label_faults(view, inspected, whole)
     faults += unit_faults(view, truth)
     warnings = (*_warnings(view, rows, ran, kept), *faults, *unsure(view, inspected), *overlap)
     return Audit(
@@ -125,13 +126,13 @@ def audit(
         low=truth.low,
         high=truth.high,
         numbers=numbers,
-        of=len(truth),
+        of=whole,
         bound=judge.mu if math.isfinite(judge.mu) else None,
         rows=tuple(rows),
         attacks=tuple(ran),
         promises=kept,
         warnings=warnings,
-        verdict=tuple(_verdict(rows, ran, warnings, seen, n, len(truth), _spread(truth, found))),
+        verdict=tuple(_verdict(rows, ran, warnings, seen, n, whole, _spread(truth, found))),
         images=judge.images,
         curves=judge.curves,
     )
@@ -279,6 +280,19 @@ def _possible(rows: list[Row], spread: float) -> float:
     return max(known, default=0.0)
 
 
+def _dropped(view: View, rows: int) -> list[str]:
+    """What an audit of a screened release leaves open. rows: how many the release has."""
+    release = view.releases[0]
+    if release.screened is None:
+        return []
+    made = release.screened.records
+    return [
+        f"Screened: {made - rows:,} of {made:,} rows were dropped ({release.screened.screen}). Their records were not "
+        f"attacked by rows of their own: what is left of them in the rows of others is not measured here. The noise "
+        f"was tested more loosely, as the rows that are left were chosen."
+    ]
+
+
 def _verdict(
     rows: list[Row], ran: list[Ran], warnings: tuple[str, ...], view: View, n: int, of: int, spread: float
 ) -> list[str]:
@@ -290,6 +304,7 @@ def _verdict(
             f"these pictures; records are recognised among the rows of the part. The noise's strength was measured in "
             f"all rows, its other properties in the part."
         )
+    said += _dropped(view, of)
     kind, what = _kind(view)
     best, gained = _best_pictures(rows)
     if best:

@@ -219,8 +219,11 @@ class Judge:
 
     def _least_error(self, name: str) -> float | None:
         """The Bayes risk of the best linear attacker on these records, for the attacks that it bounds. Where records
-        were clipped it speaks of clipped records, and bounds nothing that is measured here."""
-        if self.clipped or self.view.traces is None or len(self.view.releases) != 1 or self.moments.covariance is None:
+        were clipped it speaks of clipped records, and bounds nothing that is measured here; nor does it where rows were
+        dropped, for those that are left were chosen."""
+        if self.clipped or self.view.releases[0].screened is not None:
+            return None
+        if self.view.traces is None or len(self.view.releases) != 1 or self.moments.covariance is None:
             return None
         encoder, trace = self.view.releases[0].encoder, self.view.traces[0]
         if not encoder.sigma or trace.partner.shape[1] != 1:

@@ -42,7 +42,7 @@ def promises(view: View, inspected: list[Inspected], found: Moments) -> list[Pro
             count = len(inspected[t].energies) * inspected[t].values
             measured = math.sqrt(float(inspected[t].energies.sum()) / count)
             spread = 5 if _law(release) == "laplace" else 2  # the variance of a square
-            slack = 6 * math.sqrt(spread / (4 * count)) + 1e-5
+            slack = (6 + inspected[t].moved) * math.sqrt(spread / (4 * count)) + 1e-5
             said.append(Promise(release.id, "noise", sigma, None, measured * sigma, abs(measured - 1) > slack))
     return said
 
@@ -87,7 +87,7 @@ def unit_faults(view: View, truth: Dataset) -> list[str]:
             )
             continue
         partner = view.traces[t].partner
-        together = int((numbers[partner] == numbers[:, None]).sum()) if partner.numel() else 0
+        together = int((numbers[partner] == numbers[: len(partner), None]).sum()) if partner.numel() else 0
         if together or int(numbers.bincount().max()) > rows:
             said.append(
                 f"release {release.id[:8]}: {together} row(s) are paired with rows of their own unit, and a unit has "
@@ -120,9 +120,8 @@ def noise_faults(view: View, records: Dataset, inspected: list[Inspected]) -> li
             continue
         normals = standardised_noise(release, view.traces[t], records)
         law = _law(release)
-        said += [
-            f"release {release.id[:8]}: {fault}" for fault in noise_check.faults(normals, inspected[t].energies, law)
-        ]
+        found = noise_check.faults(normals, inspected[t].energies, law, inspected[t].moved)
+        said += [f"release {release.id[:8]}: {fault}" for fault in found]
         for earlier in kept:
             if abs(float((earlier * normals).mean())) * math.sqrt(normals.numel()) > 8:
                 said.append(f"release {release.id[:8]} shares its noise with another: together they show the records")
