@@ -50,7 +50,8 @@ def show(swept: Swept) -> None:
 
     from mixveil.audit.sweep import table
 
-    shown = Table("attack", "figure", *(swept.sweep.said(point.value) for point in swept.points), title="Sweep")
+    values = (f"{point.value:g}" for point in swept.points)
+    shown = Table("attack", "figure", *values, title=f"Sweep over {swept.sweep.symbol}")
     for name, metric, means in table(swept):
         shown.add_row(name, metric, *map(number, means))
     out.print(shown)

@@ -33,9 +33,9 @@ def styles(names: Sequence[str]) -> Mapping[str, int]:
     return {name: number for number, name in enumerate(names)}
 
 
-def plot(title: str, across: str, curves: Sequence[Curve], *, shares: bool) -> str:
-    """Curves over a positive figure on a logarithmic axis. shares: the axis is in per cent."""
-    xs = sorted({x for curve in curves for x, _ in curve.points})
+def plot(title: str, across: str, values: Sequence[float], curves: Sequence[Curve], *, shares: bool) -> str:
+    """Curves over positive values on a logarithmic axis. shares: the other axis is in per cent."""
+    xs = sorted(values)
     heights = ticks([y for curve in curves for _, y in curve.points])
     low, high = heights[0], heights[-1]
     span = math.log(xs[-1] / xs[0]) or 1.0
@@ -44,7 +44,7 @@ def plot(title: str, across: str, curves: Sequence[Curve], *, shares: bool) -> s
         right = _LEFT + 14 + (_RIGHT - _LEFT - 28) * math.log(x / xs[0]) / span
         return round(right, 1), round(_BOTTOM - (_BOTTOM - _TOP) * (y - low) / (high - low), 1)
 
-    parts = [f'<text x="{_LEFT}" y="22" font-weight="600">{escape(title)}</text>']
+    parts = [f'<text x="{_LEFT}" y="22" style="font-weight:600">{escape(title)}</text>']
     for y in heights:
         level = place(xs[0], y)[1]
         parts.append(f'<line x1="{_LEFT}" x2="{_RIGHT}" y1="{level}" y2="{level}" stroke="#8886" stroke-width=".7"/>')

@@ -87,13 +87,13 @@ class Section(NamedTuple):
     followed: list[Strip]
     best: list[Strip]
     beaten: list[str]
+    missing: list[str]
 
 
 def section(sweep: Mapping[str, Any], pictures: Mapping[str, Tensor]) -> Section:
     """The page's part, from data and pictures as they were written."""
     points, symbol = sweep["points"], _NAMES[sweep["name"]]
     labels = [f"{point['value']:g}" for point in points]
-    names = list(dict.fromkeys(row["attack"] for point in points for row in point["rows"] if row["attack"] != "prior"))
     beaten = [
         f"At {symbol} = {point['value']:g}, {row['attack']} beats its ceiling: {row['metric']} {row['mean']:.4g}, "
         f"where {row['ceiling']:.4g} should be the best. A claim of this encoder is false, or this audit is."
@@ -101,18 +101,36 @@ def section(sweep: Mapping[str, Any], pictures: Mapping[str, Tensor]) -> Section
         for row in point["rows"]
         if row["beaten"]
     ]
-    metrics = dict.fromkeys(row["metric"] for point in points for row in point["rows"])
-    ordered = [metric for start in _METRICS for metric in metrics if metric.startswith(start)]
-    charts = [_chart(metric, symbol, points, names) for metric in ordered]
+    rows = [row for point in points for row in point["rows"] if row["attack"] != "prior"]
+    measured = dict.fromkeys(row["metric"] for row in rows)
+    ordered = [metric for kind in _METRICS for metric in measured if _kind(metric) == kind]
+    names = list(dict.fromkeys(row["attack"] for row in rows if row["metric"] in ordered))
     return Section(
         symbol=symbol,
         labels=labels,
-        charts=[chart for chart in charts if chart],
+        charts=[_chart(metric, symbol, points, names) for metric in ordered],
         figures=[(name, metric, _means(points, name, metric)) for name in names for metric in ordered],
         followed=_strips(pictures, "followed", labels),
         best=_strips(pictures, "best", labels),
         beaten=beaten,
+        missing=_missing(points, symbol),
     )
+
+
+def _missing(points: Sequence[Mapping[str, Any]], symbol: str) -> list[str]:
+    """Why a curve has gaps: what ran at some values and not at others."""
+    ran = {item["attack"] for point in points for item in point["attacks"] if item["status"] == "ran"}
+    return [
+        f"{item['attack']} at {symbol} = {point['value']:g}: {item['status']}: {item['why']}"
+        for point in points
+        for item in point["attacks"]
+        if item["attack"] in ran and item["status"] != "ran"
+    ]
+
+
+def _kind(metric: str) -> str:
+    """LPIPS is measured by several networks."""
+    return "lpips" if metric.startswith("lpips-") else metric
 
 
 def _means(points: Sequence[Mapping[str, Any]], name: str, metric: str) -> list[float | None]:
@@ -130,17 +148,15 @@ def _chart(metric: str, symbol: str, points: Sequence[Mapping[str, Any]], names:
         found = sorted((point["value"], mean) for point, mean in means if mean is not None)
         if found:
             curves.append(Curve(name, found, style[name]))
-    if not curves:
-        return ""
     blank = _level(metric, points, "know_nothing", max)
     ceiling = _level(metric, points, "ceiling", min if metric == "mse" else max)
     if blank:
         curves.append(Curve("knowing nothing", blank, None, "8 5"))
     if len(ceiling) > 1:
         curves.append(Curve(_CEILINGS[metric], ceiling, None, "2 4"))
-    title = next(words for start, words in _METRICS.items() if metric.startswith(start))
-    title += f" ({metric.removeprefix('lpips-')})" if metric.startswith("lpips-") else ""
-    return plot(title, symbol, curves, shares=metric in _SHARES)
+    title = _METRICS[_kind(metric)]
+    title += f" ({metric})" if _kind(metric) != metric else ""
+    return plot(title, symbol, [point["value"] for point in points], curves, shares=metric in _SHARES)
 
 
 def _level(metric: str, points: Sequence[Mapping[str, Any]], key: str, choose: Any) -> list[tuple[float, float]]:
