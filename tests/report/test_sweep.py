@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import json
 import re
+import shutil
 from functools import partial
 from importlib.resources import files
 from itertools import pairwise
@@ -19,6 +20,7 @@ from safetensors.torch import load_file
 from mixveil.audit import audit
 from mixveil.audit.shown import Shown
 from mixveil.audit.sweep import Point, Sweep, Swept, calibrated, run
+from mixveil.errors import DataFormatError
 from mixveil.keys import SeededStream
 from mixveil.report import render, to_json, write_audit
 from mixveil.report.lines import Curve, plot, ticks
@@ -66,6 +68,21 @@ def test_the_page_with_a_sweep_can_be_made_anew(folder: Path) -> None:
     before = (folder / "report.html").read_text()
     (folder / "report.html").unlink()
     assert render(folder).read_text() == before
+
+
+@pytest.mark.parametrize("wrong", [{"points": [{}]}, {"name": "sigma"}, {"points": None}, 3])
+def test_a_sweep_that_is_not_whole_is_refused(folder: Path, tmp_path: Path, wrong: Any) -> None:
+    shutil.copytree(folder, tmp_path / "a")
+    audit = whole(folder)
+    audit["sweep"] = {**audit["sweep"], **wrong} if isinstance(wrong, dict) else wrong
+    (tmp_path / "a" / "audit.json").write_text(json.dumps(audit))
+    with pytest.raises(DataFormatError, match="not whole"):
+        render(tmp_path / "a")
+    audit = whole(folder)
+    audit["sweep"]["points"][0]["value"] = 0
+    (tmp_path / "a" / "audit.json").write_text(json.dumps(audit))
+    with pytest.raises(DataFormatError, match="not whole"):
+        render(tmp_path / "a")
 
 
 def test_the_page_shows_a_curve_a_metric_and_says_what_a_sweep_is(folder: Path) -> None:

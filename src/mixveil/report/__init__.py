@@ -56,7 +56,7 @@ def render(folder: Path) -> Path:
         raise DataFormatError(f"{folder}: not an audit of version {VERSION}")
     try:
         text = _page(whole, pictures)
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError, jinja_error()) as error:
+    except (LookupError, TypeError, ValueError, ArithmeticError, RuntimeError, AttributeError, jinja_error()) as error:
         raise DataFormatError(f"{folder}: its audit.json is not whole: {error}") from None
     part, page = folder / "report.html.partial", folder / "report.html"
     part.unlink(missing_ok=True)
