@@ -125,6 +125,15 @@ def test_a_page_without_a_sweep_says_nothing_of_one() -> None:
     assert to_json(found, HOW)["sweep"] is None
 
 
+def test_lpips_has_a_chart_a_network_and_other_figures_have_none(folder: Path) -> None:
+    sweep = whole(folder)["sweep"]
+    for point in sweep["points"]:
+        mse = next(row for row in point["rows"] if (row["attack"], row["metric"]) == ("lmmse", "mse"))
+        point["rows"] = [{**mse, "ceiling": None, "metric": name} for name in ("lpips-vgg", "ssim_x", "lpips-alex")]
+    titles = re.findall(r"<title>([^<]*)<", "".join(section(sweep, {}).charts))
+    assert titles == ["LPIPS of reconstructions (lpips-vgg)", "LPIPS of reconstructions (lpips-alex)"]
+
+
 def test_why_a_curve_has_a_gap_is_said(folder: Path) -> None:
     sweep = whole(folder)["sweep"]
     attacks = sweep["points"][1]["attacks"]
