@@ -212,12 +212,36 @@ def in_memory(
     label_epsilon: float | None = None,
 ) -> Release:
     """The same release, for experiments: nothing is written or entered, and nobody keeps its trace."""
+    return traced_in_memory(
+        rows,
+        encoder,
+        guarantees,
+        party=party,
+        stream=stream,
+        assets=assets,
+        extractor=extractor,
+        label_epsilon=label_epsilon,
+    )[0]
+
+
+def traced_in_memory(
+    rows: Dataset,
+    encoder: Encoder,
+    guarantees: tuple[Guarantee, ...],
+    *,
+    party: str,
+    stream: keys.Stream,
+    assets: Mapping[str, str] | None = None,
+    extractor: Extractor | None = None,
+    label_epsilon: float | None = None,
+) -> tuple[Release, Trace]:
+    """A release in memory, and its trace, for an owner who attacks it."""
     checks.enough_rows(len(rows))
     said, trace = _planned(rows, encoder, label_epsilon, stream)
     with _workers() as pool:
         batch = _encoded(said, 0, len(rows), encoder, trace, stream.fork("noise"), pool)
     stated = () if stream.reproducible else guarantees
-    return Release(
+    release = Release(
         id=keys.release_id(),
         party=party,
         payload=Records((batch,), encoder.step),
@@ -231,6 +255,7 @@ def in_memory(
         extractor=extractor,
         label_epsilon=label_epsilon,
     )
+    return release, trace
 
 
 def check_output(out: Path, party: str) -> None:

@@ -101,7 +101,7 @@ def audit(
     view, truth = rows_first(in_record_order(view), truth)
     whole = len(view.releases[0].payload)
     watch("records")
-    most = max(2, min(limits.rows, limits.values // math.prod(truth.shape)))
+    most = most_rows(truth, limits)
     inspected = inspect(view, truth)
     seen, records, numbers = sample(view, truth, most, stream.fork("sample"))
     others, overlap = _strangers(truth, view.public, others)
@@ -136,6 +136,11 @@ def audit(
         images=judge.images,
         curves=judge.curves,
     )
+
+
+def most_rows(truth: Dataset, limits: Profile) -> int:
+    """Of larger releases this many rows are attacked."""
+    return max(2, min(limits.rows, limits.values // math.prod(truth.shape)))
 
 
 def _strangers(truth: Dataset, public: Rows | None, others: Tensor | None) -> tuple[Tensor, list[str]]:
