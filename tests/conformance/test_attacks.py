@@ -15,7 +15,7 @@ from mixveil.encoders.singular import Singular
 from mixveil.errors import ArgumentError
 from mixveil.keys import SeededStream
 from mixveil.metrics.image import mse
-from mixveil.types import Attack, Encoder, Tau, View
+from mixveil.types import Attack, Encoder, Known, Tau, View
 from tests.made import encoded, range_facts, with_moments
 
 
@@ -36,7 +36,8 @@ def smooth(n: int, seed: int) -> Images:
 def view(encoder: Encoder, n: int = 8) -> View:
     data = smooth(n, 1)
     release, trace = encoded(encoder, data, SeededStream(1))
-    return View((release,), (trace,), smooth(40, 2), data.take(torch.arange(n)).x, data.labels)
+    x, some = data.take(torch.arange(n)).x, torch.arange(0, n, 3)
+    return View((release,), (trace,), smooth(40, 2), x, data.labels, Known(some, x[some]))
 
 
 def test_the_same_view_gives_the_same_guess(attack: Attack) -> None:
@@ -85,7 +86,8 @@ def test_every_reconstruction_takes_several_releases_and_gains_from_them(attack:
     truth = data.take(torch.arange(60)).x
     errors = []
     for count in (1, 6):
-        seen = View(releases[:count], traces[:count], smooth(400, 2), truth, data.labels)
+        known = Known(torch.arange(6), truth[:6])
+        seen = View(releases[:count], traces[:count], smooth(400, 2), truth, data.labels, known)
         images = attack(seen, stream=SeededStream(0)).images
         if images is None or attack.name == "prior":
             return

@@ -21,7 +21,7 @@ from torch import Tensor
 from mixveil.attacks import _chain, _model
 from mixveil.attacks._model import Mixing
 from mixveil.keys import Stream
-from mixveil.types import Guess, View
+from mixveil.types import Guess, Release, View
 
 _NOISELESS = 1e-7  # of the largest variance, where there is no noise at all
 _STEPS = 1000
@@ -42,7 +42,7 @@ class Lmmse:
         traces, prior = _model.traces_of(view), _model.prior_of(view)
         entries = [_model.entry_of(view, t, prior) for t in range(len(traces))]
         seen = [_model.coordinates(r, entry, prior) for r, entry in zip(view.releases, entries, strict=True)]
-        noises = [_noise(view, t, prior, entry) for t, entry in enumerate(entries)]
+        noises = [row_noise(r, t.weight, prior, e) for r, t, e in zip(view.releases, traces, entries, strict=True)]
         found = unmixed(Mixing.of(traces), seen, noises, [entry.gain for entry in entries], prior.variance)
         return Guess(images=prior.images(view, found[: len(seen[0])]))
 
@@ -62,7 +62,7 @@ class LmmseRow:
             entry, weight = _model.entry_of(view, t, prior), trace.weight.double()
             others = weight[:, 1:].square().sum(1, keepdim=True)
             share = weight[:, :1] * entry.gain
-            covered = others * entry.gain.square() * prior.variance + _noise(view, t, prior, entry)
+            covered = others * entry.gain.square() * prior.variance + row_noise(release, trace.weight, prior, entry)
             evidence = evidence + share / covered * _model.coordinates(release, entry, prior)
             precision = precision + share.square() / covered
         return Guess(images=prior.images(view, evidence / precision))
@@ -113,14 +113,16 @@ def conjugate_gradients(matrix: Callable[[Tensor], Tensor], target: Tensor, diag
     return z
 
 
-def _noise(view: View, t: int, prior: _model.Prior, entry: _model.Entry) -> Tensor:
-    """(n, k or 1) the variance of all in a row that is not its records: noise, and what clipping bent."""
-    weight = _model.traces_of(view)[t].weight
-    noise = _model.noise_variance(view.releases[t], weight)
+def row_noise(
+    release: Release, weight: Tensor, prior: _model.Prior, entry: _model.Entry, bent: Tensor | None = None
+) -> Tensor:
+    """(n, k or 1) the variance of all in a row that is not its records: noise, and what clipping bent. bent: (n, 2)
+    the weights of the records of which that is not known; all, if nothing is said."""
+    noise = _model.noise_variance(release, weight)
     noise = noise.clamp(min=float(prior.variance.max()) * _NOISELESS)[:, None]
     if not bool(entry.spread.any()):
         return noise
-    return noise + weight.double().square().sum(1, keepdim=True) * entry.spread
+    return noise + (weight if bent is None else bent).double().square().sum(1, keepdim=True) * entry.spread
 
 
 def _total(parts: list[Tensor]) -> Tensor:
