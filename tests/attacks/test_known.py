@@ -34,7 +34,7 @@ def dense_posterior(view: View) -> Tensor:
     prior, n = prior_of(view), len(view.releases[0].payload)
     assert view.traces is not None and view.known is not None
     index, given = view.known.records, (view.known.images.flatten(1).double() - prior.mean) @ prior.basis
-    rest = torch.tensor([i for i in range(n) if i not in set(index.tolist())])
+    rest = torch.tensor([i for i in range(n) if i not in set(index.tolist())], dtype=torch.int64)
     guesses = torch.empty(n, len(prior.variance), dtype=torch.float64)
     guesses[index] = given
     for k, variance in enumerate(prior.variance.tolist()):
@@ -46,13 +46,14 @@ def dense_posterior(view: View) -> Tensor:
             precision += matrix.T @ noise @ matrix
             target += matrix.T @ noise @ ((rows + 0.5 - prior.mean) @ prior.basis[:, k])
         told = target[rest] - precision[rest][:, index] @ given[:, k]
-        guesses[rest, k] = torch.linalg.solve(precision[rest][:, rest], told)
+        if len(rest):
+            guesses[rest, k] = torch.linalg.solve(precision[rest][:, rest], told)
     return prior.images(view, guesses)
 
 
 @pytest.mark.parametrize("releases", [1, 3])
 @pytest.mark.parametrize("tau", [1.0, 0.01])
-@pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9, 1.0])
 def test_it_is_the_dense_posterior_given_the_known_records(releases: int, tau: float, share: float) -> None:
     seen, _ = view(40, releases, tau, SeededStream(5).permutation(40)[: round(share * 40)])
     images = Attack()(seen, stream=SeededStream(0)).images

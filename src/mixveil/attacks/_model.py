@@ -119,7 +119,7 @@ def traces_of(view: View) -> tuple[Trace, ...]:
 @dataclass(frozen=True)
 class Mixing:
     """W as a sum of weighed gathers: row r is Σ_j weight[r, j] · record[source[r, j]]. There may be more records than
-    rows: those that only others' rows hold."""
+    rows: those that only others' rows hold. A source of −1 is no record, and has no weight."""
 
     source: Tensor
     weight: Tensor
@@ -146,7 +146,7 @@ class Mixing:
         """Wᵀ rows."""
         records = rows.new_zeros(self.records, rows.shape[1])
         for source, weight in self._columns():
-            records.index_add_(0, source, weight[:, None] * rows)
+            records.index_add_(0, source.clamp(min=0), weight[:, None] * rows)
         return records
 
     def squared(self) -> Mixing:

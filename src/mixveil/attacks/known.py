@@ -15,7 +15,7 @@ from torch import Tensor
 from mixveil import types
 from mixveil.attacks import _model
 from mixveil.attacks._model import Mixing
-from mixveil.attacks.lmmse import row_noise, unmixed
+from mixveil.attacks.lmmse import row_noise, solved_along, unmixed
 from mixveil.errors import ArgumentError
 from mixveil.keys import Stream
 from mixveil.types import Guess, View
@@ -62,27 +62,36 @@ class Solver:
 
     def coordinates(self, known: types.Known, wanted: Tensor) -> Tensor:
         """(m, k) of the wanted ones among the records that are not known."""
+        if not len(wanted):
+            return self.seen[0][:0]
         hidden = torch.ones(self.mixings[0].records, dtype=torch.bool)
         hidden[known.records] = False
         parts = [self._without(t, known, hidden) for t in range(len(self.traces))]
-        place = hidden.cumsum(0) - 1
-        if (
-            len(parts) > 1
-        ):  # one pairing is solved along its rings, which need all records; known ones have no tie there
-            parts = [_shortened(*part, place, int(hidden.sum())) for part in parts]
-            wanted = place[wanted]
         mixings, seen, noises = (list(column) for column in zip(*parts, strict=True))
-        return unmixed(mixings, seen, noises, [e.gain for e in self.entries], self.prior.variance)[wanted]
+        solve = solved_along if len(parts) == 1 and self.mixings[0].paired else unmixed
+        found = solve(mixings, seen, noises, [e.gain for e in self.entries], self.prior.variance)
+        return found[_places(hidden)[wanted]]
 
     def _without(self, t: int, known: types.Known, hidden: Tensor) -> tuple[Mixing, Tensor, Tensor]:
-        """Release t with the known records taken out: the mixing, the rows and their noise."""
-        release, mixing, entry = self.view.releases[t], self.mixings[t], self.entries[t]
-        entered = (release.encoder.prepare(known.images) - entry.offset) @ self.prior.basis
-        full = entered.new_zeros(mixing.records, entered.shape[1])
-        full[known.records] = entered
-        left = Mixing(mixing.source, mixing.weight * hidden[mixing.source], mixing.records)
-        noise = row_noise(release, mixing.weight, self.prior, entry, bent=left.weight)
-        return left, self.seen[t] - mixing.rows(full), noise
+        """Release t without what is known: the mixing of unknown records, the rows that hold any, and their noise."""
+        release, entry, mixing = self.view.releases[t], self.entries[t], self.mixings[t]
+        rows = hidden[mixing.source].any(1)
+        source, weight, seen = mixing.source[rows], mixing.weight[rows], self.seen[t][rows]
+        number = torch.zeros(len(hidden), dtype=torch.int64)
+        number[known.records] = torch.arange(len(known.records))
+        for place, share in zip(source.T, weight.T, strict=True):
+            given = ~hidden[place]
+            entered = release.encoder.prepare(known.images[number[place[given]]]) - entry.offset
+            seen[given] -= share[given, None] * (entered @ self.prior.basis)
+        left = weight * hidden[source]
+        noise = row_noise(release, weight, self.prior, entry, bent=left)
+        places = torch.where(hidden[source], _places(hidden)[source], -1)
+        return Mixing(places, left, int(hidden.sum())), seen, noise
+
+
+def _places(hidden: Tensor) -> Tensor:
+    """(records,) the number of each hidden record among them; of the others it means nothing."""
+    return hidden.cumsum(0) - 1
 
 
 def _check(known: types.Known, records: int, shape: tuple[int, ...]) -> None:
@@ -92,12 +101,3 @@ def _check(known: types.Known, records: int, shape: tuple[int, ...]) -> None:
         )
     if len(wrong := known.records[(known.records < 0) | (known.records >= records)]):
         raise ArgumentError(f"known records must be numbers from 0 to {records - 1}, got {int(wrong[0])}")
-
-
-def _shortened(
-    mixing: Mixing, seen: Tensor, noise: Tensor, place: Tensor, records: int
-) -> tuple[Mixing, Tensor, Tensor]:
-    """Only the rows that hold something unknown, and only the unknown records."""
-    rows = mixing.weight.ne(0).any(1)
-    source = torch.where(mixing.weight[rows] != 0, place[mixing.source[rows]], 0)
-    return Mixing(source, mixing.weight[rows], records), seen[rows], noise[rows]

@@ -73,25 +73,38 @@ def unmixed(
 ) -> Tensor:
     """(records, k): the posterior mean of independent records of that variance (k,), from rows (n, k) that are W
     times gain times records plus noise (n, k or 1)."""
-    own, parts = 1 / variance, list(zip(mixings, seen, noises, gains, strict=True))
-    target = _total([g * m.back(x / noise) for m, x, noise, g in parts])
-    diagonal = own + _total([g.square() * m.squared().back(1 / noise) for m, _, noise, g in parts])
     if len(mixings) == 1 and mixings[0].paired:
-        return _along_pairs(mixings[0], noises[0], gains[0], diagonal, target)
+        return solved_along(mixings, seen, noises, gains, variance)
+    target, diagonal = _normal_equations(mixings, seen, noises, gains, variance)
+    parts = list(zip(mixings, noises, gains, strict=True))
 
     def normal_matrix(z: Tensor) -> Tensor:
-        return own * z + _total([g.square() * m.back(m.rows(z) / noise) for m, _, noise, g in parts])
+        return z / variance + _total([g.square() * m.back(m.rows(z) / noise) for m, noise, g in parts])
 
     return conjugate_gradients(normal_matrix, target, diagonal)
 
 
-def _along_pairs(mixing: Mixing, noise: Tensor, gain: Tensor, diagonal: Tensor, target: Tensor) -> Tensor:
-    """The same, directly: one release in which each record has one partner and is one's."""
-    diagonal = diagonal.expand_as(target).clone()
-    coupling = (gain.square() * mixing.weight.prod(1, keepdim=True) / noise).expand(len(noise), target.shape[1])
-    alone = mixing.source[:, 0] == mixing.source[:, 1]
+def solved_along(
+    mixings: list[Mixing], seen: list[Tensor], noises: list[Tensor], gains: list[Tensor], variance: Tensor
+) -> Tensor:
+    """The same, directly: of one release in which each record has one partner and is one's. A source of −1 is none;
+    rows with an own record come in the records' order."""
+    target, diagonal = _normal_equations(mixings, seen, noises, gains, variance)
+    diagonal, own = diagonal.expand_as(target).clone(), mixings[0].source[:, 0] >= 0
+    source, weight, noise = mixings[0].source[own], mixings[0].weight[own], noises[0][own]
+    coupling = (gains[0].square() * weight.prod(1, keepdim=True) / noise).expand(len(noise), target.shape[1])
+    alone = source[:, 0] == source[:, 1]
     diagonal[: len(alone)][alone] += 2 * coupling[alone]
-    return _chain.solve(mixing.source[:, 1], diagonal, coupling, target)
+    return _chain.solve(source[:, 1], diagonal, coupling, target)
+
+
+def _normal_equations(
+    mixings: list[Mixing], seen: list[Tensor], noises: list[Tensor], gains: list[Tensor], variance: Tensor
+) -> tuple[Tensor, Tensor]:
+    """(records, k) the right side and the diagonal."""
+    parts = list(zip(mixings, seen, noises, gains, strict=True))
+    target = _total([g * m.back(x / noise) for m, x, noise, g in parts])
+    return target, 1 / variance + _total([g.square() * m.squared().back(1 / noise) for m, _, noise, g in parts])
 
 
 def conjugate_gradients(matrix: Callable[[Tensor], Tensor], target: Tensor, diagonal: Tensor) -> Tensor:
