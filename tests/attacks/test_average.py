@@ -95,6 +95,21 @@ def test_labels_and_noise_show_the_weights_nearly_as_well_as_a_trace() -> None:
     assert known < alone < 1.03 * known
 
 
+def test_a_guessed_weight_is_near_and_its_error_counts_as_noise() -> None:
+    """Where both records are of one class the label shows no weight, but the strength of the noise does in part."""
+    (release,), (trace,) = made(1, 1.0)
+    view = View((release,), public=PUBLIC)
+    prior = _model.prior_of(view)
+    (own,), _ = understood(view, prior, SeededStream(0))
+    shown = (release.payload.take(torch.arange(N)).y > 0).sum(1) > 1
+    noise = (own.weight[:, 1:] * float(release.encoder.sigma or 0)).square()
+    assert torch.allclose(own.noise[shown], noise[shown].expand_as(own.noise[shown]))
+    off = (own.weight - trace.weight)[~shown, 0].square().mean()
+    assert float(off) < 0.5 * float((trace.weight[~shown, 0] - 0.5).square().mean())
+    said = ((own.noise - noise)[~shown] / prior.variance / 2).mean()
+    assert 0.5 * float(off) < float(said) < 2 * float(off)
+
+
 def test_averages_are_lmmse_of_own_rows_where_all_weights_are_shown() -> None:
     """Records of as many classes as there are: every label shows both weights."""
     data = images(8, (1, 4, 4), classes=8)

@@ -90,11 +90,12 @@ def understood(view: View, prior: _model.Prior, stream: Stream) -> tuple[list[Ow
 
 class _Ways(NamedTuple):
     """A release read both ways: classes (n, 2), the likelier reading of a row's own class first where nothing else is
-    known; weights (n, 2, 2) and log-likelihoods (n, 2) of each reading."""
+    known; weights (n, 2, 2) and log-likelihoods (n, 2) of each reading; loose: (n, 1) how much guessed weights vary."""
 
     classes: Tensor
     weights: Tensor
     likely: Tensor
+    loose: Tensor
     rows: Tensor
     release: Release
     entry: _model.Entry
@@ -107,6 +108,8 @@ class _Ways(NamedTuple):
         way = torch.where(here.any(1), here.long().argmax(1), self.likely.argmax(1))
         weight, other = self.weights[n, way], self.classes[n, 1 - way]
         noise = row_noise(self.release, weight, self.prior, self.entry)
+        if bool(self.loose.any()):  # a weight that is off by a little shows both records in the rest
+            noise = noise + 2 * self.loose * self.entry.gain.square() * self.prior.variance
         return Own(weight, self.rows, noise, self.entry.gain, other)
 
 
@@ -118,7 +121,7 @@ def _both_ways(release: Release, entry: _model.Entry, rows: Tensor, prior: _mode
     y = release.payload.take(torch.arange(n)).y.double()
     if law.shape[1] == 1:
         classes = y.argmax(1, keepdim=True).expand(n, 2)
-        return _Ways(classes, torch.ones(n, 2, 1), torch.zeros(n, 2), rows, release, entry, prior)
+        return _Ways(classes, torch.ones(n, 2, 1), torch.zeros(n, 2), torch.zeros(n, 1), rows, release, entry, prior)
     shares, classes = y.topk(2, dim=1) if y.shape[1] > 1 else (y.expand(n, 2), y.argmax(1)[:, None].expand(n, 2))
     several = (y > 0).sum(1) > 1
     weights = torch.stack([shares, shares.flip(1)], dim=1)
@@ -127,11 +130,12 @@ def _both_ways(release: Release, entry: _model.Entry, rows: Tensor, prior: _mode
         likely[several, way] = _likelihood(release, entry, rows[several], weights[several, way], prior)
     alone = (~several).nonzero()[:, 0]
     classes = torch.where(several[:, None], classes, classes[:, :1])
-    for weight in law[law[:, 0].argsort()][_model.spaced(len(law), _STEPS)]:
-        guess = _likelihood(release, entry, rows[alone], weight.expand(len(alone), 2), prior)
-        better = alone[guess > likely[alone, 0]]
-        weights[better], likely[alone] = weight, torch.maximum(likely[alone], guess[:, None])
-    return _Ways(classes, weights, likely, rows, release, entry, prior)
+    tried = law[law[:, 0].argsort()][_model.spaced(len(law), _STEPS)]
+    guess = torch.stack([_likelihood(release, entry, rows[alone], w.expand(len(alone), 2), prior) for w in tried], 1)
+    chance, loose = guess.softmax(1), torch.zeros(n, 1, dtype=torch.float64)
+    weights[alone], likely[alone] = (chance @ tried)[:, None], guess.logsumexp(1, keepdim=True)
+    loose[alone] = (chance * (tried[:, 0] - chance @ tried[:, :1]).square()).sum(1, keepdim=True)
+    return _Ways(classes, weights, likely, loose, rows, release, entry, prior)
 
 
 def _likelihood(release: Release, entry: _model.Entry, rows: Tensor, weight: Tensor, prior: _model.Prior) -> Tensor:
