@@ -253,19 +253,28 @@ class Release:
         return len(self.payload) if self.screened is None else self.screened.records
 
 
+class Known(NamedTuple):
+    """Records that an attacker has already. records: (k,) their numbers; images: (k, …) in the data's own values."""
+
+    records: Tensor
+    images: Tensor
+
+
 @dataclass(frozen=True)
 class View:
     """All that an attacker sees: which fields are set IS the threat model.
 
     releases: of the same records; traces: pairing and weights of each of them; public: data like the private ones;
     candidates: (c, …) images of which the attacker asks whether, and where, they are in the releases;
-    candidate_labels: (c,) their classes; pictures: the images behind public rows, where rows are features."""
+    candidate_labels: (c,) their classes; known: some of the records themselves; pictures: the images behind public
+    rows, where rows are features."""
 
     releases: tuple[Release, ...]
     traces: tuple[Trace, ...] | None = None
     public: Rows | None = None
     candidates: Tensor | None = None
     candidate_labels: Tensor | None = None
+    known: Known | None = None
     pictures: Rows | None = None
 
 

@@ -16,6 +16,7 @@ from torch import Tensor
 from mixveil.attacks import attacks as known_attacks
 from mixveil.audit.figures import Ran, Row
 from mixveil.audit.judge import FPR, Judge
+from mixveil.audit.neighbours import SHARES
 from mixveil.audit.promises import Promise, label_faults, noise_faults, promises, unit_faults
 from mixveil.audit.sample import sample
 from mixveil.audit.truth import check_truth, in_record_order, inspect, ranged, rows_first, unsure
@@ -37,7 +38,7 @@ LABELS_RANDOMISED = (
 Watch = Callable[[str], None]
 
 _KINDS = {
-    "Pictures": {"lmmse", "lmmse-row", "lowpass", "lowpass-row"},
+    "Pictures": {"lmmse", "lmmse-row", "lowpass", "lowpass-row", "known", "average"},
     "Recognition": {"linkage", "radius", "radius-labels", "grid"},
     "Membership": {"membership"},
 }
@@ -188,11 +189,13 @@ class _Prepared:
 
 
 def _chosen(names: Sequence[str] | None) -> dict[str, Attack]:
+    """The attacks of these names. Where none are given: all but those that train networks, which have a `workshop`."""
     known = known_attacks()
     for name in names or ():
         if name not in known:
             raise ArgumentError(f"attack must be one of {', '.join(known)}, got {name!r}")
-    return {name: kind() for name, kind in known.items() if names is None or name in names}
+    asked = [name for name, kind in known.items() if not hasattr(kind, "workshop")] if names is None else names
+    return {name: kind() for name, kind in known.items() if name in asked}
 
 
 def _warnings(view: View, rows: list[Row], ran: list[Ran], promises: tuple[Promise, ...]) -> list[str]:
@@ -267,8 +270,9 @@ def _kind(view: View) -> tuple[str, str]:
 
 
 def _best_pictures(rows: list[Row]) -> tuple[Row | None, float]:
-    """The attack that leaves the least error, and the share that it takes away of knowing nothing's."""
-    errors = [row for row in rows if row.metric == "mse" and row.attack != "prior"]
+    """The attack that leaves the least error, and the share that it takes away of knowing nothing's. Attackers who have
+    records already are counted apart."""
+    errors = [row for row in rows if row.metric == "mse" and row.attack not in ("prior", *SHARES)]
     best = min(errors, key=lambda row: row.mean, default=None)
     return best, 1 - best.mean / best.know_nothing if best and best.know_nothing else 0.0
 
@@ -281,7 +285,8 @@ def _spread(truth: Dataset, found: Moments) -> float:
 def _possible(rows: list[Row], spread: float) -> float:
     """The share of the records' variance that the best linear attacker would explain, if that is known. He knows their
     mean: what the mean itself is worth is not the release's doing. spread: the variance of a value, on average."""
-    known = [1 - row.ceiling / spread for row in rows if row.metric == "mse" and row.ceiling and spread]
+    errors = [row for row in rows if row.metric == "mse" and row.attack not in SHARES]
+    known = [1 - row.ceiling / spread for row in errors if row.ceiling and spread]
     return max(known, default=0.0)
 
 
@@ -326,6 +331,13 @@ def _verdict(
                 f"{kind}: the best of these attacks ({best.attack}) takes away {max(gained, 0):.1%} of the error of "
                 f"knowing nothing: on average it gets {amount} of the {what}."
             )
+    known = {row.attack: row for row in rows if row.metric == "mse" and row.attack in SHARES and row.know_nothing}
+    if known:
+        gains = [f"{max(0.0, 1 - row.mean / (row.know_nothing or 1)):.1%}" for row in known.values()]
+        said.append(
+            f"Known records: an attacker who has 10, 50 or 90 % of the records, and the pairing, takes away "
+            f"{gains[0]}, {gains[1]} or {gains[2]} of that error on the others."
+        )
     for metric, words in (
         (
             "row identified",

@@ -6,12 +6,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from mixveil import units
 from mixveil.audit import noise_check
+from mixveil.audit.judge import release_mu
 from mixveil.audit.truth import Inspected, standardised_noise
-from mixveil.theory import gdp, snr
+from mixveil.theory import bayes, gdp, snr
 from mixveil.theory.moments import Moments
 from mixveil.theory.response import keep_probability
 from mixveil.types import Dataset, Guarantee, Release, Trace, View
@@ -44,7 +46,28 @@ def promises(view: View, inspected: list[Inspected], found: Moments) -> list[Pro
             spread = 5 if _law(release) == "laplace" else 2  # the variance of a square
             slack = (6 + inspected[t].moved) * math.sqrt(spread / (4 * count)) + 1e-5
             said.append(Promise(release.id, "noise", sigma, None, measured * sigma, abs(measured - 1) > slack))
-    return said
+    return said + _left_unknown(view, found)
+
+
+def _left_unknown(view: View, found: Moments) -> list[Promise]:
+    """The share of the records' variance that the μ of all releases together leaves to any linear attacker, beside what
+    the weights that were drawn leave to one who knows all other records. Of records as they enter the mixture."""
+    mu, encoders = gdp.compose(map(release_mu, view.releases)), [release.encoder for release in view.releases]
+    ways_in = {(getattr(encoder, "centre", None), getattr(encoder, "clip", None)) for encoder in encoders}
+    clip = getattr(encoders[0], "clip", None)
+    if not math.isfinite(mu) or len(ways_in) > 1 or clip is None or not found.energy > 0:
+        return []
+    values, measured = found.energy / len(found.mean), None
+    nominal = found.average(bayes.certified_risk(found.eigenvalues, mu, clip)) / values
+    if view.traces is not None and all(trace.weight.shape[1] == 2 for trace in view.traces):
+        shown = [
+            bayes.precisions(trace.partner[:, 0], trace.weight, encoder.sigma or math.inf)
+            for trace, encoder in zip(view.traces, encoders, strict=True)
+        ]
+        measured = found.average(bayes.known_risk(found.eigenvalues, torch.stack(shown).sum(0))) / values
+    broken = measured is not None and measured < nominal * (1 - 1e-6)
+    release = view.releases[0].id if len(encoders) == 1 else "all"
+    return [Promise(release, "variance left unknown", nominal, None, measured, broken)]
 
 
 def _kept(release: Release, trace: Trace | None, stated: Guarantee, found: Moments) -> Promise:
