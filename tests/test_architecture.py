@@ -28,6 +28,7 @@ ROOMS = [
     "strict",
     "backbones",
     "extractor",
+    "screen",
     "manifest",
     "state",
     "units",
@@ -70,6 +71,7 @@ ALLOWED["protocol"] = ALLOWED["train"] | {"checks", "keys", "encoders", "calibra
 ALLOWED["results"] = {"errors", "files", "strict"}
 ALLOWED["backbones"] = {"errors", "backbones"}
 ALLOWED["extractor"] = {"errors", "checks", "strict", "backbones"}
+ALLOWED["screen"] = {"errors", "checks", "types", "strict", "metrics"}
 ALLOWED["features"] = {"errors", "files", "checks", "types", "data", "backbones", "extractor"}
 ALLOWED["displacement"] = {"errors", "checks", "types", "keys", "theory", "data", "features", "extractor", "backbones"}
 ALLOWED["calibration"] = {"errors", "types", "checks", "keys", "theory", "encoders", "units"}
@@ -83,6 +85,7 @@ ALLOWED["transforms"] = {"errors", "checks", "keys", "types", "encoders"}
 ALLOWED["mixing"] = {"types"}
 ALLOWED["parts"] = {"checks", "types"}
 ALLOWED["audit"] = {"errors", "types", "keys", "theory", "encoders", "metrics", "attacks", "parts", "units", "audit"}
+ALLOWED["audit"] |= {"checks", "calibration", "release"}  # a sweep encodes anew, in memory
 ALLOWED["report"] = {"errors", "files", "theory", "metrics", "audit", "report"}
 ALLOWED["__main__"] = {"cli"}
 ALLOWED["cli"] = (

@@ -52,7 +52,7 @@ def set_(*path: str | int, value: Any) -> Callable[[dict[str, Any]], None]:
 BAD = {
     "another format": (set_("format", value="zip"), errors.ManifestError),
     "another kind": (set_("kind", value="sums"), errors.ManifestError),
-    "a version from the future": (set_("version", value=5), errors.VersionError),
+    "a version from the future": (set_("version", value=6), errors.VersionError),
     "an unknown field": (set_("extra", value=1), errors.ManifestError),
     "a path for a shard": (set_("shards", 0, "file", value="../../etc/passwd"), errors.ManifestError),
     "a shard out of order": (set_("shards", 0, "file", value="shard-00001.safetensors"), errors.ManifestError),

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from mixveil.release import read_release as read_release
     from mixveil.release import verify_release as verify_release
     from mixveil.release import write_release as write_release
+    from mixveil.screen import Screen as Screen
     from mixveil.transforms import BatchTransform as BatchTransform
     from mixveil.types import Fact as Fact
     from mixveil.types import Facts as Facts
@@ -49,6 +50,7 @@ _HOMES = {
     "read_release": "mixveil.release",
     "verify_release": "mixveil.release",
     "write_release": "mixveil.release",
+    "Screen": "mixveil.screen",
     "BatchTransform": "mixveil.transforms",
     "Fact": "mixveil.types",
     "Facts": "mixveil.types",

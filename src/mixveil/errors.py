@@ -55,6 +55,10 @@ class OutputExistsError(OutputError):
     """The output is already there; nothing is ever overwritten."""
 
 
+class ScreenedOutError(OutputError):
+    """Screening left too few rows for a release."""
+
+
 # What can be wrong with a data set.
 
 

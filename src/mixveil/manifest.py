@@ -26,11 +26,12 @@ from mixveil.errors import (
     VersionError,
 )
 from mixveil.extractor import Extractor
+from mixveil.screen import NOT_CERTIFIED, NOT_PICTURES, NOT_PROTECTED, Screened
 from mixveil.theory.response import LARGEST_EPSILON, SMALLEST_EPSILON
 from mixveil.types import Encoder, Guarantee
 
 FORMAT = "mixveil-release"
-VERSION = 4
+VERSION = 5
 
 _SLACK = 1e-9  # for rounding in recomputed claims
 
@@ -53,6 +54,11 @@ PRIVATE_FACTS = (
     "manifest shows such figures."
 )
 MAYBE_PRIVATE = "Its settings may show figures that were computed from the private records."
+SCREENED = (
+    "Rows that showed too much of their records were dropped: which are missing depends on the records, and says "
+    "something of them. Records whose own row is missing may be in the rows of others."
+)
+OVER_ALL = "averaged over all rows that were made, before some were dropped: not over those that are left"
 NOTHING = "No noise was added: nothing is promised at all."
 SIZED = (
     "The noise is about as large as the records themselves are, which is for comparison: nothing is promised at all."
@@ -111,6 +117,7 @@ class Manifest:
     assets: Mapping[str, str]
     extractor: Extractor | None
     label_epsilon: float | None
+    screened: Screened | None
     not_promised: tuple[str, ...]
     shards: tuple[Shard, ...]
 
@@ -123,6 +130,7 @@ class Manifest:
             **{field.name: getattr(self, field.name) for field in dataclasses.fields(self)},
             "encoder": {"name": self.encoder.name, "settings": settings},
             "extractor": None if self.extractor is None else self.extractor.plain(),
+            "screened": None if self.screened is None else self.screened.plain(),
             "grid": grid(self.encoder),
             "guarantees": [dataclasses.asdict(guarantee) for guarantee in self.guarantees],
             "shards": [dataclasses.asdict(shard) for shard in self.shards],
@@ -137,13 +145,24 @@ def grid(made_by: Encoder) -> dict[str, float] | None:
     return {"step": made_by.step, "bound": made_by.index_bound}
 
 
+def of_all_rows(guarantees: tuple[Guarantee, ...]) -> tuple[Guarantee, ...]:
+    """What is stated where rows may be dropped: an average over all of them does not speak of those that are left."""
+    return tuple(dataclasses.replace(stated, assumes={**stated.assumes, "rows": OVER_ALL}) for stated in guarantees)
+
+
 def not_promised(
-    made_by: Encoder, guarantees: tuple[Guarantee, ...], reproducible: bool, label_epsilon: float | None
+    made_by: Encoder,
+    guarantees: tuple[Guarantee, ...],
+    reproducible: bool,
+    label_epsilon: float | None,
+    screened: Screened | None = None,
 ) -> tuple[str, ...]:
     """What a reader might think is promised and is not, in plain words."""
     rows, certified = getattr(made_by, "unit_rows", 1), any(guarantee.name == "gdp" for guarantee in guarantees)
     labels = LABELS if label_epsilon is None else randomised(RANDOMISED, label_epsilon, rows, reproducible)
     said = [labels, NOT_ENCRYPTION, unit(rows, certified)]
+    if screened is not None:
+        said.append(SCREENED)
     if made_by.sigma == 0:
         said.append(NOTHING)
     elif made_by.name == "laplace":
@@ -194,6 +213,7 @@ def _parse(text: str) -> Manifest:
         assets=_assets(strict.mapping("assets", whole["assets"])),
         extractor=None if whole["extractor"] is None else _extractor(whole["extractor"]),
         label_epsilon=parse_epsilon(whole["label_epsilon"]),
+        screened=None if whole["screened"] is None else _screened(whole["screened"]),
         not_promised=tuple(
             strict.text("not_promised", item) for item in strict.items("not_promised", whole["not_promised"])
         ),
@@ -221,6 +241,7 @@ def _consistent(manifest: Manifest, stated_grid: Any) -> None:
     if len(manifest.shards) > _MOST_SHARDS:
         raise ManifestError(f"{len(manifest.shards)} shards are more than {_MOST_SHARDS}")
     _consistent_features(manifest)
+    _consistent_screen(manifest)
 
 
 def _consistent_features(manifest: Manifest) -> None:
@@ -233,6 +254,27 @@ def _consistent_features(manifest: Manifest) -> None:
         raise ManifestError("rows are features or projections of them: extractor goes with no assets.projection")
     if len(manifest.shape) != 1:
         raise ManifestError(f"features are flat: shape cannot be {strict.shown(list(manifest.shape))}")
+
+
+def _consistent_screen(manifest: Manifest) -> None:
+    """Rows can only have been dropped, of pictures, and where nothing is promised that this would make false."""
+    if manifest.screened is None:
+        return
+    if manifest.screened.records < manifest.rows:
+        raise ManifestError(f"rows is {manifest.rows}, but screened.records {manifest.screened.records}")
+    if len(manifest.shape) != 3 or manifest.assets:
+        raise ManifestError(f"screened: {NOT_PICTURES}")
+    if manifest.certified or any(guarantee.name == "gdp" for guarantee in manifest.guarantees):
+        raise FalseClaimError(f"screened: {NOT_CERTIFIED}")
+    if manifest.label_epsilon is not None:
+        raise FalseClaimError(f"screened: {NOT_PROTECTED}")
+
+
+def _screened(item: Any) -> Screened:
+    try:
+        return Screened.read(item)
+    except ArgumentError as error:
+        raise ManifestError(f"screened: {error}") from None
 
 
 def _assets(item: dict[str, Any]) -> dict[str, str]:
@@ -268,7 +310,11 @@ def _honest(manifest: Manifest) -> None:
             _certified(guarantee, manifest.encoder.claims(), manifest.extractor)
         else:
             _stated(guarantee)
-    due = not_promised(manifest.encoder, manifest.guarantees, manifest.reproducible, manifest.label_epsilon)
+            if guarantee.assumes.get("rows") != (None if manifest.screened is None else OVER_ALL):
+                raise FalseClaimError(f"{guarantee.name}: it does not say of which rows it is an average")
+    due = not_promised(
+        manifest.encoder, manifest.guarantees, manifest.reproducible, manifest.label_epsilon, manifest.screened
+    )
     if manifest.not_promised != due:
         raise FalseClaimError("not_promised does not say what these settings leave unpromised")
 

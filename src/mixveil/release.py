@@ -32,6 +32,7 @@ from mixveil.errors import (
     MissingShardError,
     NotFiniteError,
     PrivateFactError,
+    ScreenedOutError,
     ShapeError,
     ShardFormatError,
     ShardSizeError,
@@ -43,6 +44,7 @@ from mixveil.labels import Randomised, moves
 from mixveil.ledger import Entry, Ledger
 from mixveil.manifest import Manifest, Shard
 from mixveil.parts import Part
+from mixveil.screen import NOT_CERTIFIED, NOT_PROTECTED, Measure, Screen, Screened, Screening
 from mixveil.spending import Owners
 from mixveil.theory.response import keep_probability
 from mixveil.types import Batch, Dataset, Encoder, Guarantee, Progress, Release, Trace
@@ -113,6 +115,8 @@ def write_release(
     assets: Mapping[str, str] | None = None,
     extractor: Extractor | None = None,
     label_epsilon: float | None = None,
+    screen: Screen | None = None,
+    lpips: Measure | None = None,
     recipient: str | None = None,
     budget: float | None = None,
     owners: Owners | None = None,
@@ -122,7 +126,8 @@ def write_release(
 
     Certified means: calibrated for μ, and noise from a secure stream. A seeded release promises nothing. assets: the
     SHA-256 of the projection that the rows went through, if they did, or the digest of what made them, where they are
-    the features that `extractor` names. label_epsilon: labels under randomised response.
+    the features that `extractor` names. label_epsilon: labels under randomised response. screen: rows that show too
+    much are dropped, and never written; lpips: the distance, where the screen asks for it.
 
     It is entered in the owner's ledger before anything is written, and refused where it would cost some record more
     than the budget. recipient: to whom it goes, for the ledger; owners: what `Ledger.owners` said of the rows.
@@ -133,6 +138,10 @@ def write_release(
         raise ArgumentError(
             f"extractor = {extractor} and assets = {dict(assets or {})}: both name features, or neither"
         )
+    screening = None if screen is None else Screening(screen, rows, encoder, lpips)
+    if screening:
+        _check_screen(guarantees, label_epsilon)
+        guarantees = manifest.of_all_rows(guarantees)
     reproducible = stream.reproducible
     if reproducible:
         guarantees = ()  # whoever finds the seed removes the noise
@@ -158,12 +167,13 @@ def write_release(
     with book.making(entry, owners, budget):
         try:
             with files.atomic_folder(out, identity[:8]) as folder:
-                shards = tuple(_write_shards(folder, said, encoder, trace, stream.fork("noise"), progress))
+                shards = tuple(_write_shards(folder, said, encoder, trace, stream.fork("noise"), screening, progress))
+                screened = None if screening is None else _screened(screening)
                 written = Manifest(
                     id=identity,
                     party=party,
                     created=datetime.now(UTC).isoformat(timespec="seconds"),
-                    rows=len(rows),
+                    rows=sum(shard.rows for shard in shards),
                     shape=rows.shape,
                     classes=rows.classes,
                     encoder=encoder,
@@ -173,11 +183,13 @@ def write_release(
                     assets=dict(assets or {}),
                     extractor=extractor,
                     label_epsilon=label_epsilon,
-                    not_promised=manifest.not_promised(encoder, guarantees, reproducible, label_epsilon),
+                    screened=screened,
+                    not_promised=manifest.not_promised(encoder, guarantees, reproducible, label_epsilon, screened),
                     shards=shards,
                 )
                 text = written.to_json()
                 manifest.parse(text)  # what we would refuse to read we do not write
+                trace = replace(trace, kept=None if screening is None else screening.kept)
                 state.save_trace(identity, trace, hashlib.sha256(text.encode()).hexdigest())
                 files.write_file(folder / "manifest.json", text.encode())
         except BaseException:
@@ -200,12 +212,36 @@ def in_memory(
     label_epsilon: float | None = None,
 ) -> Release:
     """The same release, for experiments: nothing is written or entered, and nobody keeps its trace."""
+    return traced_in_memory(
+        rows,
+        encoder,
+        guarantees,
+        party=party,
+        stream=stream,
+        assets=assets,
+        extractor=extractor,
+        label_epsilon=label_epsilon,
+    )[0]
+
+
+def traced_in_memory(
+    rows: Dataset,
+    encoder: Encoder,
+    guarantees: tuple[Guarantee, ...],
+    *,
+    party: str,
+    stream: keys.Stream,
+    assets: Mapping[str, str] | None = None,
+    extractor: Extractor | None = None,
+    label_epsilon: float | None = None,
+) -> tuple[Release, Trace]:
+    """A release in memory, and its trace, for an owner who attacks it."""
     checks.enough_rows(len(rows))
     said, trace = _planned(rows, encoder, label_epsilon, stream)
     with _workers() as pool:
         batch = _encoded(said, 0, len(rows), encoder, trace, stream.fork("noise"), pool)
     stated = () if stream.reproducible else guarantees
-    return Release(
+    release = Release(
         id=keys.release_id(),
         party=party,
         payload=Records((batch,), encoder.step),
@@ -219,6 +255,7 @@ def in_memory(
         extractor=extractor,
         label_epsilon=label_epsilon,
     )
+    return release, trace
 
 
 def check_output(out: Path, party: str) -> None:
@@ -252,6 +289,7 @@ def read_release(folder: Path) -> Release:
         assets=stated.assets,
         extractor=stated.extractor,
         label_epsilon=stated.label_epsilon,
+        screened=stated.screened,
     )
 
 
@@ -271,24 +309,45 @@ def _open(folder: Path) -> tuple[Manifest, tuple[Batch, ...]]:
 # Writing
 
 
+def _check_screen(guarantees: tuple[Guarantee, ...], label_epsilon: float | None) -> None:
+    """Refuse to drop rows where that would make a promise false."""
+    if any(guarantee.name == "gdp" for guarantee in guarantees):
+        raise ArgumentError(NOT_CERTIFIED)
+    if label_epsilon is not None:
+        raise ArgumentError(NOT_PROTECTED)
+
+
+def _screened(screening: Screening) -> Screened:
+    """What to say of the rows that were dropped, if enough are left."""
+    left, records = int(screening.kept.sum()), len(screening.kept)
+    if left < 2:
+        raise ScreenedOutError(f"of {records} rows {screening.screen} leaves {left}, and a release has at least 2")
+    return Screened(screening.screen, records)
+
+
 def _write_shards(
     folder: Path,
     rows: Dataset,
     encoder: Encoder,
     trace: Trace,
     stream: keys.Stream,
+    screening: Screening | None,
     progress: Progress | None,
 ) -> Iterator[Shard]:
-    """While one shard is written the next is encoded: at most two are held."""
+    """While one shard is written the next is encoded: at most two are held. One of which no row is left is none."""
     shard_rows = max(1, SHARD_BYTES // _row_bytes(rows, encoder))
     waiting: Future[Shard] | None = None
     with _workers() as pool, ThreadPoolExecutor(1) as writer:
-        for number, start in enumerate(range(0, len(rows), shard_rows)):
+        number = 0
+        for start in range(0, len(rows), shard_rows):
             stop = min(start + shard_rows, len(rows))
-            batch = _encoded(rows, start, stop, encoder, trace, stream, pool, progress)
+            batch = _encoded(rows, start, stop, encoder, trace, stream, pool, screening, progress)
+            if not len(batch.y):
+                continue
             if waiting:
                 yield waiting.result()
             waiting = writer.submit(_write_shard, folder / f"shard-{number:05d}.safetensors", batch)
+            number += 1
             del batch
         if waiting:
             yield waiting.result()
@@ -308,16 +367,20 @@ def _encoded(
     trace: Trace,
     stream: keys.Stream,
     pool: Executor,
+    screening: Screening | None = None,
     progress: Progress | None = None,
 ) -> Batch:
-    """The rows from `start` to `stop`, encoded by blocks that stay in the cache. Each has a stream of its own, forked
-    in their order: the same stream gives the same rows, however many threads are at work."""
+    """The rows from `start` to `stop`, encoded by blocks that stay in the cache, less those that the screening drops.
+    Each block has a stream of its own, forked in their order: the same stream gives the same rows, however many threads
+    are at work."""
     x = torch.empty(stop - start, *rows.shape, dtype=stored_dtype(encoder.index_bound))
     y = torch.empty(stop - start, len(rows.classes))
 
     def block(index: Tensor, noise: keys.Stream) -> int:
         here = slice(int(index[0]) - start, int(index[-1]) + 1 - start)
         x[here], y[here] = encoder.encode(rows, index, trace, stream=noise)
+        if screening:
+            screening.look(index, trace, x[here])
         return len(index)
 
     size = max(1, _BLOCK_ELEMENTS // torch.Size(rows.shape).numel())
@@ -325,7 +388,10 @@ def _encoded(
     for done in pool.map(block, index, [stream.fork("block") for _ in index]):
         if progress:
             progress(done)
-    return Batch(x, y)
+    if screening is None:
+        return Batch(x, y)
+    kept = screening.kept[start:stop]
+    return Batch(x[kept], y[kept])
 
 
 @contextmanager

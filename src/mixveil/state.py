@@ -35,6 +35,8 @@ def save_trace(release_id: str, trace: Trace, manifest_sha256: str) -> Path:
     tensors = {"partner": trace.partner.contiguous(), "weight": trace.weight.contiguous()}
     if trace.order is not None:
         tensors["order"] = trace.order.contiguous()
+    if trace.kept is not None:
+        tensors["kept"] = trace.kept.contiguous()
     data = save(tensors, {"manifest": manifest_sha256})
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -69,15 +71,17 @@ def load_trace(release_id: str, rows: int) -> Trace | None:
         return None
     try:
         tensors = load_file(path)
-        trace = Trace(tensors["partner"], tensors["weight"], tensors.get("order"))
+        trace = Trace(tensors["partner"], tensors["weight"], tensors.get("order"), tensors.get("kept"))
     except (OSError, KeyError, SafetensorError) as error:
         raise StateError(f"{path} is not a trace: {error}") from None
-    sizes = len(trace.partner) == len(trace.weight) == rows and trace.partner.dim() == trace.weight.dim() == 2
-    if not sizes or trace.weight.shape[1] != trace.partner.shape[1] + 1:
+    made, kept = len(trace.weight), trace.kept
+    sizes = len(trace.partner) == made and trace.partner.dim() == trace.weight.dim() == 2
+    left = made if kept is None else int(kept.sum()) if kept.dtype == torch.bool and kept.shape == (made,) else -1
+    if not sizes or left != rows or trace.weight.shape[1] != trace.partner.shape[1] + 1:
         raise StateError(f"{path} is not the trace of a release of {rows} rows")
-    if trace.partner.numel() and not 0 <= int(trace.partner.min()) <= int(trace.partner.max()) < rows:
-        raise StateError(f"{path} names rows that the release does not have")
-    if trace.order is not None and not torch.equal(trace.order.sort().values, torch.arange(rows)):
+    if trace.partner.numel() and not 0 <= int(trace.partner.min()) <= int(trace.partner.max()) < made:
+        raise StateError(f"{path} names rows that were not made")
+    if trace.order is not None and not torch.equal(trace.order.sort().values, torch.arange(made)):
         raise StateError(f"{path} does not say in which order the rows are")
     return trace
 

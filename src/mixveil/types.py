@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from mixveil.extractor import Extractor
     from mixveil.keys import Stream
+    from mixveil.screen import Screened
 
 Origin = Literal["public", "range", "private"]
 Calibration = Literal["theorem", "spectral", "energy", "displacement"]
@@ -66,12 +67,14 @@ class Trace:
     """Who was mixed with whom, and how much. PRIVATE to the party; the noise is not in it.
 
     partner: (n, k − 1) row numbers; weight: (n, k), its first column is the row's own weight; order: (n,) the record
-    that each row is of, where rows were put in another order; None: row i is of record i.
+    that each row is of, where rows were put in another order; None: row i is of record i. kept: (n,) which of these
+    rows were released, in the same order, where some were dropped; None: all.
     """
 
     partner: Tensor = field(repr=False)
     weight: Tensor = field(repr=False)
     order: Tensor | None = field(default=None, repr=False)
+    kept: Tensor | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)
@@ -228,7 +231,7 @@ class Encoder(Protocol):
 @dataclass(frozen=True)
 class Release:
     """What leaves a party, as its reader sees it. extractor: which features its rows are of, where they are features
-    themselves; None for pixels and for projections."""
+    themselves; None for pixels and for projections. screened: by what rows were dropped, where some could be."""
 
     id: str
     party: str
@@ -242,6 +245,19 @@ class Release:
     assets: Mapping[str, str] = field(default_factory=dict)
     label_epsilon: float | None = None
     extractor: Extractor | None = None
+    screened: Screened | None = None
+
+    @property
+    def records(self) -> int:
+        """Of how many records rows were made."""
+        return len(self.payload) if self.screened is None else self.screened.records
+
+
+class Known(NamedTuple):
+    """Records that an attacker has already. records: (k,) their numbers; images: (k, …) in the data's own values."""
+
+    records: Tensor
+    images: Tensor
 
 
 @dataclass(frozen=True)
@@ -250,13 +266,15 @@ class View:
 
     releases: of the same records; traces: pairing and weights of each of them; public: data like the private ones;
     candidates: (c, …) images of which the attacker asks whether, and where, they are in the releases;
-    candidate_labels: (c,) their classes; pictures: the images behind public rows, where rows are features."""
+    candidate_labels: (c,) their classes; known: some of the records themselves; pictures: the images behind public
+    rows, where rows are features."""
 
     releases: tuple[Release, ...]
     traces: tuple[Trace, ...] | None = None
     public: Rows | None = None
     candidates: Tensor | None = None
     candidate_labels: Tensor | None = None
+    known: Known | None = None
     pictures: Rows | None = None
 
 

@@ -360,10 +360,12 @@ def test_what_an_attack_lacks_is_said() -> None:
     found = audit(View((release,)), PRIVATE, stream=SeededStream(0))
     skipped = {item.attack: item.why for item in found.attacks if item.status == "skipped"}
     assert "traces" in skipped["lmmse"] and "public" in skipped["lowpass"]
-    assert "traces" in skipped["membership"]
-    assert any(text.startswith("Pictures: NOT tested") for text in found.verdict)
+    assert "traces" in skipped["membership"] and "traces" in skipped["known"]
     assert any(text.startswith("Noise: NOT measured") for text in found.verdict)
     assert all(item.threat.endswith(".") for item in found.attacks)
+    assert "average" not in skipped  # it needs nothing
+    without = audit(View((release,)), PRIVATE, names=["lmmse", "lowpass"], stream=SeededStream(0))
+    assert any(text.startswith("Pictures: NOT tested") for text in without.verdict)
 
 
 def test_an_attack_that_fails_without_a_defence_is_broken_not_a_defence(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -217,7 +217,7 @@ def test_train_refuses_early_and_loses_nothing_late(run: Run, data: Path, monkey
     with monkeypatch.context() as inside:
         gone: list[Path] = []
         inside.setattr("mixveil.model.write_model", refuse)
-        inside.setattr("mixveil.train.saved.discard", gone.append)
+        inside.setattr("mixveil.saved.discard", gone.append)
         assert run(*job, "--out", "n").code == 2 and not gone
     with monkeypatch.context() as inside:
         inside.setenv("WORLD_SIZE", "2")

@@ -16,7 +16,7 @@ from mixveil.encoders.singular import Singular
 from mixveil.errors import ArgumentError
 from mixveil.keys import SeededStream
 from mixveil.metrics.image import mse
-from mixveil.types import Attack, Encoder, Tau, View
+from mixveil.types import Attack, Encoder, Known, Tau, View
 from tests.made import encoded, range_facts, with_moments
 
 
@@ -45,8 +45,8 @@ def smooth(n: int, seed: int) -> Images:
 def view(encoder: Encoder, n: int = 8) -> View:
     data = smooth(n, 1)
     release, trace = encoded(encoder, data, SeededStream(1))
-    public = smooth(200, 2)
-    return View((release,), (trace,), public, data.take(torch.arange(n)).x, data.labels, pictures=public)
+    public, x, some = smooth(200, 2), data.take(torch.arange(n)).x, torch.arange(0, n, 3)
+    return View((release,), (trace,), public, x, data.labels, Known(some, x[some]), public)
 
 
 def test_the_same_view_gives_the_same_guess(attack: Attack) -> None:
@@ -97,8 +97,8 @@ def test_every_reconstruction_takes_several_releases_and_gains_from_them(attack:
     truth = data.take(torch.arange(60)).x
     errors = []
     for count in (1, 6):
-        public = smooth(400, 2)
-        seen = View(releases[:count], traces[:count], public, truth, data.labels, pictures=public)
+        public, known = smooth(400, 2), Known(torch.arange(6), truth[:6])
+        seen = View(releases[:count], traces[:count], public, truth, data.labels, known, public)
         guess = attack(seen, stream=SeededStream(0))
         images = guess.images if guess.pictures is None else guess.pictures
         if images is None or attack.name == "prior":

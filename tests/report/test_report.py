@@ -90,7 +90,7 @@ def test_what_is_no_audit_is_refused(tmp_path: Path, folder: Path) -> None:
     with pytest.raises(DataFormatError):
         render(tmp_path)
     shutil.copytree(folder, tmp_path / "a")
-    (tmp_path / "a" / "audit.json").write_text(json.dumps({**whole(folder), "version": 2}))
+    (tmp_path / "a" / "audit.json").write_text(json.dumps({**whole(folder), "version": 1}))
     with pytest.raises(DataFormatError, match="version"):
         render(tmp_path / "a")
 

@@ -3,9 +3,11 @@ from __future__ import annotations
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor
 
 from mixveil.keys import SeededStream
-from mixveil.theory.bayes import single_row_risk, whole_release_risk
+from mixveil.theory.bayes import certified_risk, known_risk, precisions, single_row_risk, whole_release_risk
+from mixveil.theory.gdp import compose, sigma_for
 from tests.made import mixing_matrix
 
 
@@ -50,3 +52,38 @@ def test_more_rows_never_tell_less() -> None:
 def test_without_variance_and_without_noise() -> None:
     weight = torch.tensor([[0.5, 0.5]])
     assert float(single_row_risk(torch.tensor([0.0]), weight, 0.0)) == 0.0
+
+
+@settings(deadline=None, max_examples=30)
+@given(n=st.integers(1, 12), seed=st.integers(0, 10**6), log_sigma=st.floats(-2, 2), releases=st.integers(1, 3))
+def test_known_risk_is_the_dense_posterior_given_all_other_records(
+    n: int, seed: int, log_sigma: float, releases: int
+) -> None:
+    """Fixed points among them. The conditional variance of one of many Gaussians is one over its diagonal precision."""
+    stream, sigma = SeededStream(seed), 10**log_sigma
+    plans = [(stream.permutation(n), stream.capped_weights(n, 0.8)) for _ in range(releases)]
+    shown = torch.stack([precisions(partner, weight, sigma) for partner, weight in plans]).sum(0)
+    risk = known_risk(torch.tensor([3.0, 0.0]), shown)
+    total = torch.eye(n, dtype=torch.float64) / 3
+    for partner, weight in plans:
+        matrix = mixing_matrix(partner, weight)
+        total += matrix.T @ torch.diag(1 / (weight[:, 1].double() * sigma) ** 2) @ matrix
+    assert torch.allclose(risk[:, 0], 1 / total.diagonal(), rtol=1e-6)
+    assert bool((risk[:, 1] == 0).all())
+    assert bool((risk[:, 0] <= torch.linalg.inv(total).diagonal() * (1 + 1e-9)).all())  # a bound for who knows less
+
+
+def test_the_certified_risk_is_reached_by_the_largest_weight_and_by_nothing_less() -> None:
+    mu, clip, alpha = 0.8, 3.0, 0.55
+    sigma, spectrum = sigma_for(mu, clip, alpha), torch.tensor([9.0, 0.4, 0.0])
+    partner = torch.tensor([1, 0])
+    worst = known_risk(spectrum, precisions(partner, torch.tensor([[alpha, 1 - alpha]] * 2), sigma))
+    assert torch.allclose(certified_risk(spectrum, mu, clip), worst[:1], rtol=1e-6)
+    milder = known_risk(spectrum, precisions(partner, torch.tensor([[0.5, 0.5]] * 2), sigma))
+    assert bool((milder[0, :2] > worst[0, :2]).all())
+    shown = sum(
+        precisions(partner, torch.tensor([[alpha, 1 - alpha]] * 2), sigma_for(m, clip, alpha)) for m in (mu, 0.3)
+    )
+    assert isinstance(shown, Tensor)
+    together = certified_risk(spectrum, compose([mu, 0.3]), clip)
+    assert torch.allclose(known_risk(spectrum, shown)[:1], together, rtol=1e-6)

@@ -416,8 +416,8 @@ def test_states_are_not_written_all_the_time(tmp_path: Path, monkeypatch: pytest
         now += 5
         (tmp_path / "kept.partial").write_text("kept")
 
-    monkeypatch.setattr("mixveil.train.saved.time.monotonic", lambda: now)
-    monkeypatch.setattr("mixveil.train.saved.save_file", slow)
+    monkeypatch.setattr("mixveil.saved.time.monotonic", lambda: now)
+    monkeypatch.setattr("mixveil.saved.save_file", slow)
     model = Classifier(4, 2, draws=DeviceStream(SeededStream(0)))
     saved = Saved(tmp_path / "kept", {}, every=30)
     seen = []

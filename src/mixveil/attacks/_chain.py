@@ -12,7 +12,8 @@ from torch import Tensor
 
 def chains(partner: Tensor, records: int) -> list[tuple[list[int], bool]]:
     """The records along the pairing, chain by chain, and whether a chain closes to a ring. partner: (n,), the partner
-    of each of the first n records; the others have no row of their own. No record may be a partner twice."""
+    of each of the first n records, −1 for none; the others have no row of their own. No record may be a partner
+    twice."""
     ahead = partner.tolist()
     first = set(range(records)) - set(ahead)
     found, seen = [], [False] * records
@@ -22,7 +23,7 @@ def chains(partner: Tensor, records: int) -> list[tuple[list[int], bool]]:
         while not seen[here]:
             seen[here] = True
             chain.append(here)
-            if here >= len(ahead):
+            if here >= len(ahead) or ahead[here] < 0:
                 break
             here = ahead[here]
         if chain:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from mixveil.attacks import _model
 from mixveil.attacks._model import Entry, Mixing, Prior
-from mixveil.attacks.lmmse import noise_of, unmixed
+from mixveil.attacks.lmmse import row_noise, unmixed
 from mixveil.errors import ArgumentError
 from mixveil.keys import Stream
 from mixveil.parts import Part
@@ -58,7 +58,7 @@ def of_releases(view: View, prior: Prior, shown: Shown) -> Estimates:
     traces = _model.traces_of(view)
     entries = [_model.entry_of(view, t, prior) for t in range(len(traces))]
     seen = [_model.coordinates(r, entry, prior) for r, entry in zip(view.releases, entries, strict=True)]
-    noises = [noise_of(view, t, prior, entry) for t, entry in enumerate(entries)]
+    noises = [row_noise(r, t.weight, prior, e) for r, t, e in zip(view.releases, traces, entries, strict=True)]
     return _estimated(Mixing.of(traces), seen, noises, entries, prior, shown)
 
 

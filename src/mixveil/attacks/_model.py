@@ -75,7 +75,7 @@ def remembered(make: Callable[[Key], Value]) -> Callable[[Key], Value]:
 
 def prior_of(view: View) -> Prior:
     """From public data if there are any, else from the release itself."""
-    return _public_prior(view.public) if view.public is not None else _own_prior(view)
+    return _public_prior(view.public) if view.public is not None else _own_prior(view.releases[0])
 
 
 def entry_of(view: View, t: int, prior: Prior) -> Entry:
@@ -119,7 +119,7 @@ def traces_of(view: View) -> tuple[Trace, ...]:
 @dataclass(frozen=True)
 class Mixing:
     """W as a sum of weighed gathers: row r is Σ_j weight[r, j] · record[source[r, j]]. There may be more records than
-    rows: those that only others' rows hold."""
+    rows: those that only others' rows hold. A source of −1 is no record, and has no weight."""
 
     source: Tensor
     weight: Tensor
@@ -146,7 +146,7 @@ class Mixing:
         """Wᵀ rows."""
         records = rows.new_zeros(self.records, rows.shape[1])
         for source, weight in self._columns():
-            records.index_add_(0, source, weight[:, None] * rows)
+            records.index_add_(0, source.clamp(min=0), weight[:, None] * rows)
         return records
 
     def squared(self) -> Mixing:
@@ -164,10 +164,9 @@ def _public_prior(public: Rows) -> Prior:
 
 
 @remembered
-def _own_prior(view: View) -> Prior:
+def _own_prior(release: Release) -> Prior:
     """Cov(x̃) = E[Σw²] Σ + noise: both are known, so the records' covariance follows. The mean of few noisy rows is
     worth less than no guess: it is shrunk to the centre by what noise it carries (James and Stein)."""
-    release = view.releases[0]
     share, noise = mixing(release)
     values = math.prod(release.shape)
     few = len(release.payload) < _ENOUGH * values

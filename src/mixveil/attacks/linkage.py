@@ -76,14 +76,14 @@ def _release_ratios(release: Release, trace: Trace, asked: Tensor, rows: Tensor,
     noise = _model.noise_variance(release, weight)[:, None].clamp(min=float(variance.max()) * 1e-7)
     neither = (own.square() + other.square()) * variance + noise
     alone = 0.5 * (neither.log() + rows.square() / neither).sum(1)
-    ratios = alone + _fit(asked, rows, own, other.square() * variance + noise)
+    ratios = alone + fit(asked, rows, own, other.square() * variance + noise)
     if trace.partner.shape[1] != 1:
         return ratios  # several partners: only its own row is asked
     partner = trace.partner[:, 0]
     keeper = (partner < len(rows)) & (partner != torch.arange(len(rows)))  # rows p whose partner r has a row here
     p, r = keeper.nonzero()[:, 0], partner[keeper]
     shared = own[r] * other[p] * variance
-    ratios[:, r] += _fit(asked, rows[p], other[p], own[p].square() * variance + noise[p])
+    ratios[:, r] += fit(asked, rows[p], other[p], own[p].square() * variance + noise[p])
     ratios[:, r] += _together(rows[r], rows[p], neither[r], neither[p], shared) - alone[r]
     return ratios
 
@@ -95,7 +95,7 @@ def _together(x: Tensor, y: Tensor, spread_x: Tensor, spread_y: Tensor, shared: 
     return 0.5 * (determinant.log() + form).sum(1)
 
 
-def _fit(asked: Tensor, rows: Tensor, share: Tensor, spread: Tensor) -> Tensor:
+def fit(asked: Tensor, rows: Tensor, share: Tensor, spread: Tensor) -> Tensor:
     """(c, n) log-density of rows around share·candidate with that spread, without the constant."""
     alone = -0.5 * (spread.log() + rows.square() / spread).sum(1)
     return alone + asked @ (share * rows / spread).T - 0.5 * asked.square() @ (share.square() / spread).T

@@ -21,7 +21,7 @@ from torch import Tensor
 from mixveil.attacks import _chain, _model
 from mixveil.attacks._model import Mixing
 from mixveil.keys import Stream
-from mixveil.types import Guess, View
+from mixveil.types import Guess, Release, View
 
 _NOISELESS = 1e-7  # of the largest variance, where there is no noise at all
 _STEPS = 1000
@@ -42,7 +42,7 @@ class Lmmse:
         traces, prior = _model.traces_of(view), _model.prior_of(view)
         entries = [_model.entry_of(view, t, prior) for t in range(len(traces))]
         seen = [_model.coordinates(r, entry, prior) for r, entry in zip(view.releases, entries, strict=True)]
-        noises = [noise_of(view, t, prior, entry) for t, entry in enumerate(entries)]
+        noises = [row_noise(r, t.weight, prior, e) for r, t, e in zip(view.releases, traces, entries, strict=True)]
         found = unmixed(Mixing.of(traces), seen, noises, [entry.gain for entry in entries], prior.variance)
         return Guess(images=prior.images(view, found[: len(seen[0])]))
 
@@ -62,7 +62,7 @@ class LmmseRow:
             entry, weight = _model.entry_of(view, t, prior), trace.weight.double()
             others = weight[:, 1:].square().sum(1, keepdim=True)
             share = weight[:, :1] * entry.gain
-            covered = others * entry.gain.square() * prior.variance + noise_of(view, t, prior, entry)
+            covered = others * entry.gain.square() * prior.variance + row_noise(release, trace.weight, prior, entry)
             evidence = evidence + share / covered * _model.coordinates(release, entry, prior)
             precision = precision + share.square() / covered
         return Guess(images=prior.images(view, evidence / precision))
@@ -73,25 +73,38 @@ def unmixed(
 ) -> Tensor:
     """(records, k): the posterior mean of independent records of that variance (k,), from rows (n, k) that are W
     times gain times records plus noise (n, k or 1)."""
-    own, parts = 1 / variance, list(zip(mixings, seen, noises, gains, strict=True))
-    target = _total([g * m.back(x / noise) for m, x, noise, g in parts])
-    diagonal = own + _total([g.square() * m.squared().back(1 / noise) for m, _, noise, g in parts])
     if len(mixings) == 1 and mixings[0].paired:
-        return _along_pairs(mixings[0], noises[0], gains[0], diagonal, target)
+        return solved_along(mixings, seen, noises, gains, variance)
+    target, diagonal = _normal_equations(mixings, seen, noises, gains, variance)
+    parts = list(zip(mixings, noises, gains, strict=True))
 
     def normal_matrix(z: Tensor) -> Tensor:
-        return own * z + _total([g.square() * m.back(m.rows(z) / noise) for m, _, noise, g in parts])
+        return z / variance + _total([g.square() * m.back(m.rows(z) / noise) for m, noise, g in parts])
 
     return conjugate_gradients(normal_matrix, target, diagonal)
 
 
-def _along_pairs(mixing: Mixing, noise: Tensor, gain: Tensor, diagonal: Tensor, target: Tensor) -> Tensor:
-    """The same, directly: one release in which each record has one partner and is one's."""
-    diagonal = diagonal.expand_as(target).clone()
-    coupling = (gain.square() * mixing.weight.prod(1, keepdim=True) / noise).expand(len(noise), target.shape[1])
-    alone = mixing.source[:, 0] == mixing.source[:, 1]
+def solved_along(
+    mixings: list[Mixing], seen: list[Tensor], noises: list[Tensor], gains: list[Tensor], variance: Tensor
+) -> Tensor:
+    """The same, directly: of one release in which each record has one partner and is one's. A source of −1 is none;
+    rows with an own record come in the records' order."""
+    target, diagonal = _normal_equations(mixings, seen, noises, gains, variance)
+    diagonal, own = diagonal.expand_as(target).clone(), mixings[0].source[:, 0] >= 0
+    source, weight, noise = mixings[0].source[own], mixings[0].weight[own], noises[0][own]
+    coupling = (gains[0].square() * weight.prod(1, keepdim=True) / noise).expand(len(noise), target.shape[1])
+    alone = source[:, 0] == source[:, 1]
     diagonal[: len(alone)][alone] += 2 * coupling[alone]
-    return _chain.solve(mixing.source[:, 1], diagonal, coupling, target)
+    return _chain.solve(source[:, 1], diagonal, coupling, target)
+
+
+def _normal_equations(
+    mixings: list[Mixing], seen: list[Tensor], noises: list[Tensor], gains: list[Tensor], variance: Tensor
+) -> tuple[Tensor, Tensor]:
+    """(records, k) the right side and the diagonal."""
+    parts = list(zip(mixings, seen, noises, gains, strict=True))
+    target = _total([g * m.back(x / noise) for m, x, noise, g in parts])
+    return target, 1 / variance + _total([g.square() * m.squared().back(1 / noise) for m, _, noise, g in parts])
 
 
 def conjugate_gradients(matrix: Callable[[Tensor], Tensor], target: Tensor, diagonal: Tensor) -> Tensor:
@@ -113,14 +126,16 @@ def conjugate_gradients(matrix: Callable[[Tensor], Tensor], target: Tensor, diag
     return z
 
 
-def noise_of(view: View, t: int, prior: _model.Prior, entry: _model.Entry) -> Tensor:
-    """(n, k or 1) the variance of all in a row that is not its records: noise, and what clipping bent."""
-    weight = _model.traces_of(view)[t].weight
-    noise = _model.noise_variance(view.releases[t], weight)
+def row_noise(
+    release: Release, weight: Tensor, prior: _model.Prior, entry: _model.Entry, bent: Tensor | None = None
+) -> Tensor:
+    """(n, k or 1) the variance of all in a row that is not its records: noise, and what clipping bent. bent: (n, 2)
+    the weights of the records of which that is not known; all, if nothing is said."""
+    noise = _model.noise_variance(release, weight)
     noise = noise.clamp(min=float(prior.variance.max()) * _NOISELESS)[:, None]
     if not bool(entry.spread.any()):
         return noise
-    return noise + weight.double().square().sum(1, keepdim=True) * entry.spread
+    return noise + (weight if bent is None else bent).double().square().sum(1, keepdim=True) * entry.spread
 
 
 def _total(parts: list[Tensor]) -> Tensor:

@@ -16,9 +16,10 @@ from torch import Tensor
 from mixveil.attacks import attacks as known_attacks
 from mixveil.audit.figures import Ran, Row
 from mixveil.audit.judge import FPR, Judge
+from mixveil.audit.neighbours import SHARES
 from mixveil.audit.promises import Promise, label_faults, noise_faults, promises, unit_faults
 from mixveil.audit.sample import sample
-from mixveil.audit.truth import check_truth, in_record_order, inspect, ranged, unsure
+from mixveil.audit.truth import check_truth, in_record_order, inspect, ranged, rows_first, unsure
 from mixveil.errors import ArgumentError
 from mixveil.keys import Stream
 from mixveil.metrics import detection
@@ -37,7 +38,7 @@ LABELS_RANDOMISED = (
 Watch = Callable[[str], None]
 
 _KINDS = {
-    "Pictures": {"lmmse", "lmmse-row", "lowpass", "lowpass-row"},
+    "Pictures": {"lmmse", "lmmse-row", "lowpass", "lowpass-row", "known", "average"},
     "Recognition": {"linkage", "radius", "radius-labels", "grid"},
     "Membership": {"membership"},
 }
@@ -98,9 +99,10 @@ def audit(
     chosen, limits = _chosen(names), PROFILES[profile]
     check_truth(view, truth)
     truth = ranged(truth)
-    view = in_record_order(view)
+    view, truth = rows_first(in_record_order(view), truth)
+    whole = len(view.releases[0].payload)
     watch("records")
-    most = max(2, min(limits.rows, limits.values // math.prod(truth.shape)))
+    most = most_rows(truth, limits)
     inspected = inspect(view, truth)
     seen, records, numbers = sample(view, truth, most, stream.fork("sample"))
     others, overlap = _strangers(truth, view.public, others)
@@ -116,7 +118,7 @@ def audit(
         ran.append(judge.run(name, attack, rows))
     watch("noise")
     kept = tuple(promises(view, inspected, found))
-    faults = noise_faults(seen, records, inspected) + label_faults(view, inspected, len(truth))
+    faults = noise_faults(seen, records, inspected) + label_faults(view, inspected, whole)
     faults += unit_faults(view, truth)
     warnings = (*_warnings(view, rows, ran, kept), *faults, *unsure(view, inspected), *overlap)
     return Audit(
@@ -125,16 +127,21 @@ def audit(
         low=truth.low,
         high=truth.high,
         numbers=numbers,
-        of=len(truth),
+        of=whole,
         bound=judge.mu if math.isfinite(judge.mu) else None,
         rows=tuple(rows),
         attacks=tuple(ran),
         promises=kept,
         warnings=warnings,
-        verdict=tuple(_verdict(rows, ran, warnings, seen, n, len(truth), _spread(truth, found))),
+        verdict=tuple(_verdict(rows, ran, warnings, seen, n, whole, _spread(truth, found))),
         images=judge.images,
         curves=judge.curves,
     )
+
+
+def most_rows(truth: Dataset, limits: Profile) -> int:
+    """Of larger releases this many rows are attacked."""
+    return max(2, min(limits.rows, limits.values // math.prod(truth.shape)))
 
 
 def _strangers(truth: Dataset, public: Rows | None, others: Tensor | None) -> tuple[Tensor, list[str]]:
@@ -182,11 +189,13 @@ class _Prepared:
 
 
 def _chosen(names: Sequence[str] | None) -> dict[str, Attack]:
+    """The attacks of these names. Where none are given: all but those that train networks, which have a `workshop`."""
     known = known_attacks()
     for name in names or ():
         if name not in known:
             raise ArgumentError(f"attack must be one of {', '.join(known)}, got {name!r}")
-    return {name: kind() for name, kind in known.items() if names is None or name in names}
+    asked = [name for name, kind in known.items() if not hasattr(kind, "workshop")] if names is None else names
+    return {name: kind() for name, kind in known.items() if name in asked}
 
 
 def _warnings(view: View, rows: list[Row], ran: list[Ran], promises: tuple[Promise, ...]) -> list[str]:
@@ -261,8 +270,9 @@ def _kind(view: View) -> tuple[str, str]:
 
 
 def _best_pictures(rows: list[Row]) -> tuple[Row | None, float]:
-    """The attack that leaves the least error, and the share that it takes away of knowing nothing's."""
-    errors = [row for row in rows if row.metric == "mse" and row.attack != "prior"]
+    """The attack that leaves the least error, and the share that it takes away of knowing nothing's. Attackers who have
+    records already are counted apart."""
+    errors = [row for row in rows if row.metric == "mse" and row.attack not in ("prior", *SHARES)]
     best = min(errors, key=lambda row: row.mean, default=None)
     return best, 1 - best.mean / best.know_nothing if best and best.know_nothing else 0.0
 
@@ -275,8 +285,22 @@ def _spread(truth: Dataset, found: Moments) -> float:
 def _possible(rows: list[Row], spread: float) -> float:
     """The share of the records' variance that the best linear attacker would explain, if that is known. He knows their
     mean: what the mean itself is worth is not the release's doing. spread: the variance of a value, on average."""
-    known = [1 - row.ceiling / spread for row in rows if row.metric == "mse" and row.ceiling and spread]
+    errors = [row for row in rows if row.metric == "mse" and row.attack not in SHARES]
+    known = [1 - row.ceiling / spread for row in errors if row.ceiling and spread]
     return max(known, default=0.0)
+
+
+def _dropped(view: View, rows: int) -> list[str]:
+    """What an audit of a screened release leaves open. rows: how many the release has."""
+    release = view.releases[0]
+    if release.screened is None:
+        return []
+    made = release.screened.records
+    return [
+        f"Screened: {made - rows:,} of {made:,} rows were dropped ({release.screened.screen}). Their records were not "
+        f"attacked by rows of their own: what is left of them in the rows of others is not measured here. The noise "
+        f"was tested more loosely, as the rows that are left were chosen."
+    ]
 
 
 def _verdict(
@@ -290,6 +314,7 @@ def _verdict(
             f"these pictures; records are recognised among the rows of the part. The noise's strength was measured in "
             f"all rows, its other properties in the part."
         )
+    said += _dropped(view, of)
     kind, what = _kind(view)
     best, gained = _best_pictures(rows)
     if best:
@@ -306,6 +331,13 @@ def _verdict(
                 f"{kind}: the best of these attacks ({best.attack}) takes away {max(gained, 0):.1%} of the error of "
                 f"knowing nothing: on average it gets {amount} of the {what}."
             )
+    known = {row.attack: row for row in rows if row.metric == "mse" and row.attack in SHARES and row.know_nothing}
+    if known:
+        gains = [f"{max(0.0, 1 - row.mean / (row.know_nothing or 1)):.1%}" for row in known.values()]
+        said.append(
+            f"Known records: an attacker who has 10, 50 or 90 % of the records, and the pairing, takes away "
+            f"{gains[0]}, {gains[1]} or {gains[2]} of that error on the others."
+        )
     for metric, words in (
         (
             "row identified",

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from mixveil.attacks import attacks as known_attacks
-from mixveil.audit import defenceless
+from mixveil.audit import defenceless, neighbours
 from mixveil.audit.figures import Ran, Row, finite
 from mixveil.errors import ArgumentError
 from mixveil.keys import Stream
@@ -25,6 +25,7 @@ FPR = 0.01
 _PAIRS = {"candidates", "candidate_labels"}
 _ROC_CANDIDATES = 1000
 _GRID_VALUES = 512
+_LINEAR = {"lmmse", "lmmse-row", "lowpass", "lowpass-row", *neighbours.SHARES}
 
 
 class Judge:
@@ -59,10 +60,7 @@ class Judge:
         self.same = defenceless.same(self.pixels)
         self.nothing = self._know_nothing()
         self.mu = gdp.compose([release_mu(release) for release in view.releases])
-        encoder = view.releases[0].encoder
-        prepared_norms = torch.linalg.vector_norm(encoder.prepare(self.pixels), dim=1)
-        free_norms = torch.linalg.vector_norm(self.pixels.flatten(1).double() - encoder.restore(torch.zeros(1)), dim=1)
-        self.clipped = bool((prepared_norms < free_norms * (1 - 1e-9)).any())
+        self.clipped = any(_clips(release, self.pixels) for release in view.releases)
 
     def _know_nothing(self) -> Tensor:
         """The better of two guesses that use no row: the mean that an attacker has, and the middle of the range."""
@@ -84,7 +82,7 @@ class Judge:
             return Ran(name, attack.threat, "skipped", str(error))
 
     def _run(self, name: str, attack: Attack, rows: list[Row]) -> Ran:
-        missing = [field for field in sorted(attack.needs) if getattr(self.view, field) is None]
+        missing = [field for field in sorted(attack.needs - {"known"}) if getattr(self.view, field) is None]
         if missing:
             return Ran(name, attack.threat, "skipped", f"it needs {', '.join(missing)}, and there is none")
         if why := self._unusable(name, attack):
@@ -96,14 +94,28 @@ class Judge:
             return Ran(name, attack.threat, "ran")
         if name == "membership" and (why := self._told_by_looks(attack)):
             return Ran(name, attack.threat, "skipped", why)
+        if "known" in attack.needs:
+            rows += self._known(name)
+            return Ran(name, attack.threat, "ran")
         guess = attack(self.view, stream=self.stream.fork(name))
         why = ""
-        if self.view.public is not None and "traces" in attack.needs and "public" not in attack.needs:
+        learns = "traces" in attack.needs or name == "average"
+        if self.view.public is not None and learns and "public" not in attack.needs:
             alone = attack(self.unaided, stream=self.stream.fork(name))
             if self._better(alone, guess):
                 guess, why = alone, "what records are like it learned from the release: better than from public data"
         rows += self._measured(name, guess)
         return Ran(name, attack.threat, "ran", why)
+
+    def _known(self, name: str) -> list[Row]:
+        """With a tenth, half and nine tenths of the records known, each guessed while it is not; by the better of two
+        priors."""
+        guesses = neighbours.guessed(self.view, self.pixels, self.stream.fork(name))
+        if self.view.public is not None:
+            alone = neighbours.guessed(self.unaided, self.pixels, self.stream.fork(name))
+            better = {share: self._better(Guess(alone[share]), Guess(guesses[share])) for share in guesses}
+            guesses = {share: alone[share] if better[share] else guess for share, guess in guesses.items()}
+        return [row for share, guess in guesses.items() for row in self._measured(share, Guess(guess))]
 
     def _unusable(self, name: str, attack: Attack) -> str:
         if name == "membership" and self.others < 100:
@@ -178,8 +190,11 @@ class Judge:
         span = self.truth.high - self.truth.low
         truth, raw, nothing = ((x.double() - self.truth.low) / span for x in (self.pixels, guess, self.nothing))
         guess, centre = raw.clamp(0, 1), truth.mean(0)
-        ceiling = self._least_error(name)
-        beaten = ceiling is not None and float(image.mse(truth, raw).mean()) < 0.95 * ceiling / span**2
+        risk, ceiling, beaten = self._least_error(name), None, False
+        if risk is not None:
+            ceiling = self.moments.average(risk) / span**2
+            least = (1 - _slack(risk, self.moments.eigenvalues)) * ceiling
+            beaten = float(image.mse(truth, raw).mean()) < least
         rows = []
         for metric, measure, best in (
             ("mse", image.mse, torch.amin),
@@ -199,7 +214,7 @@ class Judge:
                     std=finite(values.std()),
                     worst=finite(best(values, 0)),
                     know_nothing=finite(blank.mean()),
-                    ceiling=ceiling / span**2 if metric == "mse" and ceiling is not None else None,
+                    ceiling=ceiling if metric == "mse" else None,
                     beaten=metric == "mse" and beaten,
                 )
             )
@@ -217,21 +232,26 @@ class Judge:
             rows.append(Row(name, lpips.name, mean, std, worst, self.unseen[lpips.name], None))
         return rows
 
-    def _least_error(self, name: str) -> float | None:
-        """The Bayes risk of the best linear attacker on these records, for the attacks that it bounds. Where records
-        were clipped it speaks of clipped records, and bounds nothing that is measured here."""
-        if self.clipped or self.view.traces is None or len(self.view.releases) != 1 or self.moments.covariance is None:
+    def _least_error(self, name: str) -> Tensor | None:
+        """(n, k) the Bayes risk of the best linear attacker on these records, for attacks that it bounds; for several
+        releases, a part, or known records: of who knows all other records. Where records were clipped it speaks of
+        clipped records, and bounds nothing that is measured here; nor does it where rows were dropped, for those that
+        are left were chosen."""
+        traces, spectrum = self.view.traces, self.moments.eigenvalues
+        if any(release.screened is not None for release in self.view.releases):
             return None
-        encoder, trace = self.view.releases[0].encoder, self.view.traces[0]
-        if not encoder.sigma or trace.partner.shape[1] != 1:
+        if name not in _LINEAR or self.clipped or traces is None or self.moments.covariance is None:
             return None
-        spectrum = self.moments.eigenvalues
-        if name == "lmmse-row":
-            return self.moments.average(bayes.single_row_risk(spectrum, trace.weight, encoder.sigma))
-        if name in ("lmmse", "lowpass", "lowpass-row") and len(self.records) == self.n:
-            risk = bayes.whole_release_risk(spectrum, trace.partner[:, 0], trace.weight, encoder.sigma)
-            return self.moments.average(risk)
-        return None
+        sigmas = [release.encoder.sigma or 0.0 for release in self.view.releases]
+        if not all(sigmas) or any(trace.partner.shape[1] != 1 for trace in traces):
+            return None
+        trace, sigma = traces[0], sigmas[0]
+        if len(traces) == 1 and name == "lmmse-row":
+            return bayes.single_row_risk(spectrum, trace.weight, sigma)
+        if len(traces) == 1 and name not in neighbours.SHARES and len(self.records) == self.n:
+            return bayes.whole_release_risk(spectrum, trace.partner[:, 0], trace.weight, sigma)
+        shown = [bayes.precisions(t.partner[:, 0], t.weight, s) for t, s in zip(traces, sigmas, strict=True)]
+        return bayes.known_risk(spectrum, torch.stack(shown).sum(0))
 
     def _identified(self, links: Tensor, name: str = "") -> Row:
         """The better of two readings, by the truth: each candidate's likeliest row, or the likeliest assignment of
@@ -332,6 +352,21 @@ def assigned(links: Tensor) -> Tensor:
     chosen, found = linear_sum_assignment(links.numpy(), maximize=True)
     rows[torch.from_numpy(chosen)] = torch.from_numpy(found)
     return rows
+
+
+def _slack(risk: Tensor, variance: Tensor) -> float:
+    """How far below the risk (n, k) a mean error falls by chance, as a share of it: of few values, by much. With the
+    records given, an error r of a variance λ has a squared one of variance 2r²(1 − (r/λ)²), by its noise."""
+    kept = risk / variance.double().clamp(min=1e-300)
+    spread = 2 * float((risk.square() * (1 - kept.square())).sum())
+    return max(0.05, 4 * math.sqrt(max(0.0, spread)) / max(float(risk.sum()), 1e-300))
+
+
+def _clips(release: Release, pixels: Tensor) -> bool:
+    """Whether any of these records was made shorter on its way in."""
+    entered = torch.linalg.vector_norm(release.encoder.prepare(pixels), dim=1)
+    whole = torch.linalg.vector_norm(pixels.flatten(1).double() - release.encoder.restore(torch.zeros(1)), dim=1)
+    return bool((entered < whole * (1 - 1e-9)).any())
 
 
 def release_mu(release: Release) -> float:

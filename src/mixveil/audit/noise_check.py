@@ -19,53 +19,54 @@ _MOST = 2000  # rows or values compared with each other
 Law = Literal["gaussian", "sphere", "laplace"]
 
 
-def faults(normals: Tensor, rows: Tensor, law: Law) -> list[str]:
+def faults(normals: Tensor, rows: Tensor, law: Law, moved: float = 0.0) -> list[str]:
     """What is wrong with (n, d) standardised noise, in words; nothing if it is as it should be. rows: the energies of
-    these rows, or of all of a larger set that they are a part of."""
+    these rows, or of all of a larger set that they are a part of. moved: by how many deviations sums over rows may be
+    off, where the rows were chosen among more; a single row may not."""
     n, d = normals.shape
     said = []
     columns = normals.square().sum(0)
     if law == "laplace":
-        return _not_laplace(normals)
+        return _not_laplace(normals, moved)
     if law == "sphere":
         if float((rows / d - 1).abs().max()) > 1e-3:
             said.append("some rows' noise is not of the stated length")
     elif worst := _odd_energies(rows, d):
         said.append(f"{worst} row(s) carry noise of another strength than stated")
-    if worst := _odd_energies(columns, n):
+    if worst := _odd_energies(columns, n, moved):
         said.append(f"{worst} value(s) of the rows carry noise of another strength than stated")
-    if float((normals.mean(0) * math.sqrt(n)).abs().max()) > _BEYOND + 2:
+    if float((normals.mean(0) * math.sqrt(n)).abs().max()) > _BEYOND + 2 + moved:
         said.append("the noise does not average to nothing over the rows")
     if _related(normals):
         said.append("rows share their noise")
-    if _related(normals.T):
+    if _related(normals.T, moved):
         said.append("values of a row share their noise")
     fourth = float(normals.pow(4).mean())
-    if law == "gaussian" and abs(fourth - 3) > _BEYOND * math.sqrt(96 / normals.numel()) + 1e-3:
+    if law == "gaussian" and abs(fourth - 3) > (_BEYOND + moved) * math.sqrt(96 / normals.numel()) + 1e-3:
         said.append(f"the noise is not Gaussian: its fourth moment is {fourth:.3g}, not 3")
     return said
 
 
-def _not_laplace(noise: Tensor) -> list[str]:
+def _not_laplace(noise: Tensor, moved: float) -> list[str]:
     """Standardised Laplace noise has the mean size 1/√2 (deviation 1/√2), and values that are not related."""
     said = []
     size = float(noise.abs().mean()) * math.sqrt(2)
-    if abs(size - 1) > _BEYOND / math.sqrt(noise.numel()) + 1e-3:
+    if abs(size - 1) > (_BEYOND + moved) / math.sqrt(noise.numel()) + 1e-3:
         said.append(f"the noise is not Laplace: its mean size is {size:.3g} of what it should be")
-    if _related(noise) or _related(noise.T):
+    if _related(noise) or _related(noise.T, moved):
         said.append("rows or values share their noise")
     return said
 
 
-def _odd_energies(energies: Tensor, degrees: int) -> int:
+def _odd_energies(energies: Tensor, degrees: int, moved: float = 0.0) -> int:
     """How many sums of squares are too far from a χ² law of so many degrees (Wilson and Hilferty's cube root)."""
     spread = 2 / (9 * degrees)
     scores = ((energies / degrees).clamp(min=1e-12).pow(1 / 3) - (1 - spread)) / math.sqrt(spread)
-    odd = (scores.abs() > _BEYOND + 1) | (energies < 1e-3)  # of few values none at all is within 7 deviations
+    odd = (scores.abs() > _BEYOND + 1 + moved) | (energies < 1e-3)  # of few values none at all is within 7 deviations
     return int(odd.sum()) if degrees >= 8 else 0
 
 
-def _related(rows: Tensor) -> bool:
+def _related(rows: Tensor, moved: float = 0.0) -> bool:
     """Whether two rows are correlated beyond chance (Fisher's transform, over up to 2,000 rows)."""
     length = rows.shape[1]
     if length < 16 or len(rows) < 2:
@@ -73,4 +74,4 @@ def _related(rows: Tensor) -> bool:
     some = rows[:_MOST] - rows[:_MOST].mean(1, keepdim=True)
     some = torch.nn.functional.normalize(some)
     correlation = (some @ some.T).fill_diagonal_(0).clamp(-1 + 1e-12, 1 - 1e-12)
-    return float(correlation.abs().max().atanh()) * math.sqrt(length - 3) > _BEYOND + 2
+    return float(correlation.abs().max().atanh()) * math.sqrt(length - 3) > _BEYOND + 2 + moved

@@ -6,12 +6,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from mixveil import units
 from mixveil.audit import noise_check
+from mixveil.audit.judge import release_mu
 from mixveil.audit.truth import Inspected, standardised_noise
-from mixveil.theory import gdp, snr
+from mixveil.theory import bayes, gdp, snr
 from mixveil.theory.moments import Moments
 from mixveil.theory.response import keep_probability
 from mixveil.types import Dataset, Guarantee, Release, Trace, View
@@ -42,9 +44,30 @@ def promises(view: View, inspected: list[Inspected], found: Moments) -> list[Pro
             count = len(inspected[t].energies) * inspected[t].values
             measured = math.sqrt(float(inspected[t].energies.sum()) / count)
             spread = 5 if _law(release) == "laplace" else 2  # the variance of a square
-            slack = 6 * math.sqrt(spread / (4 * count)) + 1e-5
+            slack = (6 + inspected[t].moved) * math.sqrt(spread / (4 * count)) + 1e-5
             said.append(Promise(release.id, "noise", sigma, None, measured * sigma, abs(measured - 1) > slack))
-    return said
+    return said + _left_unknown(view, found)
+
+
+def _left_unknown(view: View, found: Moments) -> list[Promise]:
+    """The share of the records' variance that the μ of all releases together leaves to any linear attacker, beside what
+    the weights that were drawn leave to one who knows all other records. Of records as they enter the mixture."""
+    mu, encoders = gdp.compose(map(release_mu, view.releases)), [release.encoder for release in view.releases]
+    ways_in = {(getattr(encoder, "centre", None), getattr(encoder, "clip", None)) for encoder in encoders}
+    clip = getattr(encoders[0], "clip", None)
+    if not math.isfinite(mu) or len(ways_in) > 1 or clip is None or not found.energy > 0:
+        return []
+    values, measured = found.energy / len(found.mean), None
+    nominal = found.average(bayes.certified_risk(found.eigenvalues, mu, clip)) / values
+    if view.traces is not None and all(trace.weight.shape[1] == 2 for trace in view.traces):
+        shown = [
+            bayes.precisions(trace.partner[:, 0], trace.weight, encoder.sigma or math.inf)
+            for trace, encoder in zip(view.traces, encoders, strict=True)
+        ]
+        measured = found.average(bayes.known_risk(found.eigenvalues, torch.stack(shown).sum(0))) / values
+    broken = measured is not None and measured < nominal * (1 - 1e-6)
+    release = view.releases[0].id if len(encoders) == 1 else "all"
+    return [Promise(release, "variance left unknown", nominal, None, measured, broken)]
 
 
 def _kept(release: Release, trace: Trace | None, stated: Guarantee, found: Moments) -> Promise:
@@ -87,7 +110,7 @@ def unit_faults(view: View, truth: Dataset) -> list[str]:
             )
             continue
         partner = view.traces[t].partner
-        together = int((numbers[partner] == numbers[:, None]).sum()) if partner.numel() else 0
+        together = int((numbers[partner] == numbers[: len(partner), None]).sum()) if partner.numel() else 0
         if together or int(numbers.bincount().max()) > rows:
             said.append(
                 f"release {release.id[:8]}: {together} row(s) are paired with rows of their own unit, and a unit has "
@@ -120,9 +143,8 @@ def noise_faults(view: View, records: Dataset, inspected: list[Inspected]) -> li
             continue
         normals = standardised_noise(release, view.traces[t], records)
         law = _law(release)
-        said += [
-            f"release {release.id[:8]}: {fault}" for fault in noise_check.faults(normals, inspected[t].energies, law)
-        ]
+        found = noise_check.faults(normals, inspected[t].energies, law, inspected[t].moved)
+        said += [f"release {release.id[:8]}: {fault}" for fault in found]
         for earlier in kept:
             if abs(float((earlier * normals).mean())) * math.sqrt(normals.numel()) > 8:
                 said.append(f"release {release.id[:8]} shares its noise with another: together they show the records")

@@ -28,10 +28,12 @@ class Sample(NamedTuple):
 
 
 def sample(view: View, truth: Dataset, most: int, stream: Stream) -> Sample:
-    """The whole, if it has at most that many rows; else that many, found by walking from pair to pair."""
-    if len(truth) <= most:
-        return Sample(view, truth, torch.arange(len(truth)))
-    order = stream.permutation(len(truth)).tolist()
+    """The whole, if it has at most that many rows; else that many, found by walking from pair to pair. The first
+    records own the rows; where rows were dropped, there are others."""
+    rows = len(view.releases[0].payload)
+    if rows <= most:
+        return Sample(view, truth, torch.arange(rows))
+    order = stream.permutation(rows).tolist()
     partners = torch.cat([t.partner for t in view.traces or ()], dim=1).tolist() if view.traces else None
     chosen = _walk(order, partners, most)
     numbers = torch.tensor(chosen)
@@ -58,7 +60,7 @@ def _walk(order: list[int], partners: list[list[int]] | None, most: int) -> list
             row = waiting.popleft()
             if row not in seen:
                 seen[row] = None
-                waiting.extend(partners[row] if partners is not None else ())
+                waiting.extend(p for p in (partners[row] if partners is not None else ()) if p < len(order))
         if len(seen) == most:
             break
     return list(seen)

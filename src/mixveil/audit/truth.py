@@ -21,9 +21,9 @@ def check_truth(view: View, truth: Dataset) -> None:
     if len({release.id for release in view.releases}) != len(view.releases):
         raise ArgumentError("a release is given twice: its noise would be taken for new noise")
     for release in view.releases:
-        if release.shape != truth.shape or len(release.payload) != len(truth) or release.classes != truth.classes:
+        if release.shape != truth.shape or release.records != len(truth) or release.classes != truth.classes:
             raise WrongTruthError(
-                f"release {release.id} has {len(release.payload)} rows of {release.shape} in {len(release.classes)} "
+                f"release {release.id} was made of {release.records} rows of {release.shape} in {len(release.classes)} "
                 f"classes, the truth {len(truth)} of {truth.shape} in {len(truth.classes)}"
             )
 
@@ -77,16 +77,47 @@ def in_record_order(view: View) -> View:
     return replace(view, releases=tuple(releases), traces=tuple(traces))
 
 
+def rows_first(view: View, truth: Dataset) -> tuple[View, Dataset]:
+    """Of a release from which rows were dropped: the records that have rows, in the rows' order, then the others."""
+    if all(release.screened is None for release in view.releases):
+        return view, truth
+    if view.traces is None:
+        raise ArgumentError("rows were dropped from this release, and only its trace knows which: nothing is measured")
+    if len(view.releases) > 1:
+        raise ArgumentError(
+            "rows were dropped from one of these releases, so that they do not have rows of the same records: audit it "
+            "alone"
+        )
+    (release,), (trace,) = view.releases, view.traces
+    kept = trace.kept
+    if kept is None or len(kept) != release.records or int(kept.sum()) != len(release.payload):
+        raise ArgumentError(f"the trace of release {release.id[:8]} does not say which of its rows were dropped")
+    order = torch.cat([kept.nonzero()[:, 0], (~kept).nonzero()[:, 0]])
+    place = order.argsort()
+    found = Trace(place[trace.partner[kept]], trace.weight[kept])
+    return replace(view, traces=(found,)), Part(truth, order)
+
+
+def chosen(release: Release) -> float:
+    """How far choosing m of n rows, by whatever rule, can move a sum over them of standardised figures, in its
+    deviations: √(n·min(m, n − m)/m), for the mean of z where an event happens is at most √P(event), by Cauchy and
+    Schwarz. Rows that show little have the noise for it: what is left of the noise is not quite what was drawn."""
+    rows, records = len(release.payload), release.records
+    return math.sqrt(records * min(rows, records - rows) / rows)
+
+
 @dataclass(frozen=True)
 class Inspected:
     """All rows of a release, beside the records that they should be made of. telling: whether they show that they are;
     energies: (n,) the sum of squares of each row's noise over its strength, χ² of `values` degrees if all is well;
-    kept: the share of records whose label is said as it is, where labels were randomised and that can be read."""
+    kept: the share of records whose label is said as it is, where labels were randomised and that can be read; moved:
+    what choosing the rows can have done to sums over them (`chosen`)."""
 
     telling: bool
     energies: Tensor
     values: int
     kept: float | None = None
+    moved: float = 0.0
 
 
 def inspect(view: View, truth: Dataset) -> list[Inspected]:
@@ -106,7 +137,8 @@ def unsure(view: View, inspected: list[Inspected]) -> list[str]:
             for release in view.releases
         ]
     return [
-        f"The noise is so strong that the pixels do not show whether release {release.id[:8]} was made of these data; "
+        f"The noise is so strong{', or so few rows are left,' if found.moved else ''} that the pixels do not show "
+        f"whether release {release.id[:8]} was made of these data; "
         f"the labels {'agree' if release.label_epsilon is None else 'were randomised, and do not show it either'}."
         for release, found in zip(view.releases, inspected, strict=True)
         if not found.telling
@@ -117,10 +149,11 @@ def _inspected(release: Release, trace: Trace, truth: Dataset) -> Inspected:
     prepare, n = release.encoder.prepare, len(truth)
     size = max(1, _BLOCK_VALUES // math.prod(truth.shape))
     index = torch.split(torch.arange(n), size)
+    moved = chosen(release)
     centre = sum((prepare(truth.take(i).x).sum(0) for i in index), start=torch.zeros(1, dtype=torch.float64)) / n
     expected = found = 0.0
     energies, kept = [], []
-    for rows in index:
+    for rows in torch.split(torch.arange(len(release.payload)), size):
         mixed, seen, labels = _mixtures(release, trace, truth, rows)
         if release.label_epsilon is None and not torch.allclose(labels, release.payload.take(rows).y, atol=1e-6):
             raise WrongTruthError(
@@ -134,14 +167,14 @@ def _inspected(release: Release, trace: Trace, truth: Dataset) -> Inspected:
         expected += float((telling * deviation).sum())
         found += float((telling * (seen - centre)).sum())
         energies.append((seen - mixed).square().sum(1) / noise.clamp(min=1e-300))
-    if abs(found - expected) > 6 * math.sqrt(expected) + 1e-3 * expected:
+    if abs(found - expected) > (6 + moved) * math.sqrt(expected) + 1e-3 * expected:
         raise WrongTruthError(
             f"release {release.id} was not made of these data with these settings: its rows hold "
             f"{found / expected:.2f} times the mixtures that they should"
         )
     read = torch.cat(kept) if kept else torch.empty(0)
     share = float(read.double().mean()) if len(read) else None
-    return Inspected(expected > 50, torch.cat(energies), math.prod(truth.shape), share)
+    return Inspected(expected > 50 + 4 * moved**2, torch.cat(energies), math.prod(truth.shape), share, moved)
 
 
 def _kept_labels(release: Release, trace: Trace, truth: Dataset, rows: Tensor) -> Tensor:

@@ -28,6 +28,7 @@ def summary(written: Manifest) -> dict[str, object]:
         "reproducible": written.reproducible,
         "guarantees": [asdict(guarantee) for guarantee in written.guarantees],
         "label_epsilon": written.label_epsilon,
+        "screened": None if written.screened is None else written.screened.plain(),
         "not_promised": list(written.not_promised),
     }
 
@@ -44,6 +45,13 @@ def show(folder: Path, written: Manifest) -> None:
         out.print(
             f"  features of images by {escape(str(written.extractor))}, {written.extractor.size} pixels wide (settings "
             f"and weights {written.assets['features'][:8]})",
+            soft_wrap=True,
+        )
+    if written.screened is not None:
+        made = written.screened.records
+        out.print(
+            f"  screened by {written.screened.screen}: {made - written.rows:,} of {made:,} rows that were made were "
+            f"dropped ({1 - written.rows / made:.1%})",
             soft_wrap=True,
         )
     for guarantee in written.guarantees:
@@ -78,10 +86,11 @@ def in_words(guarantee: Guarantee) -> str:
         realised = "is not stated"
         if guarantee.realised is not None:
             realised = f"is up to {guarantee.realised:.4g}, {times(guarantee.realised / guarantee.nominal)} that"
+        rows = guarantee.assumes.get("rows")
         return (
             f"noise by the calibration {how} for τ = {guarantee.nominal:.4g}, which is NOT kept; the directional SNR "
-            f"of a row {realised}"
+            f"of a row {realised}" + (f"; {escape(rows)}" if rows else "")
         )
     asked = "" if math.isclose(claim, guarantee.nominal) else f" (nominal τ = {guarantee.nominal:.4g})"
-    given = guarantee.assumes.get("moments")
-    return f"directional SNR of a row at most {claim:.4g}{asked}" + (f"; {escape(given)}" if given else "")
+    given = [guarantee.assumes[name] for name in ("moments", "rows") if name in guarantee.assumes]
+    return f"directional SNR of a row at most {claim:.4g}{asked}" + "".join(f"; {escape(text)}" for text in given)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from mixveil.cli import _common, _spending
+from mixveil.cli import _common, _spending, _sweep
 from mixveil.cli._common import (
     AsJson,
     Cache,
@@ -59,7 +59,8 @@ def audit(
     public: PublicData = None,
     attacks: Names = None,
     profile: Annotated[Literal["quick", "full"], typer.Option("--profile", help="full tries more pairs.")] = "quick",
-    seed: Annotated[int, typer.Option("--seed", help="Of the attacks' own draws.")] = 0,
+    sweep: _sweep.SweepOption = None,
+    seed: Annotated[int, typer.Option("--seed", help="Of the attacks' own draws, and of a sweep's encodings.")] = 0,
     data_dir: DataDir = None,
     size: Size = None,
     grey: Grey = False,
@@ -71,7 +72,10 @@ def audit(
     as_json: AsJson = False,
 ) -> None:
     """Attack your own release in every way known here, and write a report that only you should see."""
+    from functools import partial
+
     from mixveil.audit import audit as run
+    from mixveil.audit import sweep as sweeps
     from mixveil.data import open_data
     from mixveil.errors import MismatchError
     from mixveil.files import check_new
@@ -80,6 +84,7 @@ def audit(
     from mixveil.report import to_json, write_audit
     from mixveil.state import load_trace
 
+    asked = _sweep.parsed(sweep)
     check_new(out_dir)
     opened = tuple(read_release(folder) for folder in releases)
     data: Any = open_data(
@@ -106,25 +111,34 @@ def audit(
     found_traces = [load_trace(release.id, len(release.payload)) for release in opened]
     view, left_out = _view(opened, found_traces, known)
     perceptual, unmeasured = _perceptual(data.shape, data_dir)
+    ready = None if asked is None else _sweep.prepared(asked, opened, data, profile, seed)
+    attack = partial(
+        run,
+        others=others,
+        names=None if attacks is None else [name.strip() for name in attacks.split(",")],
+        profile=profile,
+        perceptual=perceptual,
+    )
+    swept = None
     with err.status("attacking") if err.is_terminal else _nothing() as status:
-        found = run(
-            view,
-            data,
-            others=others,
-            names=None if attacks is None else [name.strip() for name in attacks.split(",")],
-            profile=profile,
-            stream=SeededStream(seed),
-            watch=lambda name: status.update(f"attacking: {name}") if status else None,
-            perceptual=perceptual,
-        )
+
+        def watch(name: str) -> None:
+            if status:
+                status.update(f"attacking: {name}")
+
+        found = attack(view, data, stream=SeededStream(seed), watch=watch)
+        if asked is not None and ready is not None:
+            swept = sweeps.run(asked, ready, found, data, attack, seed=seed, watch=watch)
     verdict = (*found.verdict, *unmeasured, *_counted(owners))
     found = replace(found, warnings=(*found.warnings, *left_out), verdict=verdict)
     how = _provenance(seed)
-    write_audit(out_dir, found, how)
+    write_audit(out_dir, found, how, swept)
     if as_json:
-        print_json({**to_json(found, how), "report": str(out_dir / "report.html")})
+        print_json({**to_json(found, how, swept), "report": str(out_dir / "report.html")})
         return
     show(found)
+    if swept is not None:
+        _sweep.show(swept)
     out.print(f"Report, private, for your eyes only: {escape(str(out_dir / 'report.html'))}", soft_wrap=True)
 
 

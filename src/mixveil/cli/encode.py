@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from mixveil.cli import _common, _spending
+from mixveil.cli import _common, _screening, _spending
 from mixveil.cli._common import (
     Alpha,
     AsJson,
@@ -34,6 +34,7 @@ from mixveil.cli._common import (
 )
 from mixveil.cli._displacement import Normalisation, as_fact, displacements
 from mixveil.cli._release import show, summary
+from mixveil.cli._screening import ScreenOption
 from mixveil.cli._spending import Budget, LabelEpsilon, To
 from mixveil.errors import ArgumentError, MismatchError, MissingFactError
 
@@ -83,6 +84,7 @@ def encode(
     to: To = None,
     budget: Budget = None,
     label_epsilon: LabelEpsilon = None,
+    screen: ScreenOption = None,
     seed: Seed = None,
     data_dir: DataDir = None,
     size: Size = None,
@@ -102,7 +104,8 @@ def encode(
     entered in your ledger before it is made (`mixveil ledger`).
 
     [bold]--mu[/] asks for a certified release: noise from public facts only. [bold]--tau[/] asks for Theorem 2's
-    directional SNR: noise from the private data's own moments, not certified.
+    directional SNR: noise from the private data's own moments, not certified; with [bold]--screen[/], rows that show
+    too much all the same are dropped.
     """
     from mixveil import calibration as calibrations
     from mixveil.release import check_output, write_release
@@ -110,6 +113,8 @@ def encode(
 
     check_output(out_dir, party)
     target = _target(mu, tau, calibration)
+    screens = _screening.chosen(screen, mu=mu, label_epsilon=label_epsilon, backbone=backbone, projection=projection)
+    lpips = _screening.distance(screens, data_dir)
     ready = _configured(encoder, {"alpha": alpha, "noise": noise, "k": k})
     if ready.sigma == 0 and (clip is not None or public is not None):
         raise ArgumentError(f"--clip and --public are for noise, and the encoder {encoder} adds none")
@@ -168,6 +173,8 @@ def encode(
             assets=assets,
             extractor=extractor,
             label_epsilon=label_epsilon,
+            screen=screens,
+            lpips=lpips,
             recipient=to,
             budget=budget,
             owners=owners,
@@ -177,9 +184,11 @@ def encode(
     if as_json:
         whole = {"release": str(out_dir), **summary(written), "trace": str(trace), "warnings": warnings}
         shown = dataclasses.asdict(measured[0]) if measured else None
-        print_json({**whole, "displacement": shown, "spent": _spending.summary(owners)})
+        screening = _screening.summary(written)
+        print_json({**whole, "displacement": shown, "screening": screening, "spent": _spending.summary(owners)})
         return
     show(out_dir, written)
+    _screening.show(written)
     for far in measured:
         out.print(
             f"For your eyes only: image noise of radius {far.image_radius:.4g} moved features by {far.radius:.4g} on "

@@ -19,23 +19,26 @@ from torch import Tensor
 
 from mixveil import files
 from mixveil.audit import Audit
+from mixveil.audit.shown import LARGEST, shrunk
+from mixveil.audit.sweep import Swept
 from mixveil.errors import DataFormatError, MissingDependencyError
 from mixveil.metrics.detection import Roc
 from mixveil.metrics.image import mse
+from mixveil.report import sweep as sweeps
 from mixveil.report.pictures import png, roc
 from mixveil.theory.gdp import member_tpr
 
 FORMAT = "mixveil-audit"
-VERSION = 1
+VERSION = 2
 _SHOWN = 8
 _CURVE_POINTS = 200
 _DECADES = 5  # of false alarms, in a curve
 
 
-def write_audit(out: Path, found: Audit, how: Mapping[str, Any]) -> None:
-    """Write the audit and its report. how: what it takes to do it again."""
-    pictures = _pictures(found)
-    whole = to_json(found, how)
+def write_audit(out: Path, found: Audit, how: Mapping[str, Any], swept: Swept | None = None) -> None:
+    """Write the audit and its report. how: what it takes to do it again; swept: the same at other settings."""
+    pictures = _pictures(found) | ({} if swept is None else sweeps.to_pictures(swept))
+    whole = to_json(found, how, swept)
     with files.atomic_folder(out, found.view.releases[0].id[:8], 0o700) as folder:
         files.write_file(folder / "audit.json", (json.dumps(whole, indent=2, allow_nan=False) + "\n").encode(), 0o600)
         files.write_file(folder / "pictures.safetensors", save(pictures), 0o600)
@@ -53,7 +56,7 @@ def render(folder: Path) -> Path:
         raise DataFormatError(f"{folder}: not an audit of version {VERSION}")
     try:
         text = _page(whole, pictures)
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError, jinja_error()) as error:
+    except (LookupError, TypeError, ValueError, ArithmeticError, RuntimeError, AttributeError, jinja_error()) as error:
         raise DataFormatError(f"{folder}: its audit.json is not whole: {error}") from None
     part, page = folder / "report.html.partial", folder / "report.html"
     part.unlink(missing_ok=True)
@@ -68,7 +71,7 @@ def jinja_error() -> type[Exception]:
     return TemplateError
 
 
-def to_json(found: Audit, how: Mapping[str, Any]) -> dict[str, Any]:
+def to_json(found: Audit, how: Mapping[str, Any], swept: Swept | None = None) -> dict[str, Any]:
     """The audit as data, without pictures."""
     releases = found.view.releases
     curves = {name: _thinned(curve) for name, curve in found.curves.items()}
@@ -95,6 +98,7 @@ def to_json(found: Audit, how: Mapping[str, Any]) -> dict[str, Any]:
         "warnings": list(found.warnings),
         "verdict": list(found.verdict),
         "curves": curves,
+        "sweep": None if swept is None else sweeps.to_json(swept),
     }
 
 
@@ -127,27 +131,37 @@ def _pictures(found: Audit) -> dict[str, Tensor]:
 
 def _page(whole: Mapping[str, Any], pictures: Mapping[str, Tensor]) -> str:
     try:
-        from jinja2 import Environment, StrictUndefined
+        from jinja2 import Environment, FunctionLoader, StrictUndefined
     except ImportError:
         raise MissingDependencyError("the report needs jinja2: pip install jinja2") from None
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, loader=FunctionLoader(_source)
+    )
     environment.filters["figure"] = _figure
-    template = environment.from_string((resources("mixveil.report") / "report.html.j2").read_text(encoding="utf-8"))
+    template = environment.get_template("report.html.j2")
     names = [
         "original",
         "released",
-        *sorted(name for name in pictures if name not in ("original", "released", "index")),
+        *sorted(
+            name for name in pictures if name not in ("original", "released", "index") and sweeps.PREFIX not in name
+        ),
     ]
     shape = whole["records"]["shape"]
     strips = {}
     if len(shape) == 3 and shape[0] in (1, 3):
-        strips = {name: [png(image) for image in pictures[name]] for name in names}
+        strips = {name: [png(shrunk(image, LARGEST)) for image in pictures[name]] for name in names}
     return template.render(
         audit=whole,
         strips=strips,
         index=pictures["index"].tolist(),
         curves={name: roc(curve) for name, curve in whole["curves"].items()},
+        sweep=whole["sweep"],
+        section=None if whole["sweep"] is None else sweeps.section(whole["sweep"], pictures),
     )
+
+
+def _source(name: str) -> str:
+    return (resources("mixveil.report") / name).read_text(encoding="utf-8")
 
 
 def _figure(value: float | None) -> str:

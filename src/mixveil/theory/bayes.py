@@ -15,6 +15,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from mixveil import checks
 from mixveil.theory.minimax import cycles
 
 
@@ -45,6 +46,34 @@ def whole_release_risk(eigenvalues: Tensor, partner: Tensor, weight: Tensor, sig
         directions[:, :, varies] = sigma**2 * inverse
         risk[rows.T] = directions
     return risk
+
+
+def precisions(partner: Tensor, weight: Tensor, sigma: float) -> Tensor:
+    """(n,) the precision, the same in every direction, with which a release shows each record to who knows all others.
+
+    In its own row (w₁/w₂σ)², and 1/σ² in the one that it is the partner in; a record that is its own partner is in one
+    row, whole: 1/(w₂σ)². Those of several releases add up."""
+    own, other = weight.double().unbind(1)
+    ratio = torch.where(partner == torch.arange(len(partner)), (1 / other).square(), (own / other).square() + 1)
+    return ratio / sigma**2
+
+
+def known_risk(eigenvalues: Tensor, precision: Tensor) -> Tensor:
+    """(n, k) squared error in each direction of records that are shown with these precisions (n,): 1/(1/λ + precision).
+
+    With all of `precisions` it is that of an attacker who knows every other record: no linear one leaves less."""
+    signal = eigenvalues.double()[None]
+    return signal / (1 + signal * precision.double()[:, None])
+
+
+def certified_risk(eigenvalues: Tensor, mu: float, clip: float) -> Tensor:
+    """(1, k) λ/(1 + λ(μ/2C)²): what a linear attacker leaves of a record in each direction at least, knowing all else.
+
+    Of Gaussian noise: replacing a record of precision p by one at a distance of 2C moves the rows by 2C√p in units of
+    their noise. The release is μ-GDP, so 2C√p ≤ μ; and `known_risk` falls as p grows. μ may be of several releases of
+    that clip norm together. Only the spectrum rests on the records: of these as they are clipped."""
+    precision = (checks.positive("mu", mu) / (2 * checks.positive("clip", clip))) ** 2
+    return known_risk(eigenvalues, torch.tensor([precision], dtype=torch.float64))
 
 
 def _cyclic_inverse_diagonal(ratio: Tensor, ridge: Tensor) -> Tensor:

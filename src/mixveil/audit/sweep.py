@@ -1,0 +1,245 @@
+"""Privacy curves: the records of a release encoded anew at other settings, and every encoding attacked alike.
+
+Encodings are made in memory by a seeded stream and forgotten. Nothing is written, nothing is entered in the ledger, and
+none of them may leave. All settings share records, attacks' draws, pairing, weights and the directions of the noise, so
+that what differs between them is the setting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, get_args
+
+import torch
+from torch import Tensor
+
+from mixveil import checks
+from mixveil.audit import Audit, Watch
+from mixveil.audit.figures import Ran, Row
+from mixveil.audit.judge import FPR
+from mixveil.audit.shown import Shown, shown
+from mixveil.audit.truth import ranged
+from mixveil.calibration import unwatched, watched_moments, with_moments
+from mixveil.encoders.singular import SAID, Singular
+from mixveil.errors import ArgumentError
+from mixveil.keys import SeededStream
+from mixveil.metrics.image import mse
+from mixveil.parts import Part
+from mixveil.release import traced_in_memory
+from mixveil.types import Calibration, Dataset, Encoder, Fact, Facts, Guarantee, Mu, Release, Target, Tau, Trace, View
+
+MOST_VALUES = 12
+MOST_RELEASES = 64
+
+MAIN = ("snr_db", "row identified", "pair found", f"tpr at {FPR:.0%} fpr")
+"""The one figure of an attack that a short table shows: the first of these that it has."""
+
+Attacked = Callable[..., Audit]
+"""`audit` with all its options but the stream and who watches."""
+Ready = Mapping[float, tuple[Encoder, tuple[Guarantee, ...]]]
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What is varied, and its values, put in order so that the most revealing is first: `tau`, `mu`, or `releases`, how
+    many encodings of the same records leave."""
+
+    name: str
+    values: tuple[float, ...]
+    SYMBOLS: ClassVar[Mapping[str, str]] = {"tau": "τ", "mu": "μ", "releases": "releases"}
+
+    def __post_init__(self) -> None:
+        if self.name not in self.SYMBOLS:
+            raise ArgumentError(f"sweep must be over one of {', '.join(self.SYMBOLS)}, got {self.name!r}")
+        for value in self.values:
+            _check_value(self.name, value)
+        if len(set(self.values)) != len(self.values):
+            twice = next(value for value in self.values if self.values.count(value) > 1)
+            raise ArgumentError(f"sweep {self.name}: {twice:g} is given twice")
+        if not 2 <= len(self.values) <= MOST_VALUES:
+            raise ArgumentError(
+                f"sweep {self.name}: 2 to {MOST_VALUES} values make a curve, got {len(self.values)}: "
+                f"{', '.join(f'{value:g}' for value in self.values)}"
+            )
+        object.__setattr__(self, "values", tuple(sorted(self.values, reverse=True)))
+
+    @classmethod
+    def parse(cls, text: str) -> Sweep:
+        """
+        >>> Sweep.parse("mu=0.5, 2,1").values
+        (2.0, 1.0, 0.5)
+        """
+        name, sign, listed = text.partition("=")
+        if not sign:
+            raise ArgumentError(f"sweep must be like tau=1,0.1,0.01 or mu=0.5,1,2 or releases=1,4,16, got {text!r}")
+        values = []
+        for item in listed.split(","):
+            try:
+                values.append(float(item))
+            except ValueError:
+                raise ArgumentError(f"sweep {name.strip()}: {item.strip()!r} is no number") from None
+        return cls(name.strip(), tuple(values))
+
+    @property
+    def symbol(self) -> str:
+        return self.SYMBOLS[self.name]
+
+    def said(self, value: float) -> str:
+        return f"{self.symbol} = {value:g}"
+
+
+def _check_value(name: str, value: float) -> None:
+    if name == "tau":
+        checks.fraction("sweep tau", value)
+    elif name == "mu":
+        checks.positive("sweep mu", value)
+    elif not (1 <= value <= MOST_RELEASES and value == int(value)):
+        raise ArgumentError(f"sweep releases must be whole numbers from 1 to {MOST_RELEASES}, got {value:g}")
+
+
+@dataclass(frozen=True)
+class Point:
+    """The audit at one value. followed: by attack, the record that is the same at all values; best: by attack, the one
+    of which it got most at this value."""
+
+    value: float
+    sigma: float
+    rows: tuple[Row, ...]
+    attacks: tuple[Ran, ...]
+    followed: Mapping[str, Shown] = field(default_factory=dict, repr=False)
+    best: Mapping[str, Shown] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True)
+class Swept:
+    """records: how many were encoded anew at every value; of: how many the release has."""
+
+    sweep: Sweep
+    seed: int
+    records: int
+    of: int
+    points: tuple[Point, ...]
+
+
+def calibrated(sweep: Sweep, template: Release, truth: Dataset, *, seed: int) -> Ready:
+    """The template's encoder at each value, and what it guarantees; a template that cannot be varied so is refused.
+
+    Centre, clip norm and weights stay the template's. τ is met by the template's calibration (`spectral`, where it
+    states none), from the moments of the records themselves."""
+    encoder = template.encoder
+    if template.screened is not None:
+        raise ArgumentError("rows were dropped from this release, and a sweep drops none: sweep one that is whole")
+    if sweep.name == "releases":
+        return dict.fromkeys(sweep.values, (encoder, template.guarantees))
+    facts, how = _facts(template), _calibration(template)
+    if sweep.name == "tau" and how == "displacement":
+        raise ArgumentError(
+            "the noise of this release is the displacement of features, which keeps no tau: sweep mu or releases"
+        )
+    moments_of = watched_moments(SeededStream(seed), unwatched)
+    ready = {}
+    for value in sweep.values:
+        target: Target = Mu(value) if sweep.name == "mu" else Tau(value, how)
+        known = facts
+        if isinstance(encoder, Singular):  # others refuse τ by themselves, and say why
+            known = with_moments(facts, target, truth, public=None, moments_of=moments_of, displacement=None)
+        ready[value] = encoder.calibrate(target, known)
+    return ready
+
+
+def _facts(template: Release) -> Facts:
+    """What the template's settings say, and where they are from as far as its guarantees tell."""
+    origins = {name: origin for stated in template.guarantees for name, origin in stated.assumes.items()}
+    known = {"dimension": Fact(float(torch.Size(template.shape).numel()), "range")}
+    for name in ("centre", "clip", "amplitude", "unit_rows"):
+        if (value := getattr(template.encoder, name, None)) is not None:
+            known[name] = Fact(float(value), "private" if origins.get(name) == "private" else "public")
+    return Facts(known)
+
+
+def _calibration(template: Release) -> Calibration:
+    stated = {guarantee.assumes.get("calibration") for guarantee in template.guarantees}
+    kinds: tuple[Calibration, ...] = get_args(Calibration)
+    return next((kind for kind in kinds if SAID[kind] in stated), "spectral")
+
+
+def run(
+    sweep: Sweep,
+    ready: Ready,
+    found: Audit,
+    truth: Dataset,
+    attack: Attacked,
+    *,
+    seed: int,
+    watch: Watch = lambda _: None,
+) -> Swept:
+    """Encode the records that `found` attacked anew at every value, and attack them as it did.
+
+    found: the template's audit; attack: called as `attack(view, records, stream=, watch=)`. Of large releases only the
+    part that was attacked is encoded: by itself, so that at every value the same records are attacked."""
+    template = found.view.releases[0]
+    records = Part(ranged(truth), found.numbers)
+    chosen: dict[str, int] = {}
+    points = []
+    for place, value in enumerate(sweep.values, 1):
+        said = f"{sweep.said(value)} ({place} of {len(sweep.values)})"
+        watch(f"{said}: encoding")
+        times = int(value) if sweep.name == "releases" else 1
+        releases, traces = _encoded(template, *ready[value], records, times, seed)
+        result = attack(
+            View(releases, traces, found.view.public, pictures=found.view.pictures),
+            records,
+            stream=SeededStream(seed),
+            watch=lambda name, said=said: watch(f"{said}: {name}"),
+        )
+        points.append(_point(value, result, found.numbers, chosen))
+    return Swept(sweep, seed, len(records), len(truth), tuple(points))
+
+
+def _encoded(
+    template: Release, encoder: Encoder, guarantees: tuple[Guarantee, ...], records: Dataset, times: int, seed: int
+) -> tuple[tuple[Release, ...], tuple[Trace, ...]]:
+    """Releases in memory that state what they would if their noise were secret: their audit should know the ceilings.
+    The stream is begun anew, so every value gets the same draws; each further encoding gets new ones."""
+    stream = SeededStream(seed).fork("sweep")
+    releases, traces = [], []
+    for _ in range(times):
+        release, trace = traced_in_memory(
+            records,
+            encoder,
+            guarantees,
+            party=template.party,
+            stream=stream.fork("release"),
+            assets=template.assets,
+            extractor=template.extractor,
+            label_epsilon=template.label_epsilon,
+        )
+        releases.append(replace(release, guarantees=guarantees, certified=any(g.name == "gdp" for g in guarantees)))
+        traces.append(trace)
+    return tuple(releases), tuple(traces)
+
+
+def _point(value: float, result: Audit, numbers: Tensor, chosen: dict[str, int]) -> Point:
+    """What is kept of an audit. chosen: the record that is followed under each attack, set where it is not yet."""
+    followed, best = {}, {}
+    sigma = float(result.view.releases[0].encoder.sigma or 0)
+    images = {name: guess for name, guess in result.images.items() if name != "prior" and guess.dim() == 4}
+    for name, guess in images.items():
+        nothing = mse(result.pixels, result.pixels.mean(0).expand_as(result.pixels))
+        most = int((mse(result.pixels, guess) / nothing.clamp(min=1e-12)).argmin())
+        best[name] = shown(result, guess, most, numbers)
+        followed[name] = shown(result, guess, chosen.setdefault(name, most), numbers)
+    return Point(value, sigma, result.rows, result.attacks, followed, best)
+
+
+def table(swept: Swept) -> list[tuple[str, str, list[float | None]]]:
+    """Of each attack but `prior` its main figure: the attack, the metric, and the mean at every value."""
+    names = dict.fromkeys(row.attack for point in swept.points for row in point.rows if row.attack != "prior")
+    found = []
+    for name in names:
+        means = [{row.metric: row.mean for row in point.rows if row.attack == name} for point in swept.points]
+        metric = next((m for m in MAIN if any(m in figures for figures in means)), None)
+        if metric is not None:
+            found.append((name, metric, [figures.get(metric) for figures in means]))
+    return found

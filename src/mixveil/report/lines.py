@@ -1,0 +1,142 @@
+"""Curves as SVG, for a page that loads nothing: told apart by marker and dashes as well as by colour."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import NamedTuple
+
+_WIDTH, _HEIGHT = 640, 300
+_LEFT, _RIGHT, _TOP, _BOTTOM = 62, 400, 40, 246
+_LEGEND = 424
+_APART = 40  # of two labels below the axis
+
+# Each is legible on white and on the dark page.
+_COLOURS = ("#2f81f7", "#d1242f", "#1a7f37", "#9a6700", "#8250df", "#bf3989", "#0e7c86", "#bc4c00")
+_MARKERS = ("circle", "square", "triangle", "diamond", "cross", "plus", "down", "bar")
+_DASHES = ("", "9 3", "2 3", "9 3 2 3")
+_LEVEL = "#7a8490"
+
+
+class Curve(NamedTuple):
+    """points: (x, y). style: which colour, marker and dashes; None for a level that no attack reached by itself."""
+
+    name: str
+    points: Sequence[tuple[float, float]]
+    style: int | None = None
+    dashes: str = ""
+
+
+def styles(names: Sequence[str]) -> Mapping[str, int]:
+    """A style for each name, the same in all pictures of a page."""
+    return {name: number for number, name in enumerate(names)}
+
+
+def plot(title: str, across: str, values: Sequence[float], curves: Sequence[Curve], *, shares: bool) -> str:
+    """Curves over positive values on a logarithmic axis. shares: the other axis is in per cent."""
+    xs = sorted(values)
+    heights = ticks([y for curve in curves for _, y in curve.points])
+    low, high = heights[0], heights[-1]
+    span = math.log(xs[-1] / xs[0]) or 1.0
+
+    def place(x: float, y: float) -> tuple[float, float]:
+        right = _LEFT + 14 + (_RIGHT - _LEFT - 28) * math.log(x / xs[0]) / span
+        return round(right, 1), round(_BOTTOM - (_BOTTOM - _TOP) * (y - low) / (high - low), 1)
+
+    parts = [f'<text x="{_LEFT}" y="22" style="font-weight:600">{escape(title)}</text>']
+    for y in heights:
+        level = place(xs[0], y)[1]
+        parts.append(f'<line x1="{_LEFT}" x2="{_RIGHT}" y1="{level}" y2="{level}" stroke="#8886" stroke-width=".7"/>')
+        parts.append(f'<text x="{_LEFT - 7}" y="{level + 4}" text-anchor="end">{_shown(y, shares)}</text>')
+    parts += _axis([(place(x, low)[0], f"{x:g}") for x in xs], across)
+    for number, curve in enumerate(curves):
+        parts.append(_drawn(curve, [place(x, y) for x, y in curve.points]))
+        parts.append(_legend(curve, _TOP + 8 + 20 * number))
+    height = max(_HEIGHT, _TOP + 28 + 20 * len(curves))
+    said = escape(_in_words(title, across, curves, shares), quote=True)
+    return (
+        f'<svg viewBox="0 0 {_WIDTH} {height}" width="{_WIDTH}" role="img" aria-label="{said}">'
+        f"<title>{escape(title)}</title>{''.join(parts)}</svg>"
+    )
+
+
+def ticks(values: Sequence[float]) -> list[float]:
+    """Four to eight round figures, evenly spaced, that hold all values between them.
+
+    >>> ticks([-0.3, 7.2])
+    [-2.0, 0.0, 2.0, 4.0, 6.0, 8.0]
+    """
+    low, high = min(values), max(values)
+    if high - low < 1e-9 * max(abs(low), abs(high), 1e-9):
+        low, high = low - 0.5 * (abs(low) or 1), high + 0.5 * (abs(high) or 1)
+    rough = (high - low) / 5
+    size = 10.0 ** math.floor(math.log10(rough))
+    step = next(size * factor for factor in (1, 2, 5, 10) if size * factor >= rough * (1 - 1e-9))
+    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    return [float(f"{number * step:.10g}") for number in range(first, last + 1)]
+
+
+def _axis(places: Sequence[tuple[float, str]], across: str) -> list[str]:
+    """A mark at every value, and its label where that does not run into the last one."""
+    parts, last = [], -math.inf
+    for right, label in places:
+        parts.append(f'<line x1="{right}" x2="{right}" y1="{_BOTTOM}" y2="{_BOTTOM + 4}" stroke="{_LEVEL}"/>')
+        if right - last >= _APART:
+            parts.append(f'<text x="{right}" y="{_BOTTOM + 19}" text-anchor="middle">{label}</text>')
+            last = right
+    middle = (_LEFT + _RIGHT) / 2
+    parts.append(f'<text x="{middle}" y="{_BOTTOM + 40}" text-anchor="middle">{escape(across)}</text>')
+    return parts
+
+
+def _drawn(curve: Curve, places: Sequence[tuple[float, float]]) -> str:
+    colour, dashes = _look(curve)
+    points = " ".join(f"{right},{down}" for right, down in places)
+    line = f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="1.8"{dashes}/>'
+    return line + "".join(_marker(curve.style, right, down, colour) for right, down in places)
+
+
+def _legend(curve: Curve, down: float) -> str:
+    colour, dashes = _look(curve)
+    line = f'<path d="M{_LEGEND} {down}h30" stroke="{colour}" stroke-width="1.8"{dashes}/>'
+    marker = _marker(curve.style, _LEGEND + 15, down, colour)
+    return f'{line}{marker}<text x="{_LEGEND + 38}" y="{down + 4}">{escape(curve.name)}</text>'
+
+
+def _look(curve: Curve) -> tuple[str, str]:
+    colour = _LEVEL if curve.style is None else _COLOURS[curve.style % len(_COLOURS)]
+    dashes = curve.dashes if curve.style is None else _DASHES[curve.style // len(_COLOURS) % len(_DASHES)]
+    return colour, f' stroke-dasharray="{dashes}"' if dashes else ""
+
+
+def _marker(style: int | None, x: float, y: float, colour: str) -> str:
+    if style is None:
+        return ""
+    kind = _MARKERS[style % len(_MARKERS)]
+    if kind == "circle":
+        return f'<circle cx="{x}" cy="{y}" r="4" fill="{colour}"/>'
+    shape = {
+        "square": "M-4-4h8v8h-8z",
+        "triangle": "M0-5L5 4H-5z",
+        "down": "M0 5L5-4H-5z",
+        "diamond": "M0-5.5L5.5 0L0 5.5L-5.5 0z",
+        "cross": "M-4-4L4 4M-4 4L4-4",
+        "plus": "M-5 0H5M0-5V5",
+        "bar": "M-5-2H5V2H-5z",
+    }[kind]
+    return f'<path d="{shape}" transform="translate({x} {y})" fill="{colour}" stroke="{colour}" stroke-width="1.8"/>'
+
+
+def _shown(value: float, shares: bool) -> str:
+    return f"{100 * value:.3g} %" if shares else f"{value:.4g}"
+
+
+def _in_words(title: str, across: str, curves: Sequence[Curve], shares: bool) -> str:
+    """The same for those who do not see it: where each curve begins and ends."""
+    said = [
+        f"{curve.name} from {_shown(curve.points[0][1], shares)} at {curve.points[0][0]:g} to "
+        f"{_shown(curve.points[-1][1], shares)} at {curve.points[-1][0]:g}"
+        for curve in curves
+    ]
+    return f"{title} over {across}, logarithmic: {'; '.join(said)}"

@@ -1,0 +1,187 @@
+"""The audit of a release from which rows were dropped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+import mixveil.audit as audits
+from mixveil import calibration
+from mixveil.attacks import attacks
+from mixveil.audit import Audit, Profile, audit
+from mixveil.audit.promises import noise_faults, promises
+from mixveil.audit.sample import sample
+from mixveil.audit.truth import chosen, inspect, rows_first, standardised_noise
+from mixveil.encoders.singular import Singular
+from mixveil.errors import ArgumentError, WrongTruthError
+from mixveil.keys import SeededStream
+from mixveil.parts import Part
+from mixveil.release import Records
+from mixveil.screen import Screen, Screened, Screening
+from mixveil.theory.moments import moments
+from mixveil.types import Batch, Encoder, Release, Tau, Trace, View
+from tests.audit.test_audit import OTHERS, PRIVATE, PUBLIC, figure
+from tests.made import encoded
+
+
+def ready(tau: float) -> Encoder:
+    return calibration.calibrate(Singular(), Tau(tau, "energy"), PRIVATE, stream=SeededStream(0))[0]
+
+
+def released(encoder: Encoder, kept: Tensor | None = None, seed: int = 0, says: Encoder | None = None) -> View:
+    """Of 500 digits: those rows that `kept` says, or the quieter half by SNR."""
+    made, trace = encoded(encoder, PRIVATE, SeededStream(seed))
+    stored = made.payload.shards[0]  # type: ignore[attr-defined]
+    screen = Screen("snr", 3.0)
+    if kept is None:
+        kept = Screening(screen, PRIVATE, encoder).look(torch.arange(500), trace, stored.x)
+    payload = Records((Batch(stored.x[kept], stored.y[kept]),), encoder.step)
+    screened = Screened(screen, 500)
+    release = replace(made, payload=payload, encoder=says or encoder, screened=screened, reproducible=False)
+    return View((release,), (replace(trace, kept=kept),), PUBLIC)
+
+
+def audited(view: View, names: list[str] | None = None) -> Audit:
+    others = OTHERS.take(torch.arange(len(OTHERS))).x
+    return audit(view, PRIVATE, others=others, names=names, stream=SeededStream(1))
+
+
+def left(view: View) -> int:
+    return len(view.releases[0].payload)
+
+
+def test_attacks_run_and_the_dropped_are_counted() -> None:
+    view = released(ready(0.3))
+    assert 100 < left(view) < 400
+    names = [name for name in attacks() if not name.startswith(("unet", "decoder", "grid"))]
+    found = audited(view, names)
+    assert len(names) > 8 and {item.status for item in found.attacks} == {"ran"}
+    assert f"Screened: {500 - left(view)} of 500 rows were dropped (snr:3)" in " ".join(found.verdict)
+    assert found.of == len(found.numbers) == len(found.pixels) == left(view)
+    assert torch.equal(found.pixels, PRIVATE.take(kept_of(view).nonzero()[:, 0]).x)
+    assert not any("Do not send" in text for text in found.warnings)
+
+
+def kept_of(view: View) -> Tensor:
+    kept = view.traces[0].kept if view.traces else None
+    assert kept is not None
+    return kept
+
+
+def test_what_is_left_is_unmixed_as_the_dense_posterior_says() -> None:
+    """The linear attack on the rows that are left, with records that have none: against a dense posterior."""
+    view, truth = rows_first(released(ready(0.3)), PRIVATE)
+    trace, m = view.traces[0] if view.traces else Trace(torch.empty(0), torch.empty(0)), left(view)
+    assert int(trace.partner.max()) >= m  # some partners have no row of their own
+    mean, variance, noise = 0.3, 0.1, view.releases[0].encoder.deviation(trace.weight).square()
+    matrix = torch.zeros(m, 500, dtype=torch.float64)
+    for row in range(m):
+        matrix[row, row] += float(trace.weight[row, 0])
+        matrix[row, int(trace.partner[row, 0])] += float(trace.weight[row, 1])
+    seen = view.releases[0].payload.take(torch.arange(m)).x.flatten(1).double()
+    seen = seen + view.releases[0].encoder.restore(torch.zeros(1)).double() - mean
+    precision = matrix.T @ (matrix / noise[:, None]) + torch.eye(500) / variance
+    dense = torch.linalg.solve(precision, matrix.T @ (seen / noise[:, None]))
+    from mixveil.attacks._model import Mixing
+    from mixveil.attacks.lmmse import unmixed
+
+    one = torch.ones(64, dtype=torch.float64)
+    fast = unmixed(Mixing.of((trace,)), [seen], [noise[:, None]], [one], variance * one)
+    assert torch.allclose(fast, dense[: len(fast)], atol=1e-8)
+    pixels = truth.take(torch.arange(m)).x.flatten(1).double() - mean
+    assert float((fast[:m] - pixels).square().mean()) < 0.8 * float(pixels.square().mean())
+
+
+def test_weak_noise_shows_the_rows_that_are_left() -> None:
+    """In the wrong order the attacks would look harmless."""
+    some = torch.arange(500) % 5 != 0
+    found = audited(released(ready(1.0), some), ["prior", "lmmse", "linkage"])
+    assert figure(found, "lmmse", "mse") < 0.6 * figure(found, "prior", "mse")
+    assert figure(found, "linkage", "row identified") > 0.1
+
+
+def test_a_part_of_a_screened_release_hangs_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    view, truth = rows_first(released(ready(0.3)), PRIVATE)
+    part = sample(view, truth, 60, SeededStream(3))
+    assert len(part.numbers) == 60 and int(part.numbers.max()) < left(view) and len(set(part.numbers.tolist())) == 60
+    assert part.view.traces is not None
+    noise = standardised_noise(part.view.releases[0], part.view.traces[0], part.records)
+    assert 0.9 < float(noise.square().mean()) < 1.2  # of rows with the wrong records it would be far more
+    monkeypatch.setitem(audits.PROFILES, "quick", Profile(60, 1 << 23, (20, 60)))
+    found = audited(released(ready(0.3)), ["lmmse", "labels"])
+    assert any(text.startswith(f"A part: 60 of {left(view)} rows") for text in found.verdict)
+    assert not any("Do not send" in text or "strength" in text for text in found.warnings)
+
+
+CHOICES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "the strongest noise": lambda noise, records: noise.square().sum(1),
+    "noise away from the record": lambda noise, records: -(noise * records).sum(1),
+    "noise in one value": lambda noise, records: noise[:, 20],
+    "noise alike in two values": lambda noise, records: noise[:, 20] * noise[:, 30],
+}
+
+
+@pytest.mark.parametrize("choice", CHOICES)
+def test_honest_noise_passes_however_rows_were_chosen_by_it(choice: str) -> None:
+    """The half of the rows that is most so: without an allowance for it, the choice would be taken for false noise."""
+    encoder = ready(0.3)
+    whole, truth = rows_first(released(encoder, torch.ones(500, dtype=torch.bool)), PRIVATE)
+    noise = standardised_noise(whole.releases[0], (whole.traces or ())[0], truth)
+    score = CHOICES[choice](noise, PRIVATE.take(torch.arange(500)).x.flatten(1) - 0.3)
+    view = released(encoder, score > score.median())
+    assert not [text for text in audited(view, ["prior"]).warnings if "noise" in text or "strength" in text]
+    part, order = rows_first(view, PRIVATE)
+    (found,) = inspect(part, order)
+    unaware = [replace(found, moved=0.0)]
+    moments_ = moments(PRIVATE, stream=SeededStream(0))
+    broken = any(promise.broken for promise in promises(part, unaware, moments_) if promise.name == "noise")
+    alarms = broken or bool(noise_faults(part, order, unaware))
+    assert alarms or choice == "noise away from the record"  # that `inspect` would have taken for other data
+
+
+def test_choosing_moves_a_sum_by_no_more_than_is_allowed() -> None:
+    """The worst choice there is: the largest of many standard normals, at every share that can be dropped."""
+    view = released(ready(0.3))
+    drawn = SeededStream(0).normal(500).sort().values
+    for dropped in (0, 1, 50, 250, 450, 498):
+        payload = Part(PRIVATE, torch.arange(500 - dropped))
+        allowed = chosen(replace(view.releases[0], payload=payload))
+        moved = float(drawn[dropped:].sum() - drawn.sum() * (500 - dropped) / 500) / (500 - dropped) ** 0.5
+        assert moved <= allowed + 1e-9 and (dropped in (0, 1, 498) or moved > allowed / 3)
+    assert chosen(replace(view.releases[0], screened=None)) == 0
+
+
+def test_noise_that_is_not_what_it_says_is_found_all_the_same() -> None:
+    encoder = ready(0.3)
+    weaker = replace(encoder, sigma=float(encoder.sigma or 0) * 0.7)  # type: ignore[type-var]
+    view = released(weaker, torch.arange(500) % 10 != 0, says=encoder)
+    release: Release = replace(view.releases[0], payload=rescaled(view.releases[0], weaker))
+    found = audited(replace(view, releases=(release,)), ["prior"])
+    assert any("The noise is not what the release says" in text for text in found.warnings)
+
+
+def rescaled(release: Release, drawn: Encoder) -> Records:
+    """The same values on the grid of the settings that the release states."""
+    batch = release.payload.shards[0]  # type: ignore[attr-defined]
+    return Records((Batch(batch.x.double() * (drawn.step or 1), batch.y),), None)
+
+
+def test_what_cannot_be_measured_is_refused() -> None:
+    view = released(ready(0.3))
+    (release,), (trace,) = view.releases, view.traces or ()
+    with pytest.raises(ArgumentError, match="only its trace knows which"):
+        audit(replace(view, traces=None), PRIVATE, stream=SeededStream(0))
+    again = replace(release, id="1" * 32)
+    with pytest.raises(ArgumentError, match="audit it alone"):
+        audit(View((release, again), (trace, trace)), PRIVATE, stream=SeededStream(0))
+    for other in (None, kept_of(view)[1:], ~kept_of(view)):
+        with pytest.raises(ArgumentError, match="which of its rows were dropped"):
+            audit(replace(view, traces=(replace(trace, kept=other),)), PRIVATE, stream=SeededStream(0))
+    with pytest.raises(WrongTruthError, match="500 rows"):
+        audit(view, Part(PRIVATE, torch.arange(left(view))), stream=SeededStream(0))
+    with pytest.raises(WrongTruthError, match="labels are not mixtures"):
+        audit(view, Part(PRIVATE, torch.arange(500).flip(0)), stream=SeededStream(0))
