@@ -16,6 +16,7 @@ from mixveil.attacks import _estimates, _model, _nets, _training
 from mixveil.attacks._estimates import Estimates
 from mixveil.attacks._model import Prior
 from mixveil.attacks._training import NOTHING_KEPT, Recipe, Workshop
+from mixveil.attacks.unet import unscaled
 from mixveil.errors import ArgumentError
 from mixveil.keys import DeviceStream, Stream
 from mixveil.types import Guess, View
@@ -60,8 +61,9 @@ class FeatureDecoder:
         self.workshop.watch(f"{self.name}: solving public mixtures")
         index, made = _estimates.of_public(view, shown, self.rounds, _MOST_ROWS, stream.fork("public"))
         pictures = view.pictures.take(index).x
-        about = {"attack": self.name, "seed": int(stream.fork("seed").words(1)), "base": self.base}
-        about |= {"pictures": _training.digest(pictures), "seen": _training.digest(made.linear)}
+        about = {"attack": self.name, "base": self.base, "rounds": self.rounds, "directions": len(strongest)}
+        about |= {"seed": int(stream.fork("seed").words(1)), "pictures": _training.digest(pictures)}
+        about |= {"public": _training.digest(prior.mean), **unscaled(view)}
         made, pictures = made.to(device), pictures.to(device)
         mean, unit = pictures.mean(0), float(pictures.std())
         draws = DeviceStream(stream.fork("first weights"))

@@ -106,6 +106,11 @@ class _Mixtures:
         return self.x[index.to(device)], torch.stack(rows).mean(0)
 
 
+def unscaled(view: View) -> dict[str, Any]:
+    """What else decides on a network that serves all strengths of noise: the encoder, without its noise's."""
+    return {"encoder": {**settings(view.releases[0].encoder), "sigma": None}}
+
+
 def settings(encoder: Encoder) -> dict[str, Any]:
     """All public settings of an encoder, as JSON can say them."""
     found: dict[str, Any] = asdict(encoder)  # type: ignore[call-overload]

@@ -19,6 +19,7 @@ from mixveil.attacks import _estimates, _model, _nets, _training
 from mixveil.attacks._estimates import Estimates
 from mixveil.attacks._model import Prior
 from mixveil.attacks._training import NOTHING_KEPT, Recipe, Workshop
+from mixveil.attacks.unet import unscaled
 from mixveil.errors import ArgumentError
 from mixveil.keys import DeviceStream, Stream
 from mixveil.types import Guess, View
@@ -60,8 +61,12 @@ class UnetStrong:
         self.workshop.watch(f"{self.name}: solving public mixtures")
         index, made = _estimates.of_public(view, shown, self.rounds, most, stream.fork("public"))
         truth = view.public.take(index).x
-        about = {"attack": self.name, "seed": int(stream.fork("seed").words(1)), "base": self.base}
-        about |= {"truth": _training.digest(truth), "seen": _training.digest(made.linear, made.own)}
+        about = {"attack": self.name, "base": self.base, "rounds": self.rounds, "most": most}
+        about |= {
+            "seed": int(stream.fork("seed").words(1)),
+            "public": _training.digest(truth, prior.mean),
+            **unscaled(view),
+        }
         made, truth = made.to(device), truth.to(device)
         held, fitted = (index % _HELD_OUT == 0).nonzero()[:, 0], (index % _HELD_OUT != 0).nonzero()[:, 0]
         mender = _Mender(prior, shape, self.base, DeviceStream(stream.fork("first weights")), device)
