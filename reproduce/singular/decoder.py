@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from mixveil import calibration, displacement, features, results
-from mixveil.attacks._training import Workshop
+from mixveil.attacks._training import Recipe, Workshop
 from mixveil.attacks.decoder import FeatureDecoder
 from mixveil.data import data_folder, open_data
 from mixveil.encoders.identity import Identity
@@ -81,6 +81,8 @@ def main() -> None:
     parser.add_argument("--stage", default="head")
     parser.add_argument("--rows", type=int, default=2000)
     parser.add_argument("--public", type=int, default=20_000)
+    parser.add_argument("--base", type=int, default=48, help="the decoder's width")
+    parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument("--panel", type=Path)
     parser.add_argument("--out", type=Path, default=HERE / "decoder.json")
     chosen = parser.parse_args()
@@ -93,14 +95,14 @@ def main() -> None:
     truth, mean = images.take(torch.arange(len(images))).x, shown.take(torch.arange(len(shown))).x.mean(0)
     distance = lpips.load("vgg", data_folder(None))
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
-    about = results.provenance(
-        {"backbone": str(extractor), "rows": chosen.rows, "public": chosen.public}, device=device
-    )
+    settings = {"rows": chosen.rows, "public": chosen.public, "base": chosen.base, "epochs": chosen.epochs}
+    about = results.provenance({"backbone": str(extractor), **settings}, device=device)
     strips = {"original": truth}
     for name, encoder in encoders(private, public, loaded).items():
         started = time.perf_counter()
         release, trace = released(encoder, private)
-        attack = FeatureDecoder(workshop=Workshop(cache_folder(), watch=said))
+        recipe = Recipe(chosen.epochs, batch=64, falling=True)
+        attack = FeatureDecoder(chosen.base, recipe=recipe, workshop=Workshop(cache_folder(), watch=said))
         view = View((release,), (trace,), public, pictures=shown)
         found = given(attack(view, stream=SeededStream(2)).pictures).clamp(0, 1).float()
         strips[name] = found
