@@ -74,8 +74,11 @@ class Saved:
             ) from None
         model.load_state_dict(_of("model.", tensors))
         states: dict[int, dict[str, Tensor]] = {}
+        parameters = list(model.parameters())
         for name, tensor in _of("optimiser.", tensors).items():
             number, key = name.split(".")
+            if key != "step":  # in the parameter's order of values, which a fused optimiser takes for granted
+                tensor = torch.empty_like(parameters[int(number)]).copy_(tensor)
             states.setdefault(int(number), {})[key] = tensor
         optimiser.load_state_dict({**optimiser.state_dict(), "state": states})
         return steps

@@ -8,10 +8,11 @@ import torch
 from mixveil import calibration
 from mixveil.attacks import attacks
 from mixveil.attacks.grid import Grid
-from mixveil.audit import LABELS, Audit, audit
+from mixveil.audit import Audit, audit
 from mixveil.audit.defenceless import fails_on_bare_pairs
 from mixveil.audit.judge import assigned
 from mixveil.audit.sample import sample
+from mixveil.audit.words import LABELS
 from mixveil.data import Images, from_tensors, open_data
 from mixveil.encoders.mixup import Mixup
 from mixveil.encoders.singular import Singular

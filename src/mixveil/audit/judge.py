@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from mixveil.attacks import attacks as known_attacks
-from mixveil.audit import defenceless, neighbours
+from mixveil.attacks._training import Workshop
+from mixveil.audit import defenceless, neighbours, portraits
 from mixveil.audit.figures import Ran, Row, finite
 from mixveil.errors import ArgumentError
 from mixveil.keys import Stream
@@ -24,8 +26,13 @@ from mixveil.types import Attack, Dataset, Guess, Release, View
 FPR = 0.01
 _PAIRS = {"candidates", "candidate_labels"}
 _ROC_CANDIDATES = 1000
+_MEAN_OF = 5000
 _GRID_VALUES = 512
+_TRIED = 150  # steps of a training that only shows whether there is one
 _LINEAR = {"lmmse", "lmmse-row", "lowpass", "lowpass-row", *neighbours.SHARES}
+
+
+_OF_IMAGES = {"lowpass", "lowpass-row", "linear", "unet", "unet-strong"}
 
 
 class Judge:
@@ -56,6 +63,7 @@ class Judge:
         self.perceived = torch.linspace(0, self.n - 1, min(self.n, perceived)).long()
         self.unseen: dict[str, float] = {}
         self.images: dict[str, Tensor] = {}
+        self.portraits: dict[str, Tensor] = {}
         self.curves: dict[str, detection.Roc] = {}
         self.same = defenceless.same(self.pixels)
         self.nothing = self._know_nothing()
@@ -120,8 +128,10 @@ class Judge:
     def _unusable(self, name: str, attack: Attack) -> str:
         if name == "membership" and self.others < 100:
             return "it needs at least 100 images that are not in the release (public data)"
-        if name.startswith("lowpass") and len(self.truth.shape) != 3:
+        if name in _OF_IMAGES and len(self.truth.shape) != 3:
             return "it needs images"
+        if name == "decoder" and "original" not in self.portraits:
+            return "it needs a release of features, and the images that they are of"
         if name == "grid" and getattr(self.view.releases[0].encoder, "noise", "") == "sphere":
             return "noise on a sphere is not what it looks for; radius does"
         if name == "grid" and math.prod(self.truth.shape) < _GRID_VALUES:
@@ -138,7 +148,13 @@ class Judge:
         if attack.needs <= _PAIRS and "candidates" in attack.needs:
             return defenceless.fails_on_bare_pairs(attack, self.view, self.truth, stream)
         others = self.pixels[:0] if self.view.candidates is None else self.view.candidates[self.n :]
-        return defenceless.fails_on_bare_records(attack, self.view, self.truth, others, stream)
+        if hasattr(attack, "workshop"):
+            brief: Any = attack
+            watch = brief.workshop.watch
+            attack = replace(brief, workshop=Workshop(most=_TRIED, watch=lambda text: watch(f"trying {text}")))
+        return defenceless.fails_on_bare_records(
+            attack, self.view, self.truth, others, stream, self.portraits.get("original")
+        )
 
     def _better(self, one: Guess, other: Guess) -> bool:
         """Whether a guess is the better one, by the truth: an owner should see the worst of both."""
@@ -184,6 +200,11 @@ class Judge:
             found += self._membership(name, guess.scores)
         if guess.labels is not None:
             found += self._labels(name, guess.labels)
+        if guess.pictures is not None and self.view.pictures is not None and "original" in self.portraits:
+            self.portraits[name] = guess.pictures.clamp(0, 1).float()
+            some = torch.arange(min(_MEAN_OF, len(self.view.pictures)))
+            nothing = self.view.pictures.take(some).x.mean(0)
+            found += portraits.compared(name, self.portraits["original"], self.portraits[name], nothing)
         return found
 
     def _reconstruction(self, name: str, guess: Tensor) -> list[Row]:

@@ -172,11 +172,13 @@ def run(
     attack: Attacked,
     *,
     seed: int,
+    pictures: Dataset | None = None,
     watch: Watch = lambda _: None,
 ) -> Swept:
     """Encode the records that `found` attacked anew at every value, and attack them as it did.
 
-    found: the template's audit; attack: called as `attack(view, records, stream=, watch=)`. Of large releases only the
+    found: the template's audit; attack: called as `attack(view, records, stream=, watch=, pictures=)`; pictures: the
+    images that `truth` is features of. Of large releases only the
     part that was attacked is encoded: by itself, so that at every value the same records are attacked."""
     template = found.view.releases[0]
     records = Part(ranged(truth), found.numbers)
@@ -191,6 +193,7 @@ def run(
             View(releases, traces, found.view.public, pictures=found.view.pictures),
             records,
             stream=SeededStream(seed),
+            pictures=None if pictures is None else Part(pictures, found.numbers),
             watch=lambda name, said=said: watch(f"{said}: {name}"),
         )
         points.append(_point(value, result, found.numbers, chosen))

@@ -46,7 +46,14 @@ Truth = Annotated[str, typer.Option("--truth", help="The data that the releases 
 PublicData = Annotated[
     str | None, typer.Option("--public", help="Similar data that an attacker may hold; half of them as non-members.")
 ]
-Names = Annotated[str | None, typer.Option("--attacks", help="Attacks to run, with commas between. Default: all.")]
+Names = Annotated[
+    str | None,
+    typer.Option(
+        "--attacks",
+        help="Attacks to run, with commas between. Default: all; those that train a network only with --profile full.",
+        show_default=False,
+    ),
+]
 OutDir = Annotated[Path, typer.Option("--out", help="The folder to make, for your eyes only. It must not exist.")]
 
 _MOST_OTHERS = 5000
@@ -58,7 +65,9 @@ def audit(
     out_dir: OutDir,
     public: PublicData = None,
     attacks: Names = None,
-    profile: Annotated[Literal["quick", "full"], typer.Option("--profile", help="full tries more pairs.")] = "quick",
+    profile: Annotated[
+        Literal["quick", "full"], typer.Option("--profile", help="full tries more, and trains networks.")
+    ] = "quick",
     sweep: _sweep.SweepOption = None,
     seed: Annotated[int, typer.Option("--seed", help="Of the attacks' own draws, and of a sweep's encodings.")] = 0,
     data_dir: DataDir = None,
@@ -74,10 +83,12 @@ def audit(
     """Attack your own release in every way known here, and write a report that only you should see."""
     from functools import partial
 
+    from mixveil.attacks._training import Workshop
     from mixveil.audit import audit as run
     from mixveil.audit import sweep as sweeps
     from mixveil.data import open_data
     from mixveil.errors import MismatchError
+    from mixveil.features import cache_folder
     from mixveil.files import check_new
     from mixveil.keys import SeededStream
     from mixveil.release import read_release
@@ -92,6 +103,7 @@ def audit(
     )
     similar: Any = None if public is None else open_data(public, data_dir=data_dir, size=size, grey=grey, depth=depth)
     owners = _spending.known_owners(data)
+    images, shown = data, similar
     if projection is not None:
         data, digest = _common.open_projected(data, projection, data_dir, cache, certified=False)
         if any(release.assets.get("projection") != digest for release in opened):
@@ -111,6 +123,9 @@ def audit(
     found_traces = [load_trace(release.id, len(release.payload)) for release in opened]
     view, left_out = _view(opened, found_traces, known)
     perceptual, unmeasured = _perceptual(data.shape, data_dir)
+    of_features = data is not images
+    if of_features:
+        view = replace(view, pictures=_portraits(shown))
     ready = None if asked is None else _sweep.prepared(asked, opened, data, profile, seed)
     attack = partial(
         run,
@@ -119,6 +134,7 @@ def audit(
         profile=profile,
         perceptual=perceptual,
     )
+    pictures = images if of_features else None
     swept = None
     with err.status("attacking") if err.is_terminal else _nothing() as status:
 
@@ -126,9 +142,11 @@ def audit(
             if status:
                 status.update(f"attacking: {name}")
 
-        found = attack(view, data, stream=SeededStream(seed), watch=watch)
+        kept = cache_folder() if cache is None else cache
+        attack = partial(attack, workshop=Workshop(kept, watch=watch))
+        found = attack(view, data, stream=SeededStream(seed), pictures=pictures, watch=watch)
         if asked is not None and ready is not None:
-            swept = sweeps.run(asked, ready, found, data, attack, seed=seed, watch=watch)
+            swept = sweeps.run(asked, ready, found, data, attack, seed=seed, pictures=pictures, watch=watch)
     verdict = (*found.verdict, *unmeasured, *_counted(owners))
     found = replace(found, warnings=(*found.warnings, *left_out), verdict=verdict)
     how = _provenance(seed)
@@ -218,7 +236,6 @@ def _public(opened: Any, data: Any) -> tuple[Any, Tensor | None]:
     import torch
 
     from mixveil.errors import ArgumentError
-    from mixveil.parts import Part
 
     if opened is None:
         return None, None
@@ -230,9 +247,26 @@ def _public(opened: Any, data: Any) -> tuple[Any, Tensor | None]:
     half = len(opened) // 2
     if half < 2:
         raise ArgumentError(f"{len(opened)} rows are too few for public data")
-    known = Part(opened, torch.arange(0, len(opened), 2))  # every other one: sets are often sorted by class
     strange = torch.arange(1, len(opened), 2)
-    return known, opened.take(strange[torch.linspace(0, half - 1, min(half, len(data), _MOST_OTHERS)).long()]).x
+    return _known_half(opened), opened.take(
+        strange[torch.linspace(0, half - 1, min(half, len(data), _MOST_OTHERS)).long()]
+    ).x
+
+
+def _known_half(opened: Any) -> Any:
+    """Every other row of public data: sets are often sorted by class."""
+    import torch
+
+    from mixveil.parts import Part
+
+    return Part(opened, torch.arange(0, len(opened), 2))
+
+
+def _portraits(images: Any) -> Any:
+    """The images behind the features that the attacker knows."""
+    from mixveil.audit.portraits import Portraits
+
+    return None if images is None else Portraits(_known_half(images))
 
 
 def _view(opened: tuple[Release, ...], traces: list[Trace | None], public: Any) -> tuple[View, list[str]]:

@@ -33,6 +33,7 @@ VERSION = 2
 _SHOWN = 8
 _CURVE_POINTS = 200
 _DECADES = 5  # of false alarms, in a curve
+_PORTRAIT = "portrait "
 
 
 def write_audit(out: Path, found: Audit, how: Mapping[str, Any], swept: Swept | None = None) -> None:
@@ -126,7 +127,20 @@ def _pictures(found: Audit) -> dict[str, Tensor]:
     pictures = {name: (images[index] - found.low) / span for name, images in attacks.items()}
     pictures |= {"original": (everything[index] - found.low) / span, "released": shown}
     clamped = {name: images.clamp(0, 1).float().contiguous() for name, images in pictures.items()}
-    return clamped | {"index": found.numbers[index]}
+    return clamped | {"index": found.numbers[index]} | _portraits(found)
+
+
+def _portraits(found: Audit) -> dict[str, Tensor]:
+    """The images behind features, where an attack guesses them: those of which it got most."""
+    guesses = {name: images for name, images in found.portraits.items() if name != "original"}
+    if not guesses:
+        return {}
+    truth = found.portraits["original"]
+    errors = torch.stack([mse(truth, images) for images in guesses.values()]).amin(0)
+    nothing = mse(truth, truth.mean(0).expand_as(truth))
+    index = (errors / nothing.clamp(min=1e-12)).argsort()[:_SHOWN]
+    shown = {f"{_PORTRAIT}{name}": images[index].float().contiguous() for name, images in found.portraits.items()}
+    return {**shown, f"{_PORTRAIT}index": found.numbers[index]}
 
 
 def _page(whole: Mapping[str, Any], pictures: Mapping[str, Tensor]) -> str:
@@ -143,15 +157,27 @@ def _page(whole: Mapping[str, Any], pictures: Mapping[str, Tensor]) -> str:
         "original",
         "released",
         *sorted(
-            name for name in pictures if name not in ("original", "released", "index") and sweeps.PREFIX not in name
+            name
+            for name in pictures
+            if name not in ("original", "released", "index")
+            and sweeps.PREFIX not in name
+            and not name.startswith(_PORTRAIT)
         ),
     ]
     shape = whole["records"]["shape"]
     strips = {}
     if len(shape) == 3 and shape[0] in (1, 3):
         strips = {name: [png(shrunk(image, LARGEST)) for image in pictures[name]] for name in names}
+    guessed = sorted((name for name in pictures if name.startswith(_PORTRAIT)), key=lambda name: "original" not in name)
+    portraits = {
+        name.removeprefix(_PORTRAIT): [png(shrunk(image, LARGEST)) for image in pictures[name]]
+        for name in guessed
+        if not name.endswith("index")
+    }
     return template.render(
         audit=whole,
+        portraits=portraits,
+        portrait_index=pictures[f"{_PORTRAIT}index"].tolist() if portraits else [],
         strips=strips,
         index=pictures["index"].tolist(),
         curves={name: roc(curve) for name, curve in whole["curves"].items()},

@@ -1,0 +1,225 @@
+"""An audit in plain words, with reasons: what to be warned of, and what the best attack of each kind got."""
+
+from __future__ import annotations
+
+from mixveil.audit.figures import Ran, Row
+from mixveil.audit.judge import FPR
+from mixveil.audit.neighbours import SHARES
+from mixveil.audit.promises import Promise
+from mixveil.theory.moments import Moments
+from mixveil.types import Dataset, View
+
+LABELS = (
+    "The labels are not protected: whoever gets the release reads the classes of every row and how many records of "
+    "each class there are. In a hospital the label is the diagnosis."
+)
+LABELS_RANDOMISED = (
+    "The labels were randomised: of each record these releases say its class with ε = {:.3g}. The noise on the images "
+    "does not protect them any further."
+)
+TRAINS = "it trains a network"
+"""How the reason begins for which such an attack was not run."""
+
+_KINDS = {
+    "Pictures": {"lmmse", "lmmse-row", "lowpass", "lowpass-row", "known", "average", "linear", "unet", "unet-strong"},
+    "Recognition": {"linkage", "radius", "radius-labels", "grid"},
+    "Membership": {"membership"},
+}
+
+
+def warnings_of(view: View, rows: list[Row], ran: list[Ran], promises: tuple[Promise, ...]) -> list[str]:
+    said = [LABELS if _label_epsilon(view) is None else LABELS_RANDOMISED.format(_label_epsilon(view))]
+    said += [
+        f"{row.attack} beats its ceiling: {row.metric} {row.mean:.4g}, where {row.ceiling:.4g} should be the best. The "
+        f"claim of this release is false, or this audit is."
+        for row in rows
+        if row.beaten
+    ]
+    for promise in promises:
+        if promise.broken and promise.name == "noise":
+            said.append(
+                f"The noise is not what the release says: σ = {promise.found:.4g} was found, {promise.nominal:.4g} is "
+                f"stated. Every figure that rests on it is false. Do not send this release."
+            )
+        elif promise.broken:
+            said.append(
+                f"{promise.name}: {promise.nominal:.4g} was asked for, on these records it is {promise.found:.4g}: the "
+                f"nominal figure does not hold."
+            )
+        elif promise.loose:
+            said.append(
+                f"{promise.name}: {promise.nominal:.4g} was asked for, on these records it is {promise.found:.4g}: "
+                f"there is more noise than the nominal figure needs."
+            )
+    said += _successes(rows, view)
+    said += [f"{item.attack} is broken: {item.why}" for item in ran if item.status == "broken"]
+    if any(release.reproducible for release in view.releases):
+        said.append("The noise came from a seeded stream: whoever finds the seed removes it. Do not send this release.")
+    if any(not release.guarantees for release in view.releases):
+        said.append("A release states no guarantee at all: it is for experiments, do not send it.")
+    return said
+
+
+def _label_epsilon(view: View) -> float | None:
+    """Of all releases together; None where one shows labels as they are, or randomised them by a seed."""
+    found = [None if release.reproducible else release.label_epsilon for release in view.releases]
+    known = [epsilon for epsilon in found if epsilon is not None]
+    return sum(known) if len(known) == len(found) else None
+
+
+def _successes(rows: list[Row], view: View) -> list[str]:
+    """What came out, where it is much."""
+    said = []
+    best, gained = _best_pictures(rows)
+    if best and gained >= 0.2:
+        said.append(
+            f"{_kind(view)[0]} come out: {best.attack} takes away {gained:.0%} of the error of knowing nothing. Look "
+            f"at them before you decide."
+        )
+    decoded, gained = _best_pictures(rows, "picture mse")
+    if decoded and gained >= 0.1:
+        said.append(
+            f"Pictures come out of the features: {decoded.attack} takes away {gained:.0%} of the error of knowing "
+            f"nothing. Look at them before you decide."
+        )
+    for metric, words in (
+        ("row identified", "Records are recognised: {attack} finds the row of {mean:.0%} of them"),
+        ("pair found", "Pairs are recognised: {attack} names both sources of {mean:.0%} of the rows"),
+        (f"tpr at {FPR:.0%} fpr", "Members are recognised: {attack} finds {mean:.0%} of them at 1 % false alarms"),
+    ):
+        top = _most(rows, metric)
+        if top and top.interval and top.interval[0] > 3 * (top.know_nothing or 0):
+            said.append(words.format(attack=top.attack, mean=top.mean) + f" (guessing: {top.know_nothing:.2%}).")
+    return said
+
+
+def _most(rows: list[Row], metric: str) -> Row | None:
+    """The figure that is surest to be more than a guess."""
+    found = [row for row in rows if row.metric == metric and row.interval]
+    return max(found, key=lambda row: (row.interval or (0, 0))[0] - (row.know_nothing or 0), default=None)
+
+
+def _kind(view: View) -> tuple[str, str]:
+    """What is reconstructed: features are no pictures."""
+    return ("Pictures", "images") if len(view.releases[0].shape) == 3 else ("Values", "records' values")
+
+
+def _best_pictures(rows: list[Row], metric: str = "mse") -> tuple[Row | None, float]:
+    """The attack that leaves the least error, and the share that it takes away of knowing nothing's. Who knows some of
+    the records is told of by himself."""
+    errors = [row for row in rows if row.metric == metric and row.attack not in ("prior", *SHARES)]
+    best = min(errors, key=lambda row: row.mean, default=None)
+    return best, 1 - best.mean / best.know_nothing if best and best.know_nothing else 0.0
+
+
+def spread_of(truth: Dataset, found: Moments) -> float:
+    """The records' variance a value, in the units of the figures: of the range."""
+    return found.energy / len(found.mean) / (truth.high - truth.low) ** 2
+
+
+def _possible(rows: list[Row], spread: float) -> float:
+    """The share of the records' variance that the best linear attacker would explain, if that is known. He knows their
+    mean: what the mean itself is worth is not the release's doing. spread: the variance of a value, on average."""
+    errors = [row for row in rows if row.metric == "mse" and row.attack not in SHARES]
+    known = [1 - row.ceiling / spread for row in errors if row.ceiling and spread]
+    return max(known, default=0.0)
+
+
+def _dropped(view: View, rows: int) -> list[str]:
+    """What an audit of a screened release leaves open. rows: how many the release has."""
+    release = view.releases[0]
+    if release.screened is None:
+        return []
+    made = release.screened.records
+    return [
+        f"Screened: {made - rows:,} of {made:,} rows were dropped ({release.screened.screen}). Their records were not "
+        f"attacked by rows of their own: what is left of them in the rows of others is not measured here. The noise "
+        f"was tested more loosely, as the rows that are left were chosen."
+    ]
+
+
+def verdict_of(
+    rows: list[Row], ran: list[Ran], warnings: tuple[str, ...], view: View, n: int, of: int, spread: float
+) -> list[str]:
+    """In plain words, with reasons: what the best attack of each kind got."""
+    said = []
+    if n < of:
+        said.append(
+            f"A part: {n:,} of {of:,} rows were attacked, joined along their pairs. Who has all rows gets at least "
+            f"these pictures; records are recognised among the rows of the part. The noise's strength was measured in "
+            f"all rows, its other properties in the part."
+        )
+    said += _dropped(view, of)
+    kind, what = _kind(view)
+    best, gained = _best_pictures(rows)
+    if best:
+        amount = "next to nothing" if gained < 0.02 else "something" if gained < 0.2 else "a great deal"
+        possible = _possible(rows, spread)
+        if gained <= 0 < possible - 0.02:
+            said.append(
+                f"{kind}: these attacks were too weak to tell (they do worse than knowing nothing). The best linear "
+                f"attacker, who knows the mean, would explain up to {possible:.1%} of how records differ from it. Give "
+                f"public data."
+            )
+        else:
+            said.append(
+                f"{kind}: the best of these attacks ({best.attack}) takes away {max(gained, 0):.1%} of the error of "
+                f"knowing nothing: on average it gets {amount} of the {what}."
+            )
+    decoded = next((row for row in rows if row.metric == "picture ssim"), None)
+    if decoded:
+        said.append(
+            f"Pictures from features: {decoded.attack} reaches an SSIM of {decoded.mean:.2f} on average and "
+            f"{decoded.worst:.2f} at most (knowing nothing: {decoded.know_nothing:.2f})."
+        )
+    known = {row.attack: row for row in rows if row.metric == "mse" and row.attack in SHARES and row.know_nothing}
+    if known:
+        gains = [f"{max(0.0, 1 - row.mean / (row.know_nothing or 1)):.1%}" for row in known.values()]
+        said.append(
+            f"Known records: an attacker who has 10, 50 or 90 % of the records, and the pairing, takes away "
+            f"{gains[0]}, {gains[1]} or {gains[2]} of that error on the others."
+        )
+    for metric, words in (
+        (
+            "row identified",
+            "Recognition: with the original at hand this attack finds its row for {mean:.1%} of the records",
+        ),
+        (
+            "pair found",
+            "Recognition: with both sources among others these attacks name them for {mean:.1%} of the rows",
+        ),
+        (f"tpr at {FPR:.0%} fpr", "Membership: this attack finds {mean:.1%} of the members at 1 % false alarms"),
+    ):
+        top = _most(rows, metric)
+        if top:
+            chance = "" if top.know_nothing is None else f" (guessing: {top.know_nothing:.2%})"
+            bound = (
+                ""
+                if top.ceiling is None
+                else f"; as μ is stated no attack on these releases finds more than {top.ceiling:.1%}"
+            )
+            said.append(words.format(mean=top.mean) + chance + bound + ".")
+    for kind, metrics in (
+        ("Pictures", {"mse"}),
+        ("Recognition", {"row identified", "pair found"}),
+        ("Membership", {f"tpr at {FPR:.0%} fpr"}),
+    ):
+        if not any(row.metric in metrics and row.attack != "prior" for row in rows):
+            tried = ", ".join(f"{item.attack} {item.status}" for item in ran if item.attack in _KINDS[kind])
+            said.append(f"{kind}: NOT tested: {tried or 'no attack of this kind was asked for'}.")
+    if untrained := [item.attack for item in ran if item.why.startswith(TRAINS)]:
+        said.append(
+            f"Stronger attacks that train networks were NOT run ({', '.join(untrained)}): --profile full runs them."
+        )
+    if view.traces is None:
+        said.append("Noise: NOT measured, for want of the trace: whether it is what the release says is not known.")
+    epsilon = _label_epsilon(view)
+    how = (
+        "shown to everyone who gets the release"
+        if epsilon is None
+        else f"randomised, ε = {epsilon:.3g} a record in these releases"
+    )
+    said.append(f"Labels: {how}.")
+    if len(warnings) > 1:
+        said.append(f"{len(warnings) - 1} warning(s) beside that of the labels: read them before anything leaves.")
+    return said
