@@ -1,0 +1,117 @@
+"""Attacks that train, in an audit: when they run, when they are called broken, and pictures out of features."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from mixveil.attacks import attacks
+from mixveil.attacks._training import Recipe, Workshop
+from mixveil.attacks.decoder import FeatureDecoder
+from mixveil.attacks.unet import Unet
+from mixveil.audit import audit
+from mixveil.audit.portraits import LARGEST, Portraits
+from mixveil.data import from_tensors
+from mixveil.keys import SeededStream, Stream
+from mixveil.report import render, write_audit
+from mixveil.types import Guess, View
+from tests.attacks.test_trained import digits, random_features, released
+
+_QUICKLY = Recipe(epochs=1000, batch=32, rate=3e-3)
+
+
+@dataclass(frozen=True)
+class SmallUnet(Unet):
+    base: int = 6
+    recipe: Recipe = _QUICKLY
+
+
+@dataclass(frozen=True)
+class SmallDecoder(FeatureDecoder):
+    base: int = 4
+    rounds: int = 1
+    recipe: Recipe = _QUICKLY
+
+
+class Deaf(SmallUnet):
+    """Does not look at the rows."""
+
+    def __call__(self, view: View, *, stream: Stream) -> Guess:
+        images = super().__call__(view, stream=stream).images
+        return Guess(images=None if images is None else 0 * images)
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = {"prior": attacks()["prior"], "unet": SmallUnet, "decoder": SmallDecoder}
+    monkeypatch.setattr("mixveil.audit.known_attacks", lambda: found)
+
+
+def test_a_quick_audit_trains_nothing_unasked_and_says_so() -> None:
+    data = digits(0, 60)
+    found = audit(released(data, 1.0, digits(600, 800)), data, stream=SeededStream(0), names=None)
+    skipped = {item.attack: item.why for item in found.attacks if item.status == "skipped"}
+    for name in ("unet", "unet-strong", "decoder"):
+        assert "--profile full" in skipped[name]
+    assert any("NOT run (decoder, unet, unet-strong)" in text for text in found.verdict)
+    assert {item.attack for item in found.attacks if item.status == "ran"} >= {"linear", "lmmse", "known", "average"}
+
+
+@pytest.mark.usefixtures("small")
+def test_an_attack_that_trains_runs_when_it_is_named_and_in_a_full_audit(tmp_path: Path) -> None:
+    data, heard = digits(0, 60), list[str]()
+    view = released(data, 0.3, digits(600, 1000))
+    workshop = Workshop(tmp_path, most=150, watch=heard.append)
+    named = audit(view, data, stream=SeededStream(0), names=["unet"], workshop=workshop)
+    assert [(item.attack, item.status) for item in named.attacks] == [("unet", "ran")]
+    assert any(text.startswith("trying unet") for text in heard) and any(text.startswith("unet") for text in heard)
+    full = audit(view, data, stream=SeededStream(0), profile="full", workshop=workshop)
+    assert {item.attack: item.status for item in full.attacks} == {"prior": "ran", "unet": "ran", "decoder": "skipped"}
+    assert len(list((tmp_path / "attacks").iterdir())) == 1  # trained once
+
+
+def test_a_network_that_learns_nothing_is_called_broken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mixveil.audit.known_attacks", lambda: {"unet": Deaf})
+    monkeypatch.setattr("mixveil.audit.judge._TRIED", 3)
+    data = digits(0, 60)
+    found = audit(
+        released(data, 0.3, digits(600, 800)), data, stream=SeededStream(0), names=["unet"], workshop=Workshop(most=3)
+    )
+    assert [item.status for item in found.attacks] == ["broken"]
+
+
+@pytest.mark.usefixtures("small")
+def test_pictures_come_out_of_weakly_hidden_features_and_are_shown(tmp_path: Path) -> None:
+    data, public = digits(0, 120), digits(600, 1600)
+    view = replace(released(random_features(data), 0.05, random_features(public)), pictures=Portraits(public))
+    found = audit(
+        view,
+        random_features(data),
+        stream=SeededStream(0),
+        names=["decoder"],
+        pictures=data,
+        workshop=Workshop(most=400),
+    )
+    (row,) = [row for row in found.rows if row.metric == "picture ssim"]
+    assert row.know_nothing is not None and row.mean > row.know_nothing + 0.15
+    assert any("Pictures come out of the features: decoder" in text for text in found.warnings)
+    assert any(text.startswith("Pictures from features: decoder reaches an SSIM") for text in found.verdict)
+    truth = data.take(found.numbers).x
+    assert torch.equal(found.portraits["original"], truth)
+    how = {"command": "x", "mixveil": "0", "torch": "0", "seed": 0}
+    write_audit(tmp_path / "report", found, how)
+    page = (tmp_path / "report" / "report.html").read_text()
+    assert "Pictures out of features" in page and 'alt="decoder, record' in page
+    assert render(tmp_path / "report").read_text() == page
+
+
+def test_portraits_are_small_and_within_zero_and_one() -> None:
+    x = SeededStream(0).uniform(3, 3, 2 * LARGEST, LARGEST).float()
+    data = replace(from_tensors(x * 0, torch.zeros(3).long()), read=lambda index: x[index] * 4 - 2, low=-2.0, high=2.0)
+    shown = Portraits(replace(data, shape=(3, 2 * LARGEST, LARGEST))).take(torch.arange(3)).x
+    assert shown.shape == (3, 3, LARGEST, LARGEST // 2)
+    assert torch.allclose(shown.mean((2, 3)), x.mean((2, 3)), atol=0.01)
+    assert float(shown.min()) >= 0 and float(shown.max()) <= 1
