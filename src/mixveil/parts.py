@@ -72,3 +72,16 @@ class Part(Around):
 
     def originals(self, index: Tensor) -> Sequence[Tensor]:
         return self._inside.originals(self.index[checks.rows_within(index, len(self))])
+
+
+@dataclass(frozen=True)
+class Held:
+    """Rows in memory."""
+
+    batch: Batch
+
+    def __len__(self) -> int:
+        return len(self.batch.y)
+
+    def take(self, index: Tensor) -> Batch:
+        return Batch(self.batch.x[index], self.batch.y[index])

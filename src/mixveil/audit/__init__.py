@@ -117,7 +117,8 @@ def audit(
     rows: list[Row] = []
     ran: list[Ran] = []
     for name, attack in chosen.items():
-        if names is None and hasattr(attack, "workshop") and not limits.trains:
+        asked = names is not None or limits.trains or not hasattr(attack, "workshop")
+        if not asked and not judge.cannot(name, attack):
             why = f"{TRAINS}, which takes a while: --attacks {name} or --profile full runs it"
             ran.append(Ran(name, attack.threat, "skipped", why))
             continue

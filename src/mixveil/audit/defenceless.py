@@ -12,7 +12,7 @@ from mixveil.encoders.identity import Identity
 from mixveil.encoders.mixup import Mixup
 from mixveil.keys import Stream
 from mixveil.metrics import detection, image
-from mixveil.parts import Part
+from mixveil.parts import Held, Part
 from mixveil.types import Attack, Batch, Dataset, Encoder, Guess, Known, Release, Trace, View
 
 _ROWS = 300
@@ -105,7 +105,7 @@ def released(like: Release, encoder: Encoder, part: Part, stream: Stream) -> tup
     index = torch.arange(len(part))
     trace = encoder.plan(len(part), stream=stream.fork("plan"))
     batch = encoder.encode(part, index, trace, stream=stream.fork("noise"))
-    payload = _Held(batch if encoder.step is None else Batch(batch.x.float() * encoder.step, batch.y))
+    payload = Held(batch if encoder.step is None else Batch(batch.x.float() * encoder.step, batch.y))
     return replace(like, payload=payload, encoder=encoder, guarantees=(), certified=False), trace
 
 
@@ -119,17 +119,4 @@ def _coarse(like: Release, x: Tensor, trace: Trace, clean: Release, stream: Stre
     z, own, other = like.encoder.prepare(x).float(), trace.weight[:, :1], trace.weight[:, 1:]
     rows = own * z + other * (z[trace.partner[:, 0]] + float(like.encoder.sigma or 1) * noise)
     labels = clean.payload.take(torch.arange(n)).y
-    return replace(like, payload=_Held(Batch(rows.view(x.shape), labels)), guarantees=(), certified=False)
-
-
-class _Held:
-    """Rows in memory."""
-
-    def __init__(self, batch: Batch) -> None:
-        self.batch = batch
-
-    def __len__(self) -> int:
-        return len(self.batch.y)
-
-    def take(self, index: Tensor) -> Batch:
-        return Batch(self.batch.x[index], self.batch.y[index])
+    return replace(like, payload=Held(Batch(rows.view(x.shape), labels)), guarantees=(), certified=False)

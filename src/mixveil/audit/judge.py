@@ -89,11 +89,15 @@ class Judge:
         except ArgumentError as error:
             return Ran(name, attack.threat, "skipped", str(error))
 
-    def _run(self, name: str, attack: Attack, rows: list[Row]) -> Ran:
+    def cannot(self, name: str, attack: Attack) -> str:
+        """Why the attack cannot be run on these releases; nothing if it can."""
         missing = [field for field in sorted(attack.needs - {"known"}) if getattr(self.view, field) is None]
-        if missing:
-            return Ran(name, attack.threat, "skipped", f"it needs {', '.join(missing)}, and there is none")
-        if why := self._unusable(name, attack):
+        if missing == ["pictures"]:
+            return "it needs a release of features, and the images behind public ones"
+        return f"it needs {', '.join(missing)}, and there is none" if missing else self._unusable(name, attack)
+
+    def _run(self, name: str, attack: Attack, rows: list[Row]) -> Ran:
+        if why := self.cannot(name, attack):
             return Ran(name, attack.threat, "skipped", why)
         if why := self._broken(name, attack):
             return Ran(name, attack.threat, "broken", why)
@@ -116,13 +120,15 @@ class Judge:
         return Ran(name, attack.threat, "ran", why)
 
     def _known(self, name: str) -> list[Row]:
-        """With a tenth, half and nine tenths of the records known, each guessed while it is not; by the better of two
-        priors."""
+        """With a tenth, half and nine tenths of the records known, each guessed while it is not; by the best of up to
+        three priors: from public data, from the release, and from the known records themselves."""
         guesses = neighbours.guessed(self.view, self.pixels, self.stream.fork(name))
-        if self.view.public is not None:
-            alone = neighbours.guessed(self.unaided, self.pixels, self.stream.fork(name))
-            better = {share: self._better(Guess(alone[share]), Guess(guesses[share])) for share in guesses}
-            guesses = {share: alone[share] if better[share] else guess for share, guess in guesses.items()}
+        others = [] if self.view.public is None else [False]
+        others += [True] if self.pixels[0].numel() <= neighbours.TAUGHT_VALUES else []
+        for taught in others:
+            found = neighbours.guessed(self.unaided, self.pixels, self.stream.fork(name), taught=taught)
+            better = {share: self._better(Guess(found[share]), Guess(guesses[share])) for share in guesses}
+            guesses = {share: found[share] if better[share] else guess for share, guess in guesses.items()}
         return [row for share, guess in guesses.items() for row in self._measured(share, Guess(guess))]
 
     def _unusable(self, name: str, attack: Attack) -> str:
@@ -131,7 +137,7 @@ class Judge:
         if name in _OF_IMAGES and len(self.truth.shape) != 3:
             return "it needs images"
         if name == "decoder" and "original" not in self.portraits:
-            return "it needs a release of features, and the images that they are of"
+            return "it needs the images that the records are features of"
         if name == "grid" and getattr(self.view.releases[0].encoder, "noise", "") == "sphere":
             return "noise on a sphere is not what it looks for; radius does"
         if name == "grid" and math.prod(self.truth.shape) < _GRID_VALUES:

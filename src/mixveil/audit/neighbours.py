@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
 from mixveil.attacks.known import Solver
 from mixveil.keys import Stream
-from mixveil.types import Known, View
+from mixveil.parts import Held
+from mixveil.types import Batch, Known, View
+
+TAUGHT_VALUES = 1024
+"""Records of so many values, at most, teach what records are like: one eigenbasis a fold."""
 
 SHARES = {"known 10 %": 0.1, "known 50 %": 0.5, "known 90 %": 0.9}
 
@@ -20,15 +26,17 @@ def folds(order: Tensor, share: float) -> list[tuple[Tensor, Tensor]]:
     return [(order[start : start + hidden], order.roll(-start)[hidden:]) for start in range(0, n, hidden)]
 
 
-def guessed(view: View, pixels: Tensor, stream: Stream) -> dict[str, Tensor]:
+def guessed(view: View, pixels: Tensor, stream: Stream, *, taught: bool = False) -> dict[str, Tensor]:
     """(n, …) guesses of the records that have rows, by share. pixels: (n, …) these records. Records that only others'
-    rows hold, where a part of a release is seen, are never known."""
-    solver, order = Solver(view), stream.permutation(len(pixels))
+    rows hold, where a part of a release is seen, are never known. taught: what records are like is learned from the
+    known ones."""
+    solver, order = None if taught else Solver(view), stream.permutation(len(pixels))
     found = {}
     for name, share in SHARES.items():
         images = torch.empty(pixels.shape, dtype=torch.float64)
         for wanted, known in folds(order, share):
-            coordinates = solver.coordinates(Known(known, pixels[known]), wanted)
-            images[wanted] = solver.prior.images(view, coordinates)
+            ours = solver or Solver(replace(view, public=Held(Batch(pixels[known], torch.zeros(len(known), 1)))))
+            coordinates = ours.coordinates(Known(known, pixels[known]), wanted)
+            images[wanted] = ours.prior.images(view, coordinates)
         found[name] = images
     return found
