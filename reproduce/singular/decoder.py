@@ -91,7 +91,7 @@ def main() -> None:
     images, shown = open_data("cifar10:test"), open_data("cifar100")
     images = images.part(torch.arange(chosen.rows))
     shown = shown.part(torch.arange(chosen.public))
-    private, public = (features.extract(data, loaded, None) for data in (images, shown))
+    private, public = (features.extract(data, loaded, cache_folder()) for data in (images, shown))
     truth, mean = images.take(torch.arange(len(images))).x, shown.take(torch.arange(len(shown))).x.mean(0)
     distance = lpips.load("vgg", data_folder(None))
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"

@@ -41,26 +41,22 @@ class UNet(nn.Module):
 
 
 class Decoder(nn.Module):
-    """From k values to pictures: a dense layer to all pixels, and one to a small map that is doubled and convolved up
-    to the size; both are added."""
+    """From k values to pictures: a dense layer to a small map, which is doubled and convolved up to the size."""
 
     def __init__(self, inputs: int, shape: tuple[int, ...], base: int) -> None:
         super().__init__()
         channels, self.height, self.width = shape
         small = max(1, math.ceil(max(self.height, self.width) / 8))
         self.small = (8 * base, small, small)
-        self.straight = nn.Linear(inputs, math.prod(shape))
         self.dense = nn.Linear(inputs, math.prod(self.small))
         self.blocks = nn.ModuleList(_double((8 * base) >> level, (4 * base) >> level) for level in range(_LEVELS))
         self.out = nn.Conv2d(base, channels, 3, padding=1)
 
     def forward(self, x: Tensor) -> Tensor:
-        straight = self.straight(x)
         x = relu(self.dense(x)).view(-1, *self.small)
         for block in self.blocks:
             x = block(interpolate(x, scale_factor=2.0, mode="nearest"))
-        bent: Tensor = self.out(x)[..., : self.height, : self.width]
-        found: Tensor = bent + straight.view_as(bent)
+        found: Tensor = self.out(x)[..., : self.height, : self.width]
         return found
 
 

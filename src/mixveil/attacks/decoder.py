@@ -1,7 +1,8 @@
 """From features back to pictures: what an attacker sees of a release that shows no pixels.
 
 The best linear attacker's estimates of the features, from all rows with the pairing known, go through a network that
-was trained on public images: on such estimates of their features, at all strengths of noise, pictures beside them.
+was trained on public images: on such estimates of their features, at all strengths of noise, pictures beside them. The
+network adds to the best linear map, and what it adds is scaled by what that is worth on images that it has not seen.
 """
 
 from __future__ import annotations
@@ -17,12 +18,15 @@ from mixveil.attacks._estimates import Estimates
 from mixveil.attacks._model import Prior
 from mixveil.attacks._training import NOTHING_KEPT, Recipe, Workshop
 from mixveil.attacks.unet import unscaled
+from mixveil.attacks.unet_strong import nearest, worth_of
 from mixveil.errors import ArgumentError
 from mixveil.keys import DeviceStream, Stream
 from mixveil.types import Guess, View
 
 _DIRECTIONS = 2048  # the strongest: weaker ones hardly show in pictures
+_ROWS_A_DIRECTION = 4  # of public data: what fewer teach is not true of others
 _MOST_ROWS = 20_000
+_HELD_OUT = 10  # of so many public rows one
 _RECIPE = Recipe(epochs=20, batch=64, falling=True)
 
 
@@ -45,13 +49,14 @@ class FeatureDecoder:
         if view.public is None or view.pictures is None:
             raise ArgumentError("this attack needs public data and their pictures")
         prior, device = _model.prior_of(view), _training.fastest()
-        strongest = prior.variance.argsort(descending=True)[:_DIRECTIONS]
-        basis, size = prior.basis[:, strongest], prior.variance[strongest].sqrt()
+        most = min(_DIRECTIONS, len(prior.variance), max(2, len(view.public) // _ROWS_A_DIRECTION))
+        strongest = prior.variance.argsort(descending=True)[:most]
+        basis, size = prior.basis[:, strongest], float(prior.variance[strongest].mean().sqrt())
 
         turns: dict[int, tuple[Prior, Tensor, Tensor]] = {}
 
         def shown(coordinates: Tensor, known: Prior) -> Tensor:
-            """In the same directions whatever it was estimated in, each in units of its own spread."""
+            """In the same directions whatever it was estimated in, all on one scale: weak ones say little."""
             if id(known) not in turns:
                 turns[id(known)] = known, (known.mean - prior.mean) @ basis, known.basis.T @ basis
             _, offset, turn = turns[id(known)]
@@ -61,25 +66,49 @@ class FeatureDecoder:
         self.workshop.watch(f"{self.name}: solving public mixtures")
         index, made = _estimates.of_public(view, shown, self.rounds, _MOST_ROWS, stream.fork("public"))
         pictures = view.pictures.take(index).x
-        about = {"attack": self.name, "base": self.base, "rounds": self.rounds, "directions": len(strongest)}
+        about = {"attack": self.name, "base": self.base, "rounds": self.rounds, "directions": most}
         about |= {"seed": int(stream.fork("seed").words(1)), "pictures": _training.digest(pictures)}
         about |= {"public": _training.digest(prior.mean), **unscaled(view)}
         made, pictures = made.to(device), pictures.to(device)
+        held, fitted = (index % _HELD_OUT == 0).nonzero()[:, 0], (index % _HELD_OUT != 0).nonzero()[:, 0]
         mean, unit = pictures.mean(0), float(pictures.std())
-        draws = DeviceStream(stream.fork("first weights"))
-        net = _nets.started(_nets.Decoder(basis.shape[1] + 2, tuple(pictures.shape[1:]), self.base), draws, device)
+        straight = _straight(made.linear, (pictures - mean).flatten(1), fitted.to(device), held.to(device))
+        net = _nets.Decoder(most + 2, tuple(pictures.shape[1:]), self.base)
+        started = _nets.started(net, DeviceStream(stream.fork("first weights")), device)
 
-        def decoded(seen: Estimates) -> Tensor:
+        def plain(seen: Estimates) -> Tensor:
+            return (seen.linear @ straight).view(-1, *mean.shape)
+
+        def bent(seen: Estimates) -> Tensor:
             with torch.autocast("cuda", torch.bfloat16, enabled=device.type == "cuda"):
-                found: Tensor = net(torch.cat([seen.linear, seen.conditions], dim=1))
-            return mean + unit * found.float()
+                found: Tensor = started(torch.cat([seen.linear, seen.conditions], dim=1))
+            return unit * found.float()
 
         def loss(rows: Tensor, draws: DeviceStream) -> Tensor:
-            rows = rows.to(device)
-            return ((decoded(made.part(rows)) - pictures[rows]) / unit).square().mean()
+            rows = fitted[rows].to(device)
+            seen = made.part(rows)
+            return ((pictures[rows] - mean - plain(seen) - bent(seen)) / unit).square().mean()
 
         draws = DeviceStream(stream.fork("draws"))
-        _training.train(net, loss, len(index), self.recipe, about=about, draws=draws, workshop=self.workshop)
+        _training.train(started, loss, len(fitted), self.recipe, about=about, draws=draws, workshop=self.workshop)
+        near = held.to(device)[nearest(made.part(held.to(device)), release)]
         with torch.no_grad():
+            seen = made.part(near)
+            worth = worth_of(pictures[near] - mean - plain(seen), bent(seen))
             parts = torch.split(torch.arange(len(release.error), device=device), 64)
-            return Guess(pictures=torch.cat([decoded(release.part(part)) for part in parts]).cpu().double())
+            found = [mean + plain(seen) + worth * bent(seen) for seen in (release.part(part) for part in parts)]
+        return Guess(pictures=torch.cat(found).cpu().double())
+
+
+def _straight(x: Tensor, y: Tensor, fitted: Tensor, held: Tensor) -> Tensor:
+    """(k, values) the linear map from estimates to pictures, by least squares with the ridge that is best on what was
+    held out. Estimates are posterior means, so one map is right at all strengths of noise."""
+    variance, turned = torch.linalg.eigh((x[fitted].T @ x[fitted]).double())
+    target = turned.T @ (x[fitted].T @ y[fitted]).double()
+    best = (float("inf"), torch.zeros_like(target))
+    for power in range(-6, 3):
+        ridge = 10.0**power * variance.mean()
+        found = turned @ (target / (variance + ridge)[:, None])
+        error = float((y[held] - x[held] @ found.float()).square().mean())
+        best = min(best, (error, found), key=lambda item: item[0])
+    return best[1].float()

@@ -79,9 +79,8 @@ class UnetStrong:
 
         draws = DeviceStream(stream.fork("draws"))
         _training.train(mender.net, loss, len(fitted), self.recipe, about=about, draws=draws, workshop=self.workshop)
-        near = (made.error[held].log() - release.error.log().mean()).abs().argsort()[: max(8, len(held) // _NEAREST)]
-        near = held.to(device)[near]
-        worth = _worth(truth[near] - made.linear[near], mender.adds(made.part(near)))
+        near = held.to(device)[nearest(made.part(held.to(device)), release)]
+        worth = worth_of(truth[near] - made.linear[near], mender.adds(made.part(near)))
         return Guess(images=(release.linear + worth * mender.adds(release)).cpu().double())
 
 
@@ -113,11 +112,17 @@ class _Mender:
         return torch.cat([self(seen.part(part)) * size_of(seen.part(part)) for part in torch.split(index, 64)])
 
 
+def nearest(seen: Estimates, release: Estimates) -> Tensor:
+    """Numbers of the estimates that leave about as much error as those of the release do."""
+    apart = (seen.error.clamp(min=_LEAST).log() - release.error.clamp(min=_LEAST).log().mean()).abs()
+    return apart.argsort()[: max(8, len(apart) // _NEAREST)]
+
+
 def size_of(seen: Estimates) -> Tensor:
     """(n, 1, 1, 1) how far off a value of each estimate is thought to be."""
     return seen.error.clamp(min=_LEAST).sqrt().view(-1, 1, 1, 1)
 
 
-def _worth(missing: Tensor, added: Tensor) -> float:
+def worth_of(missing: Tensor, added: Tensor) -> float:
     """By what to multiply what is added, so that it comes nearest to what is missing: from 0, for nothing, to 1."""
     return float(((missing * added).sum() / added.square().sum().clamp(min=1e-30)).clamp(0, 1))
