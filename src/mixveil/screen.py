@@ -100,6 +100,7 @@ class Screening:
     lpips: the distance, where the screen asks for it (`metrics.lpips.load`)."""
 
     def __init__(self, screen: Screen, rows: Dataset, encoder: Encoder, lpips: Measure | None = None) -> None:
+        checks.enough_rows(len(rows))
         if len(rows.shape) != 3 or not math.isfinite(rows.high - rows.low):
             raise ArgumentError(NOT_PICTURES)
         known: dict[Metric, Measure | None] = {"lpips": lpips, "ssim": image.ssim, "snr": image.snr_db}

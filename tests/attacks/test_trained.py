@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import conv2d, conv_transpose2d, max_pool2d, relu
 
 from mixveil.attacks import _nets, _training
-from mixveil.attacks._estimates import LEVELS, of_public
+from mixveil.attacks._estimates import LEVELS, of_public, of_releases
 from mixveil.attacks._model import Mixing, prior_of
 from mixveil.attacks._pixels import Pixels, total_variation
 from mixveil.attacks._training import Recipe, Workshop
@@ -19,12 +19,12 @@ from mixveil.attacks.decoder import FeatureDecoder
 from mixveil.attacks.linear import recovered
 from mixveil.attacks.lmmse import Lmmse
 from mixveil.attacks.prior import KnowNothing
-from mixveil.attacks.unet import Unet
-from mixveil.attacks.unet_strong import UnetStrong
+from mixveil.attacks.unet import Unet, _Mixtures
+from mixveil.attacks.unet_strong import UnetStrong, held_out
 from mixveil.backbones import IMAGENET
 from mixveil.data import Images, from_tensors, open_data
 from mixveil.encoders.singular import Singular
-from mixveil.errors import ArgumentError
+from mixveil.errors import ArgumentError, TrainingError
 from mixveil.keys import DeviceStream, SeededStream
 from mixveil.metrics.image import mse, ssim
 from mixveil.types import Attack, Tau, Trace, View
@@ -37,7 +37,7 @@ def digits(start: int, stop: int) -> Images:
     return open_data("digits").part(torch.arange(start, stop))
 
 
-def released(data: Images, share: float, public: Images, seed: int = 1) -> View:
+def released(data: Images, share: float, public: Images | None, seed: int = 1) -> View:
     """Under noise of that many standard deviations of a pixel."""
     x = data.take(torch.arange(len(data))).x
     facts = with_moments(range_facts(data), energy=float(x.var(0).sum()), lambda_max=1.0)
@@ -52,19 +52,26 @@ def error(attack: Attack, view: View, data: Images) -> float:
     return float(mse(data.take(torch.arange(len(data))).x, images.clamp(0, 1)).mean())
 
 
-def test_the_linear_attack_is_the_papers_to_the_last_step() -> None:
-    stream = SeededStream(3)
-    rows, n = stream.normal(5, 3, 6, 4).float(), 5
-    partner, weight = torch.tensor([1, 2, 3, 4, 0]), stream.capped_weights(5, 0.7)
-    found = recovered(Mixing.of((Trace(partner[:, None], weight),)), [rows], Pixels(3, 0.0, 1.0, normalised=True))
+@pytest.mark.parametrize("releases", [1, 2])
+def test_the_linear_attack_is_the_papers_to_the_last_step(releases: int) -> None:
+    stream, n = SeededStream(3), 5
+    seen = [stream.normal(5, 3, 6, 4).float() for _ in range(releases)]
+    partners = [torch.tensor([1, 2, 3, 4, 0]), torch.tensor([2, 3, 4, 0, 1])][:releases]
+    weights = [stream.capped_weights(5, 0.7) for _ in range(releases)]
+    traces = tuple(Trace(p[:, None], w) for p, w in zip(partners, weights, strict=True))
+    found = recovered(Mixing.of(traces), seen, Pixels(3, 0.0, 1.0, normalised=True))
+    rows = torch.stack(seen).mean(0)
     mean, std = (torch.tensor(values).view(3, 1, 1) for values in IMAGENET)
     guess = rows.clone()
     first, second = torch.zeros_like(rows), torch.zeros_like(rows)
     for step in range(1, 201):
         x = guess.clone().requires_grad_()
-        mixed = weight[:, 0].view(n, 1, 1, 1) * x + weight[:, 1].view(n, 1, 1, 1) * x[partner]
+        fits = [
+            (w[:, 0].view(n, 1, 1, 1) * x + w[:, 1].view(n, 1, 1, 1) * x[p] - y).square().mean()
+            for p, w, y in zip(partners, weights, seen, strict=True)
+        ]
         smooth = (x[:, :, 1:] - x[:, :, :-1]).abs().mean() + (x[..., 1:] - x[..., :-1]).abs().mean()
-        loss = (mixed - rows).square().mean() + 1e-3 * smooth + 1e-4 * x.square().mean()
+        loss = sum(fits, start=torch.zeros(())) / releases + 1e-3 * smooth + 1e-4 * x.square().mean()
         (slope,) = torch.autograd.grad(loss, x)
         first, second = 0.9 * first + 0.1 * slope, 0.999 * second + 0.001 * slope.square()
         move = first / (1 - 0.9**step) / ((second / (1 - 0.999**step)).sqrt() + 1e-8)
@@ -85,7 +92,17 @@ def test_pixels_enter_and_leave_normalised_and_are_clamped_to_what_they_can_be()
     assert Pixels(3, 0.0, 1.0, normalised=True).enter(x) is x
 
 
+def test_the_range_is_that_of_public_data_where_they_state_one() -> None:
+    data = digits(0, 40)
+    view = released(data, 1.0, replace(data, low=-1.0, high=2.0))
+    assert (Pixels.of(view, False).low, Pixels.of(view, False).high) == (-1.0, 2.0)
+    for public in (None, replace(data, low=-float("inf"), high=float("inf"))):
+        found = Pixels.of(replace(view, public=public), False)
+        assert (found.low, found.high) == (0.0, 1.0)
+
+
 def test_total_variation_counts_every_neighbour_once() -> None:
+    assert float(total_variation(torch.tensor([[[[0.0, 2.0, 5.0]]]]))) == pytest.approx(2.5)  # one row: nothing above
     x = torch.tensor([[[[0.0, 1.0], [3.0, 7.0]]]])
     assert float(total_variation(x)) == pytest.approx((3 + 6) / 2 + (1 + 4) / 2)
 
@@ -206,6 +223,75 @@ def test_too_few_public_rows_are_refused() -> None:
         UnetStrong()(released(data, 1.0, digits(100, 120)), stream=SeededStream(0))
 
 
+def test_the_rate_falls_to_nothing_by_a_cosine(monkeypatch: pytest.MonkeyPatch) -> None:
+    rates: list[float] = []
+    step = torch.optim.Adam.step
+
+    def noted(self: torch.optim.Adam, closure: None = None) -> object:
+        rates.append(self.param_groups[0]["lr"])
+        return step(self, closure)
+
+    monkeypatch.setattr(torch.optim.Adam, "step", noted)
+    net = torch.nn.Linear(1, 1)
+    recipe = Recipe(epochs=4, batch=10, rate=0.5, falling=True)
+
+    def loss(index: Tensor, draws: DeviceStream) -> Tensor:
+        return net(torch.ones(len(index), 1)).square().mean()  # type: ignore[no-any-return]
+
+    draws = DeviceStream(SeededStream(0))
+    _training.train(net, loss, 100, recipe, about={"attack": "x"}, draws=draws, workshop=_training.NOTHING_KEPT)
+    assert len(rates) == 40 and rates[0] == 0.5 and rates[20] == pytest.approx(0.25) and rates[-1] < 0.5 * 0.01
+
+
+def test_a_training_that_diverges_late_is_an_error() -> None:
+    net, draws, asked = torch.nn.Linear(1, 1), DeviceStream(SeededStream(0)), list[int]()
+
+    def loss(index: Tensor, draws: DeviceStream) -> Tensor:
+        asked.append(1)
+        return net(torch.ones(1, 1)).sum() * (float("nan") if len(asked) > 3 else 1.0)  # type: ignore[no-any-return]
+
+    with pytest.raises(TrainingError, match="diverged"):
+        _training.train(
+            net, loss, 10, Recipe(5, 10), about={"attack": "x"}, draws=draws, workshop=_training.NOTHING_KEPT
+        )
+
+
+def test_several_releases_are_averaged_before_the_u_net_sees_them() -> None:
+    data, public = digits(0, 40), digits(600, 700)
+    views = [released(data, 5.0, public, seed) for seed in range(4)]
+    spread = []
+    for count in (1, 4):
+        releases = tuple(view.releases[0] for view in views[:count])
+        traces = tuple(view.traces[0] for view in views[:count] if view.traces)
+        mixtures = _Mixtures(View(releases, traces, public), CPU, SeededStream(0))
+        truth, rows = mixtures.batch(torch.arange(64), DeviceStream(SeededStream(1)))
+        spread.append(float((rows - truth).std()))
+    assert 0.4 < spread[1] / spread[0] < 0.65
+
+
+def test_a_row_says_as_much_as_its_weight_and_noise_allow() -> None:
+    view = released(digits(0, 60), 1.0, digits(600, 1000))
+    made = of_releases(view, prior_of(view), lambda c, prior: c.float())
+    assert view.traces is not None
+    weight = view.traces[0].weight.double()
+    told = (weight[:, 0] / view.releases[0].encoder.deviation(weight)).square() * float(prior_of(view).variance.mean())
+    assert torch.allclose(made.known[:, 0].double(), told, rtol=1e-5)
+    _, public = of_public(view, lambda c, prior: c.float()[:, :1], 1, 1000, SeededStream(0))
+    low, high = public.known[:, 0].log10().aminmax()
+    assert float(high - low) > 8  # ten levels of noise, half a decade of deviation each, and their weights
+    at_one = public.part((public.known.sum(1) > 1).logical_and(public.known.sum(1) < 3).nonzero()[:, 0])
+    assert float(at_one.known[:, 0].std() / at_one.known[:, 0].mean()) > 0.2  # weights differ
+
+
+@pytest.mark.parametrize("public", [591, 400, 97])
+def test_a_tenth_of_the_records_is_held_out_however_they_were_chosen(public: int) -> None:
+    index = torch.linspace(0, public - 1, 60).round().long().repeat(3)
+    held, fitted = held_out(index)
+    assert len(held) + len(fitted) == 180 and len(held) == 18
+    assert not set(index[held].tolist()) & set(index[fitted].tolist())
+    assert int(index[held].max()) > 0.7 * public
+
+
 class StoppedError(Exception):
     pass
 
@@ -252,9 +338,13 @@ def test_a_trained_network_is_kept_and_a_damaged_or_other_one_is_not_used(tmp_pa
         attack(changed, stream=SeededStream(0))
         assert heard
         heard.clear()
-    kept.write_bytes(kept.read_bytes()[:-50])
-    mended = attack(view, stream=SeededStream(0)).images
-    assert heard and mended is not None and torch.equal(first, mended)
+    whole = kept.read_bytes()
+    for damaged in (whole[:-50], whole[:-4] + b"\0\0\0\0", whole.replace(b'"seed', b'"deed')):
+        kept.write_bytes(damaged)
+        heard.clear()
+        mended = attack(view, stream=SeededStream(0)).images
+        assert heard and mended is not None and torch.equal(first, mended)
+    assert (tmp_path / "attacks").stat().st_mode & 0o077 == 0
 
 
 def test_one_network_serves_all_strengths_of_noise(tmp_path: Path) -> None:

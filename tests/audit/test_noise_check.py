@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from torch import Tensor
@@ -44,3 +46,17 @@ def test_laplace_noise_is_told_from_gaussian() -> None:
     assert found(laplace) == [] and "not Laplace" in found(normal)[0]
     assert any("share" in text for text in found(torch.cat([laplace[:100], laplace[:100]])))
     assert faults(laplace, sphere=False)
+
+
+def test_what_is_said_to_be_noticed_is_noticed_and_what_is_not_is_not() -> None:
+    """Single values with weak noise, in rows that were chosen: the sentence and the test agree."""
+    rows, stream = 2000, SeededStream(5)
+    assert "would NOT be noticed" in noise_check.noticed(20, math.sqrt(20))
+    for moved in (0.0, 5.0, math.sqrt(rows)):
+        said = noise_check.noticed(rows, moved)
+        limit = float(said.split("below ")[1].split("%")[0]) / 100
+        for factor, seen in ((limit - 0.06, True), (limit + 0.06, False)):
+            noise = stream.normal(rows, 20)
+            noise[:, 3] *= factor
+            said_of = noise_check.faults(noise, noise.square().sum(1), "gaussian", moved)
+            assert any("value(s)" in text for text in said_of) == seen

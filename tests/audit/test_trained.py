@@ -15,6 +15,7 @@ from mixveil.attacks.unet import Unet
 from mixveil.audit import audit
 from mixveil.audit.portraits import LARGEST, Portraits
 from mixveil.data import from_tensors
+from mixveil.errors import TrainingError
 from mixveil.keys import SeededStream, Stream
 from mixveil.report import render, write_audit
 from mixveil.types import Guess, View
@@ -56,7 +57,10 @@ def test_a_quick_audit_trains_nothing_unasked_and_says_so() -> None:
     skipped = {item.attack: item.why for item in found.attacks if item.status == "skipped"}
     assert "--profile full" in skipped["unet"] and "--profile full" in skipped["unet-strong"]
     assert "a release of features" in skipped["decoder"]
-    assert any("NOT run (unet, unet-strong)" in text for text in found.verdict)
+    assert any("NOT run (unet, unet-strong): --profile full" in text for text in found.verdict)
+    alone = audit(released(data, 1.0, None), data, stream=SeededStream(0), profile="full")
+    (said,) = [text for text in alone.verdict if text.startswith("Networks")]
+    assert said.endswith("NOT run (unet, unet-strong): it needs public, and there is none.")
     assert {item.attack for item in found.attacks if item.status == "ran"} >= {"linear", "lmmse", "known", "average"}
 
 
@@ -81,6 +85,39 @@ def test_a_network_that_learns_nothing_is_called_broken(monkeypatch: pytest.Monk
         released(data, 0.3, digits(600, 800)), data, stream=SeededStream(0), names=["unet"], workshop=Workshop(most=3)
     )
     assert [item.status for item in found.attacks] == ["broken"]
+
+
+class Diverging(SmallUnet):
+    def __call__(self, view: View, *, stream: Stream) -> Guess:
+        raise TrainingError("the training diverged")
+
+
+class Numberless(SmallUnet):
+    """Gets everything without a defence, and then says nothing that is a number."""
+
+    def __call__(self, view: View, *, stream: Stream) -> Guess:
+        rows = view.releases[0].payload.take(torch.arange(len(view.releases[0].payload))).x.double()
+        return Guess(images=rows if view.releases[0].encoder.name == "identity" else rows * float("nan"))
+
+
+@pytest.mark.parametrize("kind", [Diverging, Numberless])
+def test_a_training_that_fails_does_not_take_the_audit_with_it(
+    kind: type[Unet], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mixveil.audit.known_attacks", lambda: {"unet": kind, "prior": attacks()["prior"]})
+    data = digits(0, 60)
+    found = audit(released(data, 0.3, digits(600, 800)), data, stream=SeededStream(0), names=["unet", "prior"])
+    assert {item.attack: item.status for item in found.attacks} == {"unet": "broken", "prior": "ran"}
+    assert {row.attack for row in found.rows} == {"prior"}
+
+
+@pytest.mark.usefixtures("small")
+def test_public_pictures_of_another_size_are_said_and_not_decoded() -> None:
+    data, public = digits(0, 60), digits(600, 700)
+    larger = from_tensors(torch.zeros(100, 1, 16, 16), torch.zeros(100).long())
+    view = replace(released(random_features(data), 1.0, random_features(public)), pictures=Portraits(larger))
+    found = audit(view, random_features(data), stream=SeededStream(0), names=["decoder"], pictures=data)
+    assert [(item.status, "(1, 16, 16)" in item.why) for item in found.attacks] == [("skipped", True)]
 
 
 @pytest.mark.usefixtures("small")

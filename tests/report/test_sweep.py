@@ -24,7 +24,7 @@ from mixveil.errors import DataFormatError
 from mixveil.keys import SeededStream
 from mixveil.report import render, to_json, write_audit
 from mixveil.report.lines import Curve, plot, ticks
-from mixveil.report.sweep import section, to_pictures
+from mixveil.report.sweep import _level, section, to_pictures
 from mixveil.report.sweep import to_json as sweep_json
 from mixveil.types import Mu, Tau, View
 from tests.audit.test_audit import OTHERS
@@ -194,3 +194,11 @@ def test_ticks_are_round_and_hold_all_values(values: list[float]) -> None:
     found = ticks(values)
     assert found[0] <= min(values) and found[-1] >= max(values) and 2 <= len(found) <= 8
     assert all(later > earlier for earlier, later in pairwise(found))
+
+
+def test_the_ceiling_is_the_least_of_those_who_have_no_records() -> None:
+    def row(attack: str, ceiling: float) -> dict[str, object]:
+        return {"attack": attack, "metric": "mse", "ceiling": ceiling}
+
+    rows = [row("lmmse", 0.1), row("lmmse-row", 0.2), row("known 90 %", 0.01)]
+    assert _level("mse", [{"value": 0.5, "rows": rows}], "ceiling", min) == [(0.5, 0.1)]

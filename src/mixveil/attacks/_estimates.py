@@ -26,6 +26,9 @@ LEVELS = tuple(10.0 ** (step / 2) for step in range(-4, 6))
 """Noise of a row, in standard deviations of public records: what networks are trained on."""
 
 
+_BLOCK_VALUES = 1 << 25
+
+
 @dataclass(frozen=True)
 class Estimates:
     """linear: (n, …) the best linear estimates; own: (n, …) what each record's own rows alone say, as if they held no
@@ -70,14 +73,18 @@ def of_public(view: View, shown: Shown, rounds: int, most: int, stream: Stream) 
         raise ArgumentError("this attack needs public data")
     chosen = _model.spaced(len(view.public), most)
     if len(chosen) < 4 * len(LEVELS):
-        raise ArgumentError(f"{len(chosen)} public rows are too few to train on, {4 * len(LEVELS)} are the least")
+        raise ArgumentError(
+            f"{len(chosen)} public rows are too few to train on, {4 * len(LEVELS)} are the least (an audit keeps every "
+            f"other one apart, as a stranger)"
+        )
     encoder, rows, found = view.releases[0].encoder, [], []
     for half in (0, 1):
         own = chosen[half::2]
         seen = View(view.releases, public=Part(view.public, chosen[1 - half :: 2]))
         prior = _model.prior_of(seen)
         entry = _model.entry_of(seen, 0, prior)
-        records = (encoder.prepare(view.public.take(own).x) - entry.offset) @ prior.basis
+        blocks = torch.split(own, max(1, _BLOCK_VALUES // len(prior.mean)))
+        records = torch.cat([(encoder.prepare(view.public.take(b).x) - entry.offset) @ prior.basis for b in blocks])
         for number in range(rounds):
             draws = stream.fork(f"half {half}, round {number}")
             for level, group in zip(LEVELS, draws.permutation(len(own)).tensor_split(len(LEVELS)), strict=True):

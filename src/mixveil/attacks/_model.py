@@ -136,7 +136,10 @@ class Mixing:
     @property
     def paired(self) -> bool:
         """Whether each row has two sources, and each record is the partner in at most one row."""
-        return self.source.shape[1] == 2 and int(self.source[:, 1].bincount().max()) == 1
+        if self.source.shape[1] != 2:
+            return False
+        partner = self.source[:, 1]
+        return int(partner[partner >= 0].bincount(minlength=1).max()) <= 1
 
     def rows(self, records: Tensor) -> Tensor:
         """W records."""

@@ -11,14 +11,17 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
 from torch import Tensor, nn
 
 from mixveil import files
-from mixveil.errors import TrainingError
+from mixveil.errors import ArgumentError, TrainingError
 from mixveil.keys import DeviceStream
 from mixveil.saved import Saved, discard
+
+VERSION = 1
+"""Raised whenever the same settings would train another network: what was kept before is then trained anew."""
 
 _NOTED = 20  # steps between two words to who waits
 
@@ -67,14 +70,25 @@ def train(
     workshop: Workshop,
 ) -> None:
     """Train a network in place, or take it from the cache. about: all that decides what comes out, for JSON."""
+    if rows < 1:
+        raise ArgumentError("there are no public rows to train on")
     batch = min(recipe.batch, rows)
     per_epoch = rows // batch
     steps = min(recipe.epochs * per_epoch, workshop.most or recipe.epochs * per_epoch)
-    whole = {**about, "recipe": asdict(recipe), "rows": rows, "steps": steps, "device": fastest().type}
+    whole = {
+        "version": VERSION,
+        **about,
+        "recipe": asdict(recipe),
+        "rows": rows,
+        "steps": steps,
+        "device": fastest().type,
+    }
     key = hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()
     kept = None if workshop.cache is None else workshop.cache / "attacks" / f"{key}.safetensors"
-    if kept is not None and _taken(net, kept):
-        return
+    if kept is not None:
+        kept.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if _taken(net, kept, whole):
+            return
     saved = None if kept is None else Saved(kept.with_suffix(".state"), whole)
     optimiser = torch.optim.Adam(net.parameters(), recipe.rate, fused=True)
     done = 0 if saved is None else _resumed(saved, net, optimiser, steps)
@@ -98,12 +112,12 @@ def train(
             if saved is not None and saved.due():
                 _check(found, step)
                 saved.save(net, optimiser, step + 1)
+        _check_weights(net)
     net.eval()
     if kept is not None:
-        kept.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        files.write_whole(
-            kept, save({name: tensor.cpu().contiguous() for name, tensor in net.state_dict().items()}), 0o600
-        )
+        tensors = {name: tensor.cpu().contiguous() for name, tensor in net.state_dict().items()}
+        said = {"about": json.dumps(whole, sort_keys=True), "digest": digest(*tensors.values())}
+        files.write_whole(kept, save(tensors, said), 0o600)
         discard(kept.with_suffix(".state"))
 
 
@@ -122,14 +136,20 @@ def in_batches(net: nn.Module, inputs: Tensor, size: int = 64) -> Tensor:
         return torch.cat([net(part).float().cpu() for part in torch.split(inputs, size)])
 
 
-def _taken(net: nn.Module, path: Path) -> bool:
-    """Whether the cache had the network; a file that is damaged is trained anew."""
+def _taken(net: nn.Module, path: Path, whole: Mapping[str, Any]) -> bool:
+    """Whether the cache had this very network, as it was written; anything else is trained anew."""
     try:
-        tensors = load_file(path)
+        with safe_open(path, framework="pt") as file:
+            said = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (OSError, SafetensorError):
         return False
-    wanted = {name: tensor.shape for name, tensor in net.state_dict().items()}
-    if {name: tensor.shape for name, tensor in tensors.items()} != wanted:
+    wanted = {name: (tensor.shape, torch.float32) for name, tensor in net.state_dict().items()}
+    if {name: (tensor.shape, tensor.dtype) for name, tensor in tensors.items()} != wanted:
+        return False
+    if said.get("about") != json.dumps(whole, sort_keys=True):
+        return False
+    if said.get("digest") != digest(*(tensors[name] for name in wanted)):
         return False
     if not all(bool(tensor.isfinite().all()) for tensor in tensors.values()):
         return False
@@ -151,3 +171,8 @@ def _check(loss: Tensor, step: int) -> None:
     value = float(loss.detach())
     if not math.isfinite(value):
         raise TrainingError(f"the loss is {value} at step {step:,}: public data and the release do not fit")
+
+
+def _check_weights(net: nn.Module) -> None:
+    if not all(bool(tensor.isfinite().all()) for tensor in net.state_dict().values()):
+        raise TrainingError("the training diverged: its weights are no numbers")

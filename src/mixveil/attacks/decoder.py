@@ -18,7 +18,7 @@ from mixveil.attacks._estimates import Estimates
 from mixveil.attacks._model import Prior
 from mixveil.attacks._training import NOTHING_KEPT, Recipe, Workshop
 from mixveil.attacks.unet import unscaled
-from mixveil.attacks.unet_strong import nearest, worth_of
+from mixveil.attacks.unet_strong import held_out, nearest, worth_of
 from mixveil.errors import ArgumentError
 from mixveil.keys import DeviceStream, Stream
 from mixveil.types import Guess, View
@@ -26,7 +26,7 @@ from mixveil.types import Guess, View
 _DIRECTIONS = 2048  # the strongest: weaker ones hardly show in pictures
 _ROWS_A_DIRECTION = 4  # of public data: what fewer teach is not true of others
 _MOST_ROWS = 20_000
-_HELD_OUT = 10  # of so many public rows one
+_LEAST = 1e-6
 _RECIPE = Recipe(epochs=20, batch=64, falling=True)
 
 
@@ -68,10 +68,10 @@ class FeatureDecoder:
         pictures = view.pictures.take(index).x
         about = {"attack": self.name, "base": self.base, "rounds": self.rounds, "directions": most}
         about |= {"seed": int(stream.fork("seed").words(1)), "pictures": _training.digest(pictures)}
-        about |= {"public": _training.digest(prior.mean), **unscaled(view)}
+        about |= {"public": _training.digest(prior.mean, prior.variance), **unscaled(view)}
         made, pictures = made.to(device), pictures.to(device)
-        held, fitted = (index % _HELD_OUT == 0).nonzero()[:, 0], (index % _HELD_OUT != 0).nonzero()[:, 0]
-        mean, unit = pictures.mean(0), float(pictures.std())
+        held, fitted = held_out(index)
+        mean, unit = pictures.mean(0), max(float(pictures.std()), _LEAST)
         straight = _straight(made.linear, (pictures - mean).flatten(1), fitted.to(device), held.to(device))
         net = _nets.Decoder(most + 2, tuple(pictures.shape[1:]), self.base)
         started = _nets.started(net, DeviceStream(stream.fork("first weights")), device)

@@ -7,6 +7,7 @@ a noise strength. It sees one row, and the clamp takes away most of what strong 
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
@@ -21,8 +22,10 @@ from mixveil.keys import DeviceStream, Stream
 from mixveil.types import Encoder, Guess, View
 
 _PUBLIC_ROWS = 4000
+_PUBLIC_VALUES = 1 << 30  # of images larger than 512 × 512 there are fewer
 _SMOOTH = 1e-4
 _RECIPE = Recipe(epochs=30, batch=32)
+_BLOCK_VALUES = 1 << 24
 _LAW = 4096  # weights drawn, where those of the release are not known
 
 
@@ -79,10 +82,11 @@ class _Mixtures:
     def __init__(self, view: View, device: torch.device, stream: Stream) -> None:
         if view.public is None:
             raise ArgumentError("this attack needs public images")
-        x = view.public.take(_model.spaced(len(view.public), _PUBLIC_ROWS)).x
+        rows = min(_PUBLIC_ROWS, _PUBLIC_VALUES // math.prod(view.releases[0].shape))
+        x = view.public.take(_model.spaced(len(view.public), rows)).x
         self.x = x.to(device)
         self.encoders = [release.encoder for release in view.releases]
-        entering = {e: e.restore(e.prepare(x)).float().view(x.shape).to(device) for e in self.encoders}
+        entering = {encoder: _entering(encoder, x, device) for encoder in self.encoders}
         self.entering = [entering[encoder] for encoder in self.encoders]
         plans = [e.plan(len(x), stream=stream.fork(f"plan {t}")) for t, e in enumerate(self.encoders)]
         self.partner = [plan.partner for plan in plans]
@@ -104,6 +108,12 @@ class _Mixtures:
                 mixed = mixed + _column(weight[:, j], device) * z[source.to(device)]
             rows.append(mixed + _column(encoder.deviation(weight), device) * draws.normal(mixed))
         return self.x[index.to(device)], torch.stack(rows).mean(0)
+
+
+def _entering(encoder: Encoder, x: Tensor, device: torch.device) -> Tensor:
+    """(m, …) records as they enter the mixture, in their own values; in blocks, as that is done in float64."""
+    blocks = torch.split(x, max(1, _BLOCK_VALUES // x[0].numel()))
+    return torch.cat([encoder.restore(encoder.prepare(b)).float().view(b.shape).to(device) for b in blocks])
 
 
 def unscaled(view: View) -> dict[str, Any]:

@@ -68,7 +68,7 @@ class UnetStrong:
             **unscaled(view),
         }
         made, truth = made.to(device), truth.to(device)
-        held, fitted = (index % _HELD_OUT == 0).nonzero()[:, 0], (index % _HELD_OUT != 0).nonzero()[:, 0]
+        held, fitted = held_out(index)
         mender = _Mender(prior, shape, self.base, DeviceStream(stream.fork("first weights")), device)
 
         def loss(rows: Tensor, draws: DeviceStream) -> Tensor:
@@ -110,6 +110,13 @@ class _Mender:
         """(n, …) to the linear estimates, in the records' own values."""
         index = torch.arange(len(seen.error), device=seen.error.device)
         return torch.cat([self(seen.part(part)) * size_of(seen.part(part)) for part in torch.split(index, 64)])
+
+
+def held_out(index: Tensor) -> tuple[Tensor, Tensor]:
+    """Places in `index` that are held out, and the others. A tenth of the different numbers in it, spread over them:
+    all places of one record are on the same side."""
+    place = torch.unique(index, return_inverse=True)[1]
+    return (place % _HELD_OUT == 0).nonzero()[:, 0], (place % _HELD_OUT != 0).nonzero()[:, 0]
 
 
 def nearest(seen: Estimates, release: Estimates) -> Tensor:

@@ -112,6 +112,7 @@ def audit(
     seen = replace(seen, candidates=torch.cat([own.x, others[:n]]), candidate_labels=own.y.argmax(1))
     found = moments(_Prepared(truth, view.releases[0].encoder), stream=stream.fork("moments"))
     judge = Judge(seen, records, found, len(others[:n]), stream, limits.pairs, perceptual, limits.perceptual)
+    judge.of = whole
     if pictures is not None:
         judge.portraits["original"] = Portraits(pictures).take(numbers).x
     rows: list[Row] = []

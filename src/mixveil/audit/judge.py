@@ -14,7 +14,7 @@ from mixveil.attacks import attacks as known_attacks
 from mixveil.attacks._training import Workshop
 from mixveil.audit import defenceless, neighbours, portraits
 from mixveil.audit.figures import Ran, Row, finite
-from mixveil.errors import ArgumentError
+from mixveil.errors import ArgumentError, TrainingError
 from mixveil.keys import Stream
 from mixveil.metrics import detection, image
 from mixveil.metrics.lpips import Lpips
@@ -31,6 +31,10 @@ _GRID_VALUES = 512
 _TRIED = 150  # steps of a training that only shows whether there is one
 _LINEAR = {"lmmse", "lmmse-row", "lowpass", "lowpass-row", *neighbours.SHARES}
 
+
+NOT_IMAGES = "it needs images"
+NOT_FEATURES = "it needs a release of features, and the images behind them and behind public ones"
+"""Why an attack is not meant for such releases at all."""
 
 _OF_IMAGES = {"lowpass", "lowpass-row", "linear", "unet", "unet-strong"}
 
@@ -62,6 +66,7 @@ class Judge:
         self.perceptual = tuple(perceptual) if looks else ()
         self.perceived = torch.linspace(0, self.n - 1, min(self.n, perceived)).long()
         self.unseen: dict[str, float] = {}
+        self.of = self.n  # rows of the whole release, of which these are a part
         self.images: dict[str, Tensor] = {}
         self.portraits: dict[str, Tensor] = {}
         self.curves: dict[str, detection.Roc] = {}
@@ -88,12 +93,14 @@ class Judge:
             return self._run(name, attack, rows)
         except ArgumentError as error:
             return Ran(name, attack.threat, "skipped", str(error))
+        except TrainingError as error:
+            return Ran(name, attack.threat, "broken", str(error))
 
     def cannot(self, name: str, attack: Attack) -> str:
         """Why the attack cannot be run on these releases; nothing if it can."""
         missing = [field for field in sorted(attack.needs - {"known"}) if getattr(self.view, field) is None]
-        if missing == ["pictures"]:
-            return "it needs a release of features, and the images behind public ones"
+        if "pictures" in missing and "original" not in self.portraits:
+            return NOT_FEATURES
         return f"it needs {', '.join(missing)}, and there is none" if missing else self._unusable(name, attack)
 
     def _run(self, name: str, attack: Attack, rows: list[Row]) -> Ran:
@@ -110,6 +117,8 @@ class Judge:
             rows += self._known(name)
             return Ran(name, attack.threat, "ran")
         guess = attack(self.view, stream=self.stream.fork(name))
+        if not all(bool(x.isfinite().all()) for x in (guess.images, guess.pictures) if x is not None):
+            return Ran(name, attack.threat, "broken", "what it says is no number")
         why = ""
         learns = "traces" in attack.needs or name == "average"
         if self.view.public is not None and learns and "public" not in attack.needs:
@@ -135,15 +144,25 @@ class Judge:
         if name == "membership" and self.others < 100:
             return "it needs at least 100 images that are not in the release (public data)"
         if name in _OF_IMAGES and len(self.truth.shape) != 3:
-            return "it needs images"
-        if name == "decoder" and "original" not in self.portraits:
-            return "it needs the images that the records are features of"
+            return NOT_IMAGES
+        if name == "decoder":
+            return self._undecodable()
+        if name == "average" and any(release.label_epsilon is not None for release in self.view.releases):
+            return "rows are in another order in every release, which this attacker does not know"
         if name == "grid" and getattr(self.view.releases[0].encoder, "noise", "") == "sphere":
             return "noise on a sphere is not what it looks for; radius does"
         if name == "grid" and math.prod(self.truth.shape) < _GRID_VALUES:
             return f"rows of fewer than {_GRID_VALUES} values do not show it how their noise was drawn"
         if attack.needs <= _PAIRS and "candidates" in attack.needs and not len(self._askable()):
             return "no row is a pair of two classes whose trace is known"
+        return ""
+
+    def _undecodable(self) -> str:
+        if "original" not in self.portraits or self.view.pictures is None:
+            return NOT_FEATURES
+        own, public = self.portraits["original"].shape[1:], self.view.pictures.take(torch.arange(1)).x.shape[1:]
+        if own != public:
+            return f"private images are {tuple(own)} and public ones {tuple(public)}: give --size or --grey"
         return ""
 
     def _broken(self, name: str, attack: Attack) -> str:
@@ -220,7 +239,8 @@ class Judge:
         risk, ceiling, beaten = self._least_error(name), None, False
         if risk is not None:
             ceiling = self.moments.average(risk) / span**2
-            least = (1 - _slack(risk, self.moments.eigenvalues)) * ceiling
+            slack = _slack(risk, self.moments.eigenvalues) + (_chance(self.pixels) if self.of > self.n else 0)
+            least = (1 - slack) * ceiling
             beaten = float(image.mse(truth, raw).mean()) < least
         rows = []
         for metric, measure, best in (
@@ -387,6 +407,13 @@ def _slack(risk: Tensor, variance: Tensor) -> float:
     kept = risk / variance.double().clamp(min=1e-300)
     spread = 2 * float((risk.square() * (1 - kept.square())).sum())
     return max(0.05, 4 * math.sqrt(max(0.0, spread)) / max(float(risk.sum()), 1e-300))
+
+
+def _chance(records: Tensor) -> float:
+    """How far the energy of a part of the records may be from that of all by chance, as a share of it: the ceiling is
+    of all of them."""
+    energy = (records - records.mean(0)).flatten(1).double().square().sum(1)
+    return 4 * float(energy.std()) / max(float(energy.mean()), 1e-300) / math.sqrt(len(energy))
 
 
 def _clips(release: Release, pixels: Tensor) -> bool:

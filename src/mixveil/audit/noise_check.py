@@ -47,6 +47,14 @@ def faults(normals: Tensor, rows: Tensor, law: Law, moved: float = 0.0) -> list[
     return said
 
 
+def noticed(rows: int, moved: float) -> str:
+    """What the tests of single values of so many rows can see, in words."""
+    share = 1 - (_BEYOND + 1 + moved) * math.sqrt(2 / (9 * rows))  # by the cube root, as `_odd_energies` has it
+    if share <= 0:
+        return "noise that is too weak in some values of the rows would NOT be noticed"
+    return f"a value of the rows is noticed where its noise is below {share**1.5:.0%} of what is stated"
+
+
 def _not_laplace(noise: Tensor, moved: float) -> list[str]:
     """Standardised Laplace noise has the mean size 1/√2 (deviation 1/√2), and values that are not related."""
     said = []

@@ -137,7 +137,7 @@ def unsure(view: View, inspected: list[Inspected]) -> list[str]:
             for release in view.releases
         ]
     return [
-        f"The noise is so strong{', or so few rows are left,' if found.moved else ''} that the pixels do not show "
+        f"The noise is so strong{', or so few rows are left,' if found.moved else ''} that the values do not show "
         f"whether release {release.id[:8]} was made of these data; "
         f"the labels {'agree' if release.label_epsilon is None else 'were randomised, and do not show it either'}."
         for release, found in zip(view.releases, inspected, strict=True)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from mixveil.audit.figures import Ran, Row
-from mixveil.audit.judge import FPR
+from mixveil.audit.judge import FPR, NOT_FEATURES, NOT_IMAGES
 from mixveil.audit.neighbours import SHARES
+from mixveil.audit.noise_check import noticed
 from mixveil.audit.promises import Promise
+from mixveil.audit.truth import chosen
 from mixveil.theory.moments import Moments
 from mixveil.types import Dataset, View
 
@@ -17,11 +19,12 @@ LABELS_RANDOMISED = (
     "The labels were randomised: of each record these releases say its class with ε = {:.3g}. The noise on the images "
     "does not protect them any further."
 )
+TRAINED = ("decoder", "unet", "unet-strong")
 TRAINS = "it trains a network"
 """How the reason begins for which such an attack was not run."""
 
 _KINDS = {
-    "Pictures": {"lmmse", "lmmse-row", "lowpass", "lowpass-row", "known", "average", "linear", "unet", "unet-strong"},
+    "Pictures": {"lmmse", "lmmse-row", "lowpass", "lowpass-row", "known", "average", "linear", *TRAINED},
     "Recognition": {"linkage", "radius", "radius-labels", "grid"},
     "Membership": {"membership"},
 }
@@ -108,7 +111,9 @@ def _best_pictures(rows: list[Row], metric: str = "mse") -> tuple[Row | None, fl
     """The attack that leaves the least error, and the share that it takes away of knowing nothing's. Who knows some of
     the records is told of by himself."""
     errors = [row for row in rows if row.metric == metric and row.attack not in ("prior", *SHARES)]
-    best = min(errors, key=lambda row: row.mean, default=None)
+    least = min((row.mean for row in errors), default=0.0)
+    near = [row for row in errors if row.mean <= 1.001 * least]  # a network that adds nothing is not the better attack
+    best = min(near, key=lambda row: row.attack in TRAINED, default=None)
     return best, 1 - best.mean / best.know_nothing if best and best.know_nothing else 0.0
 
 
@@ -134,8 +139,18 @@ def _dropped(view: View, rows: int) -> list[str]:
     return [
         f"Screened: {made - rows:,} of {made:,} rows were dropped ({release.screened.screen}). Their records were not "
         f"attacked by rows of their own: what is left of them in the rows of others is not measured here. The noise "
-        f"was tested more loosely, as the rows that are left were chosen."
+        f"was tested more loosely, as the rows that are left were chosen: {noticed(rows, chosen(release))}."
     ]
+
+
+def _untrained(ran: list[Ran]) -> list[str]:
+    """Which of the attacks that train networks, and could be meant for such releases, did not run, and why."""
+    missing: dict[str, list[str]] = {}
+    for item in ran:
+        if item.attack in TRAINED and item.status != "ran" and item.why not in (NOT_IMAGES, NOT_FEATURES):
+            why = "--profile full runs them" if item.why.startswith(TRAINS) else item.why
+            missing.setdefault(why, []).append(item.attack)
+    return [f"Networks: the strongest attacks were NOT run ({', '.join(n)}): {why}." for why, n in missing.items()]
 
 
 def verdict_of(
@@ -155,11 +170,14 @@ def verdict_of(
     if best:
         amount = "next to nothing" if gained < 0.02 else "something" if gained < 0.2 else "a great deal"
         possible = _possible(rows, spread)
-        if gained <= 0 < possible - 0.02:
+        if gained < -0.005 or gained <= 0 < possible - 0.02:
+            might = (
+                f" The best linear attacker, who knows the mean, would explain up to {possible:.1%} of how records "
+                f"differ from it."
+            )
             said.append(
-                f"{kind}: these attacks were too weak to tell (they do worse than knowing nothing). The best linear "
-                f"attacker, who knows the mean, would explain up to {possible:.1%} of how records differ from it. Give "
-                f"public data."
+                f"{kind}: these attacks were too weak to tell (they do worse than knowing nothing)."
+                f"{might if possible > 0 else ''} Give public data."
             )
         else:
             said.append(
@@ -173,7 +191,9 @@ def verdict_of(
             f"{decoded.worst:.2f} at most (knowing nothing: {decoded.know_nothing:.2f})."
         )
     known = {row.attack: row for row in rows if row.metric == "mse" and row.attack in SHARES and row.know_nothing}
-    if known:
+    if known and all(row.mean > (row.know_nothing or 0) for row in known.values()):
+        said.append("Known records: too weak to tell (they do worse than knowing nothing). Give public data.")
+    elif known:
         gains = [f"{max(0.0, 1 - row.mean / (row.know_nothing or 1)):.1%}" for row in known.values()]
         said.append(
             f"Known records: an attacker who has 10, 50 or 90 % of the records, and the pairing, takes away "
@@ -200,17 +220,14 @@ def verdict_of(
             )
             said.append(words.format(mean=top.mean) + chance + bound + ".")
     for kind, metrics in (
-        ("Pictures", {"mse"}),
+        ("Pictures", {"mse", "picture mse"}),
         ("Recognition", {"row identified", "pair found"}),
         ("Membership", {f"tpr at {FPR:.0%} fpr"}),
     ):
         if not any(row.metric in metrics and row.attack != "prior" for row in rows):
             tried = ", ".join(f"{item.attack} {item.status}" for item in ran if item.attack in _KINDS[kind])
             said.append(f"{kind}: NOT tested: {tried or 'no attack of this kind was asked for'}.")
-    if untrained := [item.attack for item in ran if item.why.startswith(TRAINS)]:
-        said.append(
-            f"Stronger attacks that train networks were NOT run ({', '.join(untrained)}): --profile full runs them."
-        )
+    said += _untrained(ran)
     if view.traces is None:
         said.append("Noise: NOT measured, for want of the trace: whether it is what the release says is not known.")
     epsilon = _label_epsilon(view)

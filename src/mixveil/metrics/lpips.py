@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +21,7 @@ _EPSILON = 1e-10
 _SMALLEST = 32  # of images under 31 pixels AlexNet's last pooling leaves nothing
 _PIXELS = {"cpu": 1 << 16, "cuda": 1 << 22}  # at once, of both images: VGG16's first maps have 64 floats a pixel
 _ROUNDING = 1e-6
+_FLAGS = threading.Lock()  # cuDNN's are one for all threads
 
 
 class Layers(nn.Module):
@@ -110,7 +112,7 @@ class Lpips:
         batch = max(1, _PIXELS["cuda" if self.device.type == "cuda" else "cpu"] // (2 * size[0] * size[1]))
         found = torch.empty(len(truth), dtype=torch.float64)
         # In whole float32: on a GPU convolutions have ten bits of mantissa unless told otherwise.
-        with torch.inference_mode(), torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+        with _FLAGS, torch.inference_mode(), torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
             for start in range(0, len(truth), batch):
                 part = slice(start, start + batch)
                 found[part] = self.layers(self._input(truth[part], size), self._input(guess[part], size)).double().cpu()

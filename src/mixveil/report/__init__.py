@@ -88,6 +88,7 @@ def to_json(found: Audit, how: Mapping[str, Any], swept: Swept | None = None) ->
         ],
         "records": {
             "rows": found.of,
+            "encoded": releases[0].records,
             "attacked": len(found.numbers),
             "shape": list(releases[0].shape),
             "classes": list(releases[0].classes),

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from mixveil.audit.judge import FPR
+from mixveil.audit.neighbours import SHARES
 from mixveil.audit.shown import LARGEST, Shown, shrunk
 from mixveil.audit.sweep import MAIN, Swept
 from mixveil.report.lines import Curve, plot, styles
@@ -163,7 +164,8 @@ def _level(metric: str, points: Sequence[Mapping[str, Any]], key: str, choose: A
     """By value the one of all attacks that counts: where they differ, what the best attacker is measured by."""
     found = []
     for point in points:
-        here = [row[key] for row in point["rows"] if row["metric"] == metric and row[key] is not None]
+        rows = [row for row in point["rows"] if row["attack"] not in SHARES]  # who knows records is another attacker
+        here = [row[key] for row in rows if row["metric"] == metric and row[key] is not None]
         if here:
             found.append((point["value"], choose(here)))
     return sorted(found)

@@ -1,0 +1,34 @@
+"""A part of a release under a ceiling that is of all of its records: no false alarm."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from mixveil.audit import PROFILES, Profile, audit
+from mixveil.calibration import calibrate
+from mixveil.data import Images, from_tensors
+from mixveil.encoders.singular import Singular
+from mixveil.keys import SecureStream, SeededStream
+from mixveil.release import traced_in_memory
+from mixveil.types import Mu, View
+
+
+def scans(n: int, seed: int) -> Images:
+    """Dark, but for a few bright ones."""
+    stream = SeededStream(seed)
+    bright = (stream.uniform(n) < 0.02).float().view(-1, 1, 1, 1)
+    x = (0.02 * stream.uniform(n, 1, 4, 4) + bright * stream.uniform(n, 1, 4, 4)).clamp(0, 1)
+    return from_tensors(x.float(), torch.arange(n) % 3, classes=3)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_part_without_the_bright_ones_is_no_reason_for_an_alarm(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(PROFILES, "quick", Profile(150, 1 << 23, (2, 6)))
+    data = scans(1500, seed)
+    encoder, guarantees, _ = calibrate(Singular(), Mu(1.0), data, stream=SeededStream(0))
+    release, trace = traced_in_memory(data, encoder, guarantees, party="p", stream=SecureStream())
+    names = ["lmmse", "lmmse-row", "known"]
+    found = audit(View((release,), (trace,), scans(600, 99)), data, stream=SeededStream(seed), names=names)
+    assert any(row.ceiling is not None for row in found.rows)
+    assert not any(row.beaten for row in found.rows)
