@@ -24,7 +24,7 @@ from mixveil.attacks.unet_strong import UnetStrong, held_out
 from mixveil.backbones import IMAGENET
 from mixveil.data import Images, from_tensors, open_data
 from mixveil.encoders.singular import Singular
-from mixveil.errors import ArgumentError, TrainingError
+from mixveil.errors import ArgumentError, TrainingError, TrainingStopped
 from mixveil.keys import DeviceStream, SeededStream
 from mixveil.metrics.image import mse, ssim
 from mixveil.types import Attack, Tau, Trace, View
@@ -317,6 +317,28 @@ def test_a_training_that_was_killed_goes_on_and_ends_the_same(tmp_path: Path, mo
     resumed = small_unet(Workshop(tmp_path, watch=watch))(view, stream=SeededStream(0)).images
     assert not any("step 0 " in text or "step 20 " in text for text in heard)
     assert whole is not None and resumed is not None and torch.equal(whole, resumed)
+
+
+def test_an_interrupted_training_says_what_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mixveil.saved.Saved.due", lambda self: True)
+    net, asked = torch.nn.Linear(1, 1), list[int]()
+
+    def loss(index: Tensor, draws: DeviceStream) -> Tensor:
+        asked.append(1)
+        if len(asked) == 4:
+            raise KeyboardInterrupt
+        return net(torch.ones(1, 1)).sum()  # type: ignore[no-any-return]
+
+    with pytest.raises(TrainingStopped, match="x: stopped, and its state after step 3 is kept"):
+        _training.train(
+            net,
+            loss,
+            10,
+            Recipe(9, 10),
+            about={"attack": "x"},
+            draws=DeviceStream(SeededStream(0)),
+            workshop=Workshop(tmp_path),
+        )
 
 
 def test_a_trained_network_is_kept_and_a_damaged_or_other_one_is_not_used(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import torch
 from mixveil import calibration
 from mixveil.audit import PROFILES, Audit, Profile, audit
 from mixveil.audit.shown import shrunk
-from mixveil.audit.sweep import Sweep, Swept, calibrated, run, table
+from mixveil.audit.sweep import Sweep, Swept, _encoded, calibrated, run, table
 from mixveil.data import from_tensors
 from mixveil.encoders.gaussian import Gaussian
 from mixveil.encoders.laplace import Laplace
@@ -220,3 +220,15 @@ def test_a_template_from_which_rows_were_dropped_is_refused(text: str) -> None:
     release = replace(template(Tau(0.3))[0], screened=Screened(Screen("snr", 3.0), 200))
     with pytest.raises(ArgumentError, match="rows were dropped"):
         calibrated(Sweep.parse(text), release, PRIVATE, seed=0)
+
+
+def test_encodings_of_a_certified_template_are_judged_as_certified() -> None:
+    """What is stated for the worst record is not called loose on these."""
+    release, _ = template(Mu(1.0))
+    sweep = Sweep.parse("mu=1,4")
+    ready = calibrated(sweep, release, PRIVATE, seed=3)
+    releases, _ = _encoded(release, *ready[4.0], PRIVATE, 2, 3)
+    assert len(releases) == 2 and all(item.certified and item.guarantees for item in releases)
+    plain, _ = template(Tau(0.5))
+    ready = calibrated(Sweep.parse("tau=1,0.5"), plain, PRIVATE, seed=3)
+    assert not _encoded(plain, *ready[0.5], PRIVATE, 1, 3)[0][0].certified

@@ -4,6 +4,7 @@ against figures of its authors' package."""
 from __future__ import annotations
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -154,3 +155,20 @@ def test_with_the_real_weights_lpips_is_that_of_its_authors(net: Net) -> None:
     measure = load(net, DATA, "cpu")
     for shape in ((3, 64, 64), (3, 33, 47), (1, 40, 32)):
         assert measure(*waves(4, shape)).tolist() == pytest.approx(PUBLISHED[net, shape], abs=1e-5)
+
+
+def test_flags_are_as_before_however_many_threads_measure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lpips_weights(tmp_path, monkeypatch, "alex")
+    measure, images, seen = load("alex", tmp_path, "cpu"), SeededStream(0).uniform(2, 3, 32, 32).float(), list[bool]()
+    forward = measure.layers.forward
+
+    def noted(truth: Tensor, guess: Tensor) -> Tensor:
+        seen.append(torch.backends.cudnn.allow_tf32)
+        return forward(truth, guess)
+
+    monkeypatch.setattr(measure.layers, "forward", noted)
+    before = torch.backends.cudnn.allow_tf32
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda _: measure(images, images), range(24)))
+    assert len(seen) >= 24 and not any(seen)
+    assert torch.backends.cudnn.allow_tf32 == before

@@ -16,7 +16,7 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from mixveil import files
-from mixveil.errors import ArgumentError, TrainingError
+from mixveil.errors import ArgumentError, TrainingError, TrainingStopped
 from mixveil.keys import DeviceStream
 from mixveil.saved import Saved, discard
 
@@ -92,26 +92,25 @@ def train(
     saved = None if kept is None else Saved(kept.with_suffix(".state"), whole)
     optimiser = torch.optim.Adam(net.parameters(), recipe.rate, fused=True)
     done = 0 if saved is None else _resumed(saved, net, optimiser, steps)
+    job = _Job(net, optimiser, loss, recipe, batch, rows, steps)
     net.train()
     with torch.backends.cudnn.flags(enabled=True, benchmark=True):
         for step in range(done, steps):
-            epoch, place = divmod(step, per_epoch)
-            draws.restart(2 * epoch)
-            index = draws.permutation(rows)[place * batch : (place + 1) * batch]
-            draws.restart(2 * step + 1)
-            if recipe.falling:
-                for settings in optimiser.param_groups:
-                    settings["lr"] = recipe.rate * (1 + math.cos(math.pi * step / steps)) / 2
-            found = loss(index, draws)
-            optimiser.zero_grad(set_to_none=True)
-            found.backward()  # type: ignore[no-untyped-call]
-            optimiser.step()
+            try:
+                found = job.step(step, draws)
+            except KeyboardInterrupt:
+                if not done:
+                    raise
+                raise TrainingStopped(
+                    f"{about['attack']}: stopped, and its state after step {done:,} is kept"
+                ) from None
             if step % _NOTED == 0:
                 _check(found, step)
                 workshop.watch(f"{about['attack']}, training step {step:,} of {steps:,}")
             if saved is not None and saved.due():
                 _check(found, step)
-                saved.save(net, optimiser, step + 1)
+                done = step + 1
+                saved.save(net, optimiser, done)
         _check_weights(net)
     net.eval()
     if kept is not None:
@@ -119,6 +118,33 @@ def train(
         said = {"about": json.dumps(whole, sort_keys=True), "digest": digest(*tensors.values())}
         files.write_whole(kept, save(tensors, said), 0o600)
         discard(kept.with_suffix(".state"))
+
+
+@dataclass(frozen=True)
+class _Job:
+    """A training, step by step: which rows a step takes, and what it draws, follow from its number."""
+
+    net: nn.Module
+    optimiser: torch.optim.Optimizer
+    loss: Loss
+    recipe: Recipe
+    batch: int
+    rows: int
+    steps: int
+
+    def step(self, number: int, draws: DeviceStream) -> Tensor:
+        epoch, place = divmod(number, self.rows // self.batch)
+        draws.restart(2 * epoch)
+        index = draws.permutation(self.rows)[place * self.batch : (place + 1) * self.batch]
+        draws.restart(2 * number + 1)
+        if self.recipe.falling:
+            for settings in self.optimiser.param_groups:
+                settings["lr"] = self.recipe.rate * (1 + math.cos(math.pi * number / self.steps)) / 2
+        found = self.loss(index, draws)
+        self.optimiser.zero_grad(set_to_none=True)
+        found.backward()  # type: ignore[no-untyped-call]
+        self.optimiser.step()
+        return found
 
 
 def digest(*tensors: Tensor) -> str:
