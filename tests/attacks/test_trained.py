@@ -20,7 +20,7 @@ from mixveil.attacks.linear import recovered
 from mixveil.attacks.lmmse import Lmmse
 from mixveil.attacks.prior import KnowNothing
 from mixveil.attacks.unet import Unet, _Mixtures
-from mixveil.attacks.unet_strong import UnetStrong, held_out
+from mixveil.attacks.unet_strong import UnetStrong, held_out, worth_of
 from mixveil.backbones import IMAGENET
 from mixveil.data import Images, from_tensors, open_data
 from mixveil.encoders.singular import Singular
@@ -290,6 +290,15 @@ def test_a_tenth_of_the_records_is_held_out_however_they_were_chosen(public: int
     assert len(held) + len(fitted) == 180 and len(held) == 18
     assert not set(index[held].tolist()) & set(index[fitted].tolist())
     assert int(index[held].max()) > 0.7 * public
+
+
+def test_what_is_added_is_worth_what_it_explains_less_its_uncertainty() -> None:
+    stream = SeededStream(9)
+    added = stream.normal(4000, 1, 2, 2)
+    assert worth_of(0.5 * added + 0.5 * stream.normal(4000, 1, 2, 2), added) == pytest.approx(0.5, abs=0.02)
+    assert worth_of(2 * added, added) == 1.0 and worth_of(-added, added) == 0.0
+    worths = [worth_of(stream.normal(5, 1, 2, 2), stream.normal(5, 1, 2, 2)) for _ in range(200)]
+    assert sum(worth == 0 for worth in worths) > 130  # of few records that say nothing, nothing is believed mostly
 
 
 class StoppedError(Exception):
