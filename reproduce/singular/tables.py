@@ -14,7 +14,7 @@ import csv
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from torch.nn.functional import interpolate
 from mixveil import results
 from mixveil.attacks._model import Mixing
 from mixveil.attacks._pixels import Pixels
-from mixveil.attacks._training import Workshop, fastest
+from mixveil.attacks._training import Recipe, Workshop, fastest
 from mixveil.attacks.linear import recovered
 from mixveil.attacks.lmmse import Lmmse, LmmseRow
 from mixveil.attacks.unet import Unet
@@ -187,6 +187,8 @@ def networks(work: Work) -> Iterator[Row]:
         for tau in work.taus:
             for name, public in work.attacks:
                 settings = {"attack": name, "public": public, "tau": tau, "rows": len(x), "seed": seed}
+                if name == "unet-strong" and work.smaller is not None:
+                    settings |= {"base": work.smaller.base, "epochs": work.smaller.recipe.epochs}
                 if work.has(settings):
                     continue
                 started = time.perf_counter()
@@ -222,7 +224,8 @@ def by_whole(
     shown, marks = opened(public, "train", 10_000)
     small = interpolate(shown, size=(32, 32), mode="bilinear", antialias=True)
     view = View((release,), (trace,), as_images(projected(normalised(small)), marks))
-    attacks: dict[str, Attack] = {"unet-strong": UnetStrong(workshop=work.workshop), "lmmse": Lmmse()}
+    strong = replace(work.smaller or UnetStrong(), workshop=work.workshop)
+    attacks: dict[str, Attack] = {"unet-strong": strong, "lmmse": Lmmse()}
     attacks["lmmse-row"] = LmmseRow()
     guess = given(attacks[name](view, stream=SeededStream(seed).fork(name)).images)
     return large(possible(unprojected(guess)).float())
@@ -230,7 +233,7 @@ def by_whole(
 
 @dataclass(frozen=True)
 class Work:
-    """What is asked for, and the file that it goes to."""
+    """What is asked for, and the file that it goes to. smaller: the strong network, where it is not the usual one."""
 
     out: Path
     data: tuple[str, ...]
@@ -239,6 +242,7 @@ class Work:
     seeds: int
     attacks: tuple[tuple[str, str], ...]
     workshop: Workshop
+    smaller: UnetStrong | None = None
 
     def has(self, settings: Row) -> bool:
         return known(self.out, settings)
@@ -262,6 +266,7 @@ def main() -> None:
     parser.add_argument("--data", nargs="+", choices=TEST, default=list(TEST))
     parser.add_argument("--tau", nargs="+", type=float, default=list(TAUS))
     parser.add_argument("--attacks", nargs="+", default=list(ATTACKS), help="ATTACK:PUBLIC, of Table 3")
+    parser.add_argument("--small", action="store_true", help="a small strong network, for a CPU")
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--rows", type=int, help="so many images only, for a trial")
     parser.add_argument("--out", type=Path)
@@ -272,7 +277,8 @@ def main() -> None:
     title, make = TABLES[chosen.table]
     pairs = tuple((name, public) for name, _, public in (text.partition(":") for text in chosen.attacks))
     workshop = Workshop(cache_folder(), compiled=torch.cuda.is_available(), watch=said)
-    work = Work(out, tuple(chosen.data), tuple(chosen.tau), chosen.rows, chosen.seeds, pairs, workshop)
+    smaller = UnetStrong(base=16, recipe=Recipe(2, batch=64, falling=True)) if chosen.small else None
+    work = Work(out, tuple(chosen.data), tuple(chosen.tau), chosen.rows, chosen.seeds, pairs, workshop, smaller)
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
     about = results.provenance({"alpha": ALPHA}, device=device)
     for row in make(work):
