@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import conv2d, conv_transpose2d, max_pool2d, relu
 
 from mixveil.attacks import _nets, _training
-from mixveil.attacks._estimates import LEVELS, of_public, of_releases
+from mixveil.attacks._estimates import LEVELS, held_out, of_public, of_releases, worth_of
 from mixveil.attacks._model import Mixing, prior_of
 from mixveil.attacks._pixels import Pixels, total_variation
 from mixveil.attacks._training import Recipe, Workshop
@@ -20,7 +20,7 @@ from mixveil.attacks.linear import recovered
 from mixveil.attacks.lmmse import Lmmse
 from mixveil.attacks.prior import KnowNothing
 from mixveil.attacks.unet import Unet, _Mixtures
-from mixveil.attacks.unet_strong import UnetStrong, held_out, worth_of
+from mixveil.attacks.unet_strong import UnetStrong
 from mixveil.backbones import IMAGENET
 from mixveil.data import Images, from_tensors, open_data
 from mixveil.encoders.singular import Singular

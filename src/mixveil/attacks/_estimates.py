@@ -27,6 +27,8 @@ LEVELS = tuple(10.0 ** (step / 2) for step in range(-4, 6))
 
 
 _BLOCK_VALUES = 1 << 25
+_HELD_OUT = 10  # of so many public rows one
+_NEAREST = 4  # of what was held out, that quarter is judged by which has the most similar noise
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,28 @@ def of_public(view: View, shown: Shown, rounds: int, most: int, stream: Stream) 
                 found.append(_simulated(encoder, records[group], level, entry, prior, shown, draws))
     joined = [torch.cat([getattr(one, name) for one in found]) for name in ("linear", "own", "known", "error")]
     return torch.cat(rows), Estimates(*joined)
+
+
+def held_out(index: Tensor) -> tuple[Tensor, Tensor]:
+    """Places in `index` that are held out, and the others. A tenth of the different numbers in it, spread over them:
+    all places of one record are on the same side."""
+    place = torch.unique(index, return_inverse=True)[1]
+    return (place % _HELD_OUT == 0).nonzero()[:, 0], (place % _HELD_OUT != 0).nonzero()[:, 0]
+
+
+def nearest(seen: Estimates, release: Estimates) -> Tensor:
+    """Numbers of the estimates that leave about as much error as those of the release do."""
+    apart = (seen.error.clamp(min=1e-30).log() - release.error.clamp(min=1e-30).log().mean()).abs()
+    return apart.argsort()[: max(8, len(apart) // _NEAREST)]
+
+
+def worth_of(missing: Tensor, added: Tensor) -> float:
+    """By what to multiply what is added, so that it comes nearest to what is missing; less a standard error,
+    for few records say little. From 0, for nothing, to 1. Both (n, …)."""
+    agreed, size = (missing * added).flatten(1).sum(1), added.square().flatten(1).sum(1)
+    best = agreed.sum() / size.sum().clamp(min=1e-30)
+    error = (agreed - best * size).square().sum().sqrt() / size.sum().clamp(min=1e-30)
+    return float((best - error).clamp(0, 1))
 
 
 def _simulated(

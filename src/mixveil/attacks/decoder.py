@@ -14,11 +14,10 @@ import torch
 from torch import Tensor
 
 from mixveil.attacks import _estimates, _model, _nets, _training
-from mixveil.attacks._estimates import Estimates
+from mixveil.attacks._estimates import Estimates, held_out, nearest, worth_of
 from mixveil.attacks._model import Prior
 from mixveil.attacks._training import NOTHING_KEPT, Recipe, Workshop
 from mixveil.attacks.unet import unscaled
-from mixveil.attacks.unet_strong import held_out, nearest, worth_of
 from mixveil.errors import ArgumentError
 from mixveil.keys import DeviceStream, Stream
 from mixveil.types import Guess, View

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from mixveil.attacks import _estimates, _model, _nets, _training
-from mixveil.attacks._estimates import Estimates
+from mixveil.attacks._estimates import Estimates, held_out, nearest, worth_of
 from mixveil.attacks._model import Prior
 from mixveil.attacks._training import NOTHING_KEPT, Recipe, Workshop
 from mixveil.attacks.unet import unscaled
@@ -26,8 +26,6 @@ from mixveil.types import Guess, View
 
 _VALUES = 1 << 29  # of estimates that are held in memory
 _MOST_ROWS = 20_000
-_HELD_OUT = 10  # of so many public rows one
-_NEAREST = 4  # of what was held out, that quarter is judged by which has the most similar noise
 _LEAST = 1e-10
 _RECIPE = Recipe(epochs=15, batch=64, falling=True)
 
@@ -112,28 +110,6 @@ class _Mender:
         return torch.cat([self(seen.part(part)) * size_of(seen.part(part)) for part in torch.split(index, 64)])
 
 
-def held_out(index: Tensor) -> tuple[Tensor, Tensor]:
-    """Places in `index` that are held out, and the others. A tenth of the different numbers in it, spread over them:
-    all places of one record are on the same side."""
-    place = torch.unique(index, return_inverse=True)[1]
-    return (place % _HELD_OUT == 0).nonzero()[:, 0], (place % _HELD_OUT != 0).nonzero()[:, 0]
-
-
-def nearest(seen: Estimates, release: Estimates) -> Tensor:
-    """Numbers of the estimates that leave about as much error as those of the release do."""
-    apart = (seen.error.clamp(min=_LEAST).log() - release.error.clamp(min=_LEAST).log().mean()).abs()
-    return apart.argsort()[: max(8, len(apart) // _NEAREST)]
-
-
 def size_of(seen: Estimates) -> Tensor:
     """(n, 1, 1, 1) how far off a value of each estimate is thought to be."""
     return seen.error.clamp(min=_LEAST).sqrt().view(-1, 1, 1, 1)
-
-
-def worth_of(missing: Tensor, added: Tensor) -> float:
-    """By what to multiply what is added, so that it comes nearest to what is missing; less a standard error,
-    for few records say little. From 0, for nothing, to 1. Both (n, …)."""
-    agreed, size = (missing * added).flatten(1).sum(1), added.square().flatten(1).sum(1)
-    best = agreed.sum() / size.sum().clamp(min=1e-30)
-    error = (agreed - best * size).square().sum().sqrt() / size.sum().clamp(min=1e-30)
-    return float((best - error).clamp(0, 1))

@@ -153,18 +153,9 @@ def _untrained(ran: list[Ran]) -> list[str]:
     return [f"Networks: the strongest attacks were NOT run ({', '.join(n)}): {why}." for why, n in missing.items()]
 
 
-def verdict_of(
-    rows: list[Row], ran: list[Ran], warnings: tuple[str, ...], view: View, n: int, of: int, spread: float
-) -> list[str]:
-    """In plain words, with reasons: what the best attack of each kind got."""
+def _pictures(rows: list[Row], view: View, spread: float) -> list[str]:
+    """What the best attack on values got, and what a decoder makes of features."""
     said = []
-    if n < of:
-        said.append(
-            f"A part: {n:,} of {of:,} rows were attacked, joined along their pairs. Who has all rows gets at least "
-            f"these pictures; records are recognised among the rows of the part. The noise's strength was measured in "
-            f"all rows, its other properties in the part."
-        )
-    said += _dropped(view, of)
     kind, what = _kind(view)
     best, gained = _best_pictures(rows)
     if best:
@@ -190,15 +181,26 @@ def verdict_of(
             f"Pictures from features: {decoded.attack} reaches an SSIM of {decoded.mean:.2f} on average and "
             f"{decoded.worst:.2f} at most (knowing nothing: {decoded.know_nothing:.2f})."
         )
+    return said
+
+
+def _known(rows: list[Row]) -> list[str]:
+    """What attackers got who have some of the records."""
     known = {row.attack: row for row in rows if row.metric == "mse" and row.attack in SHARES and row.know_nothing}
     if known and all(row.mean > (row.know_nothing or 0) for row in known.values()):
-        said.append("Known records: too weak to tell (they do worse than knowing nothing). Give public data.")
-    elif known:
-        gains = [f"{max(0.0, 1 - row.mean / (row.know_nothing or 1)):.1%}" for row in known.values()]
-        said.append(
-            f"Known records: an attacker who has 10, 50 or 90 % of the records, and the pairing, takes away "
-            f"{gains[0]}, {gains[1]} or {gains[2]} of that error on the others."
-        )
+        return ["Known records: too weak to tell (they do worse than knowing nothing). Give public data."]
+    if not known:
+        return []
+    gains = [f"{max(0.0, 1 - row.mean / (row.know_nothing or 1)):.1%}" for row in known.values()]
+    return [
+        f"Known records: an attacker who has 10, 50 or 90 % of the records, and the pairing, takes away {gains[0]}, "
+        f"{gains[1]} or {gains[2]} of that error on the others."
+    ]
+
+
+def _shares(rows: list[Row]) -> list[str]:
+    """How many records, pairs or members were recognised."""
+    said = []
     for metric, words in (
         (
             "row identified",
@@ -219,6 +221,12 @@ def verdict_of(
                 else f"; as μ is stated no attack on these releases finds more than {top.ceiling:.1%}"
             )
             said.append(words.format(mean=top.mean) + chance + bound + ".")
+    return said
+
+
+def _untested(rows: list[Row], ran: list[Ran]) -> list[str]:
+    """The kinds of attack of which none ran."""
+    said = []
     for kind, metrics in (
         ("Pictures", {"mse", "picture mse"}),
         ("Recognition", {"row identified", "pair found"}),
@@ -227,7 +235,22 @@ def verdict_of(
         if not any(row.metric in metrics and row.attack != "prior" for row in rows):
             tried = ", ".join(f"{item.attack} {item.status}" for item in ran if item.attack in _KINDS[kind])
             said.append(f"{kind}: NOT tested: {tried or 'no attack of this kind was asked for'}.")
-    said += _untrained(ran)
+    return said
+
+
+def verdict_of(
+    rows: list[Row], ran: list[Ran], warnings: tuple[str, ...], view: View, n: int, of: int, spread: float
+) -> list[str]:
+    """In plain words, with reasons: what the best attack of each kind got."""
+    said = []
+    if n < of:
+        said.append(
+            f"A part: {n:,} of {of:,} rows were attacked, joined along their pairs. Who has all rows gets at least "
+            f"these pictures; records are recognised among the rows of the part. The noise's strength was measured in "
+            f"all rows, its other properties in the part."
+        )
+    said += _dropped(view, of)
+    said += [*_pictures(rows, view, spread), *_known(rows), *_shares(rows), *_untested(rows, ran), *_untrained(ran)]
     if view.traces is None:
         said.append("Noise: NOT measured, for want of the trace: whether it is what the release says is not known.")
     epsilon = _label_epsilon(view)
