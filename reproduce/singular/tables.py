@@ -142,7 +142,7 @@ def screened(work: Work) -> Iterator[Row]:
         x, _ = opened(data, "test", work.rows or 10_000)
         spread = variance(x)
         for tau in work.taus:
-            settings = {"data": data, "tau": tau, "rows": len(x)}
+            settings = {"data": data, "tau": tau, "rows": len(x), "V over": "2,048 spread images"}
             if work.has(settings):
                 continue
             draws, near = DeviceStream(SeededStream(0).fork(f"{data} {tau}")), []

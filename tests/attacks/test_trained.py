@@ -284,12 +284,14 @@ def test_a_row_says_as_much_as_its_weight_and_noise_allow() -> None:
 
 
 @pytest.mark.parametrize("public", [591, 400, 97])
-def test_a_tenth_of_the_records_is_held_out_however_they_were_chosen(public: int) -> None:
+def test_some_of_the_records_are_held_out_however_they_were_chosen(public: int) -> None:
     index = torch.linspace(0, public - 1, 60).round().long().repeat(3)
     held, fitted = held_out(index)
     assert len(held) + len(fitted) == 180 and len(held) == 18
     assert not set(index[held].tolist()) & set(index[fitted].tolist())
     assert int(index[held].max()) > 0.7 * public
+    places = torch.unique(index, return_inverse=True)[1][held]
+    assert set((places % 2).tolist()) == {0, 1}  # of both halves
 
 
 def test_what_is_added_is_worth_what_it_explains_less_its_uncertainty() -> None:

@@ -57,10 +57,10 @@ def test_a_quick_audit_trains_nothing_unasked_and_says_so() -> None:
     skipped = {item.attack: item.why for item in found.attacks if item.status == "skipped"}
     assert "--profile full" in skipped["unet"] and "--profile full" in skipped["unet-strong"]
     assert "a release of features" in skipped["decoder"]
-    assert any("NOT run (unet, unet-strong): --profile full" in text for text in found.verdict)
+    assert any("NO figures (unet, unet-strong): --profile full" in text for text in found.verdict)
     alone = audit(released(data, 1.0, None), data, stream=SeededStream(0), profile="full")
     (said,) = [text for text in alone.verdict if text.startswith("Networks")]
-    assert said.endswith("NOT run (unet, unet-strong): it needs public, and there is none.")
+    assert said.endswith("NO figures (unet, unet-strong): it needs public, and there is none.")
     assert {item.attack for item in found.attacks if item.status == "ran"} >= {"linear", "lmmse", "known", "average"}
 
 

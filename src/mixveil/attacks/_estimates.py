@@ -27,7 +27,7 @@ LEVELS = tuple(10.0 ** (step / 2) for step in range(-4, 6))
 
 
 _BLOCK_VALUES = 1 << 25
-_HELD_OUT = 10  # of so many public rows one
+_HELD_OUT = 11  # of so many public rows one: odd, so that both halves give some
 _NEAREST = 4  # of what was held out, that quarter is judged by which has the most similar noise
 
 
@@ -97,8 +97,8 @@ def of_public(view: View, shown: Shown, rounds: int, most: int, stream: Stream) 
 
 
 def held_out(index: Tensor) -> tuple[Tensor, Tensor]:
-    """Places in `index` that are held out, and the others. A tenth of the different numbers in it, spread over them:
-    all places of one record are on the same side."""
+    """Places in `index` that are held out, and the others. An eleventh of the different numbers in it, spread over
+    them: all places of one record are on the same side."""
     place = torch.unique(index, return_inverse=True)[1]
     return (place % _HELD_OUT == 0).nonzero()[:, 0], (place % _HELD_OUT != 0).nonzero()[:, 0]
 

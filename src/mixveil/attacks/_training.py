@@ -33,8 +33,8 @@ def fastest() -> torch.device:
 @dataclass(frozen=True)
 class Workshop:
     """cache: where finished networks and the states of unfinished ones are kept; None: nowhere. most: no more steps
-    than that, whatever a recipe says. compiled: the U-Nets are compiled first, which takes a C compiler and half a
-    minute, and saves a third of the time of large images on a GPU. watch: told how far it is."""
+    than that, whatever a recipe says. compiled: the paper's U-Net is compiled first, which takes a C compiler and
+    half a minute, and saves a third of the time of large images on a GPU. watch: told how far it is."""
 
     cache: Path | None = None
     most: int | None = None

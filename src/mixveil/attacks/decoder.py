@@ -93,7 +93,8 @@ class FeatureDecoder:
         near = held.to(device)[nearest(made.part(held.to(device)), release)]
         with torch.no_grad():
             seen = made.part(near)
-            worth = worth_of(pictures[near] - mean - plain(seen), bent(seen))
+            added = torch.cat([bent(made.part(part)) for part in torch.split(near, 64)])
+            worth = worth_of(pictures[near] - mean - plain(seen), added)
             parts = torch.split(torch.arange(len(release.error), device=device), 64)
             found = [mean + plain(seen) + worth * bent(seen) for seen in (release.part(part) for part in parts)]
         return Guess(pictures=torch.cat(found).cpu().double())

@@ -22,7 +22,7 @@ from mixveil.keys import DeviceStream, Stream
 from mixveil.types import Encoder, Guess, View
 
 _PUBLIC_ROWS = 4000
-_PUBLIC_VALUES = 1 << 30  # of images larger than 512 × 512 there are fewer
+_PUBLIC_VALUES = 1 << 30  # of colour images larger than 299 × 299 there are fewer
 _SMOOTH = 1e-4
 _RECIPE = Recipe(epochs=30, batch=32)
 _BLOCK_VALUES = 1 << 24

@@ -3,7 +3,7 @@
 It starts from what the best linear attacker says of a record from all rows (`lmmse`), sees the record's own rows beside
 it, is told weights and noise by how much they say of the record, and learns only what is left: of images more is known
 than their second moments. One network serves all strengths of noise. What it adds is scaled by what that is worth on
-public images it has not seen, so that it does not fall behind the linear attacker.
+public images it has not seen, so that it hardly ever falls behind the linear attacker.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Is the noise of a release what it should be? Only its owner can ask: it takes the records and the pairing.
 
 What is left of a row when its mixture is taken away, over w₂σ, must be independent standard normals (or lie on one
-sphere). The thresholds are 7 and more deviations of what is tested: honest noise hardly ever fails.
+sphere). The thresholds are 6 and more deviations of what is tested: honest noise hardly ever fails.
 """
 
 from __future__ import annotations

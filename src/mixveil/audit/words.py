@@ -150,7 +150,7 @@ def _untrained(ran: list[Ran]) -> list[str]:
         if item.attack in TRAINED and item.status != "ran" and item.why not in (NOT_IMAGES, NOT_FEATURES):
             why = "--profile full runs them" if item.why.startswith(TRAINS) else item.why
             missing.setdefault(why, []).append(item.attack)
-    return [f"Networks: the strongest attacks were NOT run ({', '.join(n)}): {why}." for why, n in missing.items()]
+    return [f"Networks: attacks that train them gave NO figures ({', '.join(n)}): {why}." for why, n in missing.items()]
 
 
 def _pictures(rows: list[Row], view: View, spread: float) -> list[str]:
