@@ -12,6 +12,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from mixveil.attacks._model import prior_of
 from mixveil.backbones import KNOWN, Known
 from mixveil.backbones._blocks import Frozen
 from mixveil.calibration import settled_facts
@@ -21,7 +22,7 @@ from mixveil.features import Features, Loaded, extract
 from mixveil.keys import SeededStream, Stream
 from mixveil.metrics import lpips
 from mixveil.release import Records
-from mixveil.types import Batch, Dataset, Encoder, Fact, Facts, Release, Trace
+from mixveil.types import Batch, Dataset, Encoder, Fact, Facts, Release, Trace, View
 
 
 def images(n: int = 20, shape: tuple[int, ...] = (1, 4, 4), classes: int = 4, seed: int = 1) -> Images:
@@ -108,3 +109,27 @@ def lpips_weights(folder: Path, monkeypatch: pytest.MonkeyPatch, net: lpips.Net)
     save_file(weights, folder / "weights" / lpips.KNOWN[net].file)
     monkeypatch.setitem(lpips.KNOWN, net, replace(lpips.KNOWN[net], digest=""))
     return weights
+
+
+def dense_posterior(view: View) -> Tensor:
+    """The slow twin: condition the joint Gaussian of all records on the rows, then on the known records, if any."""
+    prior, n = prior_of(view), len(view.releases[0].payload)
+    assert view.traces is not None
+    index, given = torch.empty(0, dtype=torch.int64), torch.empty(0, len(prior.variance), dtype=torch.float64)
+    if view.known is not None:
+        index, given = view.known.records, (view.known.images.flatten(1).double() - prior.mean) @ prior.basis
+    rest = torch.tensor([i for i in range(n) if i not in set(index.tolist())], dtype=torch.int64)
+    guesses = torch.empty(n, len(prior.variance), dtype=torch.float64)
+    guesses[index] = given
+    for k, variance in enumerate(prior.variance.tolist()):
+        precision, target = torch.eye(n, dtype=torch.float64) / variance, torch.zeros(n, dtype=torch.float64)
+        for release, trace in zip(view.releases, view.traces, strict=True):
+            matrix = mixing_matrix(trace.partner[:, 0], trace.weight)
+            noise = torch.diag(1 / (trace.weight[:, 1].double() * float(release.encoder.sigma or 0)) ** 2)
+            rows = release.payload.take(torch.arange(n)).x.flatten(1).double()
+            precision += matrix.T @ noise @ matrix
+            target += matrix.T @ noise @ ((rows + 0.5 - prior.mean) @ prior.basis[:, k])
+        told = target[rest] - precision[rest][:, index] @ given[:, k]
+        if len(rest):
+            guesses[rest, k] = torch.linalg.solve(precision[rest][:, rest], told)
+    return prior.images(view, guesses)

@@ -39,6 +39,10 @@ LABELS = (
     "Labels are not protected: they are released without noise, and show each row's class or classes, the weights of a "
     "mixture, and how many records of each class the party has."
 )
+LABELS_SCREENED = (
+    "Labels are not protected: they are released without noise, and show the class or classes of each row that is left "
+    "and the weights of a mixture."
+)
 NOT_ENCRYPTION = "This is not encryption: whoever holds the release can study it for as long as he likes."
 RANDOMISED = (
     "Labels were randomised once for this release, each with ε = {:g}: what is said of a record's class is that "
@@ -159,7 +163,9 @@ def not_promised(
 ) -> tuple[str, ...]:
     """What a reader might think is promised and is not, in plain words."""
     rows, certified = getattr(made_by, "unit_rows", 1), any(guarantee.name == "gdp" for guarantee in guarantees)
-    labels = LABELS if label_epsilon is None else randomised(RANDOMISED, label_epsilon, rows, reproducible)
+    labels = LABELS if screened is None else LABELS_SCREENED
+    if label_epsilon is not None:
+        labels = randomised(RANDOMISED, label_epsilon, rows, reproducible)
     said = [labels, NOT_ENCRYPTION, unit(rows, certified)]
     if screened is not None:
         said.append(SCREENED)

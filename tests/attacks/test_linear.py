@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 import torch
 from scipy import stats
-from torch import Tensor
 
 from mixveil.attacks import _model
 from mixveil.attacks._model import prior_of
@@ -25,7 +24,7 @@ from mixveil.metrics.detection import tpr_at_fpr
 from mixveil.metrics.image import mse
 from mixveil.theory import bayes
 from mixveil.types import Mu, Tau, Trace, View
-from tests.made import encoded, mixing_matrix, range_facts, with_moments
+from tests.made import dense_posterior, encoded, range_facts, with_moments
 
 SCALES = torch.tensor([0.2, 0.1, 0.05, 0.02, 0.01, 0.005])
 
@@ -39,25 +38,6 @@ def gaussian(n: int, seed: int) -> Images:
 def weak(data: Images, tau: float = 0.5, *, sphere: bool = False) -> Singular:
     facts = with_moments(range_facts(data), energy=0.004, lambda_max=0.0025)
     return Singular(noise="sphere" if sphere else "gaussian").calibrate(Tau(tau, "energy"), facts)[0]
-
-
-def dense_posterior(view: View) -> Tensor:
-    """The slow twin: the posterior mean of all records at once, direction by direction."""
-    prior = prior_of(view)
-    assert view.traces is not None
-    n = len(view.releases[0].payload)
-    guesses = torch.empty(n, len(prior.variance), dtype=torch.float64)
-    for k, variance in enumerate(prior.variance.tolist()):
-        precision = torch.eye(n, dtype=torch.float64) / variance
-        target = torch.zeros(n, dtype=torch.float64)
-        for release, trace in zip(view.releases, view.traces, strict=True):
-            matrix = mixing_matrix(trace.partner[:, 0], trace.weight)
-            noise = torch.diag(1 / (trace.weight[:, 1].double() * float(release.encoder.sigma or 0)) ** 2)
-            rows = release.payload.take(torch.arange(n)).x.flatten(1).double()
-            precision += matrix.T @ noise @ matrix
-            target += matrix.T @ noise @ ((rows + 0.5 - prior.mean) @ prior.basis[:, k])
-        guesses[:, k] = torch.linalg.solve(precision, target)
-    return prior.images(view, guesses)
 
 
 @pytest.mark.parametrize("releases", [1, 3])

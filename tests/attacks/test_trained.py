@@ -169,7 +169,7 @@ def test_the_strong_network_gains_on_the_best_linear_attack_where_records_are_no
     data, public = bars(200, 1), bars(1500, 2)
     view = released(data, 0.5, public)
     attack = UnetStrong(base=8, rounds=2, recipe=Recipe(epochs=12, batch=64, rate=3e-3, falling=True))
-    assert error(attack, view, data) < 0.9 * error(Lmmse(), view, data)
+    assert error(attack, view, data) < 0.85 * error(Lmmse(), view, data)
 
 
 @pytest.mark.parametrize("share", [0.3, 30.0])
@@ -299,8 +299,8 @@ def test_what_is_added_is_worth_what_it_explains_less_its_uncertainty() -> None:
     added = stream.normal(4000, 1, 2, 2)
     assert worth_of(0.5 * added + 0.5 * stream.normal(4000, 1, 2, 2), added) == pytest.approx(0.5, abs=0.02)
     assert worth_of(2 * added, added) == 1.0 and worth_of(-added, added) == 0.0
-    worths = [worth_of(stream.normal(5, 1, 2, 2), stream.normal(5, 1, 2, 2)) for _ in range(200)]
-    assert sum(worth == 0 for worth in worths) > 130  # of few records that say nothing, nothing is believed mostly
+    worths = [worth_of(stream.normal(5, 1, 2, 2), stream.normal(5, 1, 2, 2)) for _ in range(2000)]
+    assert sum(worth == 0 for worth in worths) > 1500  # of few records that say nothing, nothing is believed mostly
 
 
 class StoppedError(Exception):

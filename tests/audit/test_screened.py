@@ -13,9 +13,12 @@ import mixveil.audit as audits
 from mixveil import calibration
 from mixveil.attacks import attacks
 from mixveil.audit import Audit, Profile, audit
+from mixveil.audit.noise_check import noticed
 from mixveil.audit.promises import noise_faults, promises
 from mixveil.audit.sample import sample
 from mixveil.audit.truth import chosen, inspect, rows_first, standardised_noise
+from mixveil.encoders.laplace import Laplace
+from mixveil.encoders.mixup import Mixup
 from mixveil.encoders.singular import Singular
 from mixveil.errors import ArgumentError, WrongTruthError
 from mixveil.keys import SeededStream
@@ -114,7 +117,17 @@ def test_a_part_of_a_screened_release_hangs_together(monkeypatch: pytest.MonkeyP
     monkeypatch.setitem(audits.PROFILES, "quick", Profile(60, 1 << 23, (20, 60)))
     found = audited(released(ready(0.3)), ["lmmse", "labels"])
     assert any(text.startswith(f"A part: 60 of {left(view)} rows") for text in found.verdict)
+    said = " ".join(found.verdict)
+    assert noticed(60, chosen(view.releases[0])) in said and noticed(left(view), chosen(view.releases[0])) not in said
     assert not any("Do not send" in text or "strength" in text for text in found.warnings)
+
+
+@pytest.mark.parametrize("encoder", [Mixup(), Laplace(scale=0.5)])
+def test_no_test_of_single_values_is_claimed_where_there_is_none(encoder: Encoder) -> None:
+    found = audited(released(encoder, torch.arange(500) % 5 != 0), ["prior", "labels"])
+    said = " ".join((*found.verdict, *found.warnings))
+    assert "Screened: 100 of 500" in said and "more loosely" not in said
+    assert "the classes of every row that is left" in said and "how many records of each class" not in said
 
 
 CHOICES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {

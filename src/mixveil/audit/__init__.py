@@ -19,7 +19,7 @@ from mixveil.attacks._training import NOTHING_KEPT, Workshop
 from mixveil.audit.figures import Ran, Row
 from mixveil.audit.judge import Judge
 from mixveil.audit.portraits import Portraits
-from mixveil.audit.promises import Promise, label_faults, noise_faults, promises, unit_faults
+from mixveil.audit.promises import Promise, by_value, label_faults, noise_faults, promises, unit_faults
 from mixveil.audit.sample import sample
 from mixveil.audit.truth import check_truth, in_record_order, inspect, ranged, rows_first, unsure
 from mixveil.audit.words import TRAINS, spread_of, verdict_of, warnings_of
@@ -129,6 +129,7 @@ def audit(
     kept = tuple(promises(view, inspected, found))
     faults = noise_faults(seen, records, inspected) + label_faults(view, inspected, whole)
     faults += unit_faults(view, truth)
+    moved = inspected[0].moved if view.traces is not None and by_value(view.releases[0]) else None
     warnings = (*warnings_of(view, rows, ran, kept), *faults, *unsure(view, inspected), *overlap)
     return Audit(
         view=seen,
@@ -142,7 +143,7 @@ def audit(
         attacks=tuple(ran),
         promises=kept,
         warnings=warnings,
-        verdict=tuple(verdict_of(rows, ran, warnings, seen, n, whole, spread_of(truth, found))),
+        verdict=tuple(verdict_of(rows, ran, warnings, seen, n, whole, spread_of(truth, found), moved)),
         images=judge.images,
         curves=judge.curves,
         portraits=judge.portraits,

@@ -239,8 +239,10 @@ class Judge:
         risk, ceiling, beaten = self._least_error(name), None, False
         if risk is not None:
             ceiling = self.moments.average(risk) / span**2
-            slack = _slack(risk, self.moments.eigenvalues) + (_chance(self.pixels) if self.of > self.n else 0)
-            least = (1 - slack) * ceiling
+            slack, share = _slack(risk, self.moments.eigenvalues), 1.0
+            if self.of > self.n:  # the ceiling is of all records
+                slack, share = slack + _chance(self.pixels), min(1.0, _energy(self.pixels) / self.moments.energy)
+            least = (1 - slack) * share * ceiling
             beaten = float(image.mse(truth, raw).mean()) < least
         rows = []
         for metric, measure, best in (
@@ -409,11 +411,20 @@ def _slack(risk: Tensor, variance: Tensor) -> float:
     return max(0.05, 4 * math.sqrt(max(0.0, spread)) / max(float(risk.sum()), 1e-300))
 
 
+def _energies(records: Tensor) -> Tensor:
+    return (records - records.mean(0)).flatten(1).double().square().sum(1)
+
+
+def _energy(records: Tensor) -> float:
+    return float(_energies(records).mean())
+
+
 def _chance(records: Tensor) -> float:
-    """How far the energy of a part of the records may be from that of all by chance, as a share of it: the ceiling is
-    of all of them."""
-    energy = (records - records.mean(0)).flatten(1).double().square().sum(1)
-    return 4 * float(energy.std()) / max(float(energy.mean()), 1e-300) / math.sqrt(len(energy))
+    """How far the energy of a part of the records may be from that of all by chance, as a share of it. A few bright
+    records can hold most of the energy and all be outside the part, which then shows nothing of their spread: what
+    the part itself lacks is taken off apart from this."""
+    energies = _energies(records)
+    return 4 * float(energies.std()) / max(float(energies.mean()), 1e-300) / math.sqrt(len(energies))
 
 
 def _clips(release: Release, pixels: Tensor) -> bool:

@@ -95,6 +95,11 @@ def _law(release: Release) -> noise_check.Law:
     return "sphere" if getattr(release.encoder, "noise", "") == "sphere" else "gaussian"
 
 
+def by_value(release: Release) -> bool:
+    """Whether the noise of single values of the rows is tested."""
+    return bool(release.encoder.sigma) and _law(release) != "laplace"
+
+
 def unit_faults(view: View, truth: Dataset) -> list[str]:
     """What is wrong with the pairing of releases that promise something to units, in words."""
     said = []

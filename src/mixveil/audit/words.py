@@ -7,7 +7,6 @@ from mixveil.audit.judge import FPR, NOT_FEATURES, NOT_IMAGES
 from mixveil.audit.neighbours import SHARES
 from mixveil.audit.noise_check import noticed
 from mixveil.audit.promises import Promise
-from mixveil.audit.truth import chosen
 from mixveil.theory.moments import Moments
 from mixveil.types import Dataset, View
 
@@ -15,10 +14,15 @@ LABELS = (
     "The labels are not protected: whoever gets the release reads the classes of every row and how many records of "
     "each class there are. In a hospital the label is the diagnosis."
 )
+LABELS_SCREENED = (
+    "The labels are not protected: whoever gets the release reads the classes of every row that is left. In a hospital "
+    "the label is the diagnosis."
+)
 LABELS_RANDOMISED = (
     "The labels were randomised: of each record these releases say its class with ε = {:.3g}. The noise on the images "
     "does not protect them any further."
 )
+_LOOSELY = " The noise was tested more loosely, as the rows that are left were chosen: "
 TRAINED = ("decoder", "unet", "unet-strong")
 TRAINS = "it trains a network"
 """How the reason begins for which such an attack was not run."""
@@ -31,7 +35,7 @@ _KINDS = {
 
 
 def warnings_of(view: View, rows: list[Row], ran: list[Ran], promises: tuple[Promise, ...]) -> list[str]:
-    said = [LABELS if _label_epsilon(view) is None else LABELS_RANDOMISED.format(_label_epsilon(view))]
+    said = [_labels(view)]
     said += [
         f"{row.attack} beats its ceiling: {row.metric} {row.mean:.4g}, where {row.ceiling:.4g} should be the best. The "
         f"claim of this release is false, or this audit is."
@@ -130,16 +134,24 @@ def _possible(rows: list[Row], spread: float) -> float:
     return max(known, default=0.0)
 
 
-def _dropped(view: View, rows: int) -> list[str]:
-    """What an audit of a screened release leaves open. rows: how many the release has."""
+def _labels(view: View) -> str:
+    if (epsilon := _label_epsilon(view)) is not None:
+        return LABELS_RANDOMISED.format(epsilon)
+    return LABELS if all(release.screened is None for release in view.releases) else LABELS_SCREENED
+
+
+def _dropped(view: View, rows: int, attacked: int, moved: float | None) -> list[str]:
+    """What an audit of a screened release leaves open. rows: how many the release has; attacked: those whose noise was
+    tested value by value; moved: what choosing the rows can have done to such a test (`chosen`), none where there was
+    none."""
     release = view.releases[0]
     if release.screened is None:
         return []
     made = release.screened.records
     return [
         f"Screened: {made - rows:,} of {made:,} rows were dropped ({release.screened.screen}). Their records were not "
-        f"attacked by rows of their own: what is left of them in the rows of others is not measured here. The noise "
-        f"was tested more loosely, as the rows that are left were chosen: {noticed(rows, chosen(release))}."
+        f"attacked by rows of their own: what is left of them in the rows of others is not measured here."
+        + ("" if moved is None else f"{_LOOSELY}{noticed(attacked, moved)}.")
     ]
 
 
@@ -239,9 +251,16 @@ def _untested(rows: list[Row], ran: list[Ran]) -> list[str]:
 
 
 def verdict_of(
-    rows: list[Row], ran: list[Ran], warnings: tuple[str, ...], view: View, n: int, of: int, spread: float
+    rows: list[Row],
+    ran: list[Ran],
+    warnings: tuple[str, ...],
+    view: View,
+    n: int,
+    of: int,
+    spread: float,
+    moved: float | None,
 ) -> list[str]:
-    """In plain words, with reasons: what the best attack of each kind got."""
+    """In plain words, with reasons: what the best attack of each kind got. moved: as of `_dropped`."""
     said = []
     if n < of:
         said.append(
@@ -249,7 +268,7 @@ def verdict_of(
             f"these pictures; records are recognised among the rows of the part. The noise's strength was measured in "
             f"all rows, its other properties in the part."
         )
-    said += _dropped(view, of)
+    said += _dropped(view, of, n, moved)
     said += [*_pictures(rows, view, spread), *_known(rows), *_shares(rows), *_untested(rows, ran), *_untrained(ran)]
     if view.traces is None:
         said.append("Noise: NOT measured, for want of the trace: whether it is what the release says is not known.")
