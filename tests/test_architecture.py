@@ -68,6 +68,10 @@ ALLOWED["train"] = {
 }
 ALLOWED["model"] = {"errors", "files", "strict", "extractor", "train"}
 ALLOWED["protocol"] = ALLOWED["train"] | {"checks", "keys", "encoders", "calibration"}
+ALLOWED["scatter"] = {"checks", "units", "keys", "encoders", "projection"}
+ALLOWED["train"] |= {"scatter"}
+ALLOWED["protocol"] |= {"scatter"}
+ALLOWED["federated"] = ALLOWED["protocol"] | {"data", "protocol", "results", "strict", "files", "federated"}
 ALLOWED["results"] = {"errors", "files", "strict"}
 ALLOWED["backbones"] = {"errors", "backbones"}
 ALLOWED["extractor"] = {"errors", "checks", "strict", "backbones"}
@@ -90,7 +94,7 @@ ALLOWED["report"] = {"errors", "files", "theory", "metrics", "audit", "report"}
 ALLOWED["__main__"] = {"cli"}
 ALLOWED["cli"] = (
     set(ROOMS)
-    | {"features", "displacement", "projection", "statistics", "train", "model", "protocol", "results"}
+    | {"features", "displacement", "projection", "statistics", "train", "model", "protocol", "federated", "results"}
     | {"calibration", "survey", "attacks", "parts", "metrics", "audit", "report", "saved", "cli"}
 )
 

@@ -1,8 +1,9 @@
 """The whole job in one place: parties' features in, a model out, at one total μ.
 
 Two steps: half of μ² for noisy class sums, which show the directions in which the classes differ; half for records in
-those few directions. How many public directions the sums are taken in follows from the number of parties, rows and
-classes, from μ and from public data: never from a private record.
+those few directions. Beside it what sends no records: class sums alone, twice, or with second moments. How many public
+directions are used follows from the number of parties, rows and classes, from μ and from public data: never from a
+private record.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from mixveil import calibration, checks
+from mixveil import calibration, checks, scatter
 from mixveil.encoders.gaussian import Gaussian
 from mixveil.encoders.singular import CERTIFIED_ALPHA, Singular
 from mixveil.errors import ArgumentError
@@ -24,24 +25,30 @@ from mixveil.projection import (
     directions_for_records,
     directions_for_sums,
 )
-from mixveil.release import in_memory
-from mixveil.statistics import class_sums, directions
+from mixveil.release import Records, in_memory
+from mixveil.statistics import Sums, class_sums, directions
 from mixveil.train import discriminant
 from mixveil.train.discriminant import Discriminant
 from mixveil.train.layers import Layers
 from mixveil.types import Mu, Release
 
-Protocol = Literal["two-step", "two-step-gaussian", "one-step", "sums", "sums-twice"]
+Protocol = Literal["two-step", "two-step-gaussian", "one-step", "sums", "sums-twice", "moments"]
+_DIGEST = "0" * 64  # of a projection that is in no file
 PROTOCOLS: tuple[Protocol, ...] = get_args(Protocol)
 
 
 @dataclass(frozen=True)
 class Learned:
-    """A head and the projection before it. k: public directions of the first step."""
+    """A head and the projection before it. k: public directions of the first step. up: bytes that all parties sent, but
+    for their manifests; down: those of the directions, to all parties; messages: how many were sent either way, all
+    before the model comes back."""
 
     head: Discriminant
     projection: Projection
     k: int
+    up: int
+    down: int
+    messages: int
 
     def accuracy(self, features: Features) -> float:
         """The share of rows that it names right."""
@@ -59,37 +66,52 @@ def learn(
     rows, classes = sum(len(part) for part in parties), len(parties[0].classes)
     if protocol == "one-step":
         k = directions_for_records(projection, rows=rows, classes=classes, mu=mu, alpha=CERTIFIED_ALPHA)
-        return Learned(_from_records(parties, projection.first(k), mu, "one-step", stream), projection.first(k), k)
+        head, sent = _from_records(parties, projection.first(k), mu, "one-step", stream)
+        return Learned(head, projection.first(k), k, sent, 0, len(parties))
     first = mu if protocol == "sums" else mu / math.sqrt(2)
     k = directions_for_sums(projection, parties=len(parties), rows=rows, classes=classes, mu=first)
     wide = projection.first(k)
-    digest = "0" * 64
-    sums = [
-        class_sums(Projected(part, wide), digest, first, party=str(i), stream=stream.fork(f"sums {i}"))[0]
-        for i, part in enumerate(parties)
-    ]
+    sums, sent = _sums(parties, wide, first, stream.fork("sums"))
     if protocol == "sums":
-        return Learned(discriminant.from_sums(sums), wide, k)
-    narrow = directions(sums, wide, digest)
-    if protocol == "sums-twice":
-        again = [
-            class_sums(Projected(part, narrow), digest, first, party=str(i), stream=stream.fork(f"again {i}"))[0]
+        return Learned(discriminant.from_sums(sums), wide, k, sent, 0, len(parties))
+    if protocol == "moments":
+        few = scatter.directions(wide, parties=len(parties), rows=rows, mu=first)
+        found = [
+            scatter.noisy(Projected(part, wide), few, first, stream=stream.fork(f"scatter {i}"))
             for i, part in enumerate(parties)
         ]
-        return Learned(discriminant.from_sums(again), narrow, k)
-    return Learned(_from_records(parties, narrow, first, protocol, stream), narrow, k)
+        sent += len(parties) * few * (few + 1) // 2 * 8  # one of two equal halves, int64
+        return Learned(discriminant.from_moments(sums, found), wide, k, sent, 0, len(parties))
+    narrow = directions(sums, wide, _DIGEST)
+    down = len(parties) * narrow.matrix.nbytes
+    if protocol == "sums-twice":
+        again, more = _sums(parties, narrow, first, stream.fork("again"))
+        return Learned(discriminant.from_sums(again), narrow, k, sent + more, down, 3 * len(parties))
+    head, more = _from_records(parties, narrow, first, protocol, stream)
+    return Learned(head, narrow, k, sent + more, down, 3 * len(parties))
+
+
+def _sums(parties: Sequence[Features], projection: Projection, mu: float, stream: Stream) -> tuple[list[Sums], int]:
+    """Noisy class sums of all parties, and their bytes."""
+    found = [
+        class_sums(Projected(part, projection), _DIGEST, mu, party=str(i), stream=stream.fork(f"party {i}"))
+        for i, part in enumerate(parties)
+    ]
+    return [part for part, _ in found], sum(stored.nbytes for _, stored in found)
 
 
 def _from_records(
     parties: Sequence[Features], projection: Projection, mu: float, protocol: Protocol, stream: Stream
-) -> Discriminant:
+) -> tuple[Discriminant, int]:
+    """A head from released records, and their bytes."""
     releases = [
         released(
             Projected(part, projection), mu, plain=protocol == "two-step-gaussian", stream=stream.fork(f"party {i}")
         )
         for i, part in enumerate(parties)
     ]
-    return discriminant.from_records(releases, projection)
+    sent = sum(release.payload.bytes for release in releases if isinstance(release.payload, Records))
+    return discriminant.from_records(releases, projection), sent
 
 
 def released(rows: Projected, mu: float, *, plain: bool, stream: Stream, label_epsilon: float | None = None) -> Release:

@@ -103,7 +103,9 @@ def test_it_is_a_plain_loop(optimiser: Literal["adamw", "sgd"]) -> None:
 def test_the_batches_of_an_epoch(rows: int, batch: int, processes: int, sizes: list[int]) -> None:
     seen = []
     for rank in range(processes):
-        training = _Training(Released([clear(rows)], CPU), Recipe(2, batch), Group(rank, processes), None)
+        source, group = Released([clear(rows)], CPU), Group(rank, processes)
+        model = Classifier(source.inputs, source.classes, draws=Recipe().draws(), group=group)
+        training = _Training(source, Recipe(2, batch), model, range(2), group)
         shares = [index for step, index in training._shares(0) if step < training.per_epoch]
         assert all(len(index) - size // processes in (0, 1) for index, size in zip(shares, sizes, strict=True))
         assert [training._rows(step) for step in range(2 * len(sizes))] == 2 * sizes and training.steps == 2 * len(

@@ -8,7 +8,20 @@ import sys
 
 import typer
 
-from mixveil.cli import audit, calibrate, data, demo, encode, ledger, prepare, results, statistics, train, verify
+from mixveil.cli import (
+    audit,
+    calibrate,
+    data,
+    demo,
+    encode,
+    ledger,
+    prepare,
+    results,
+    simulate,
+    statistics,
+    train,
+    verify,
+)
 from mixveil.cli._common import err, escape, print_json
 from mixveil.errors import MixveilError, TrainingStopped
 
@@ -31,6 +44,7 @@ app.command("audit")(audit.audit)
 app.command("report")(audit.report)
 app.command("train")(train.train)
 app.command("predict")(train.predict)
+app.command("simulate")(simulate.simulate)
 app.command("results")(results.results)
 app.command("demo")(demo.demo)
 

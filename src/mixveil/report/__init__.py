@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict
-from importlib.resources import files as resources
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +20,11 @@ from mixveil import files
 from mixveil.audit import Audit
 from mixveil.audit.shown import LARGEST, shrunk
 from mixveil.audit.sweep import Swept
-from mixveil.errors import DataFormatError, MissingDependencyError
+from mixveil.errors import DataFormatError
 from mixveil.metrics.detection import Roc
 from mixveil.metrics.image import mse
 from mixveil.report import sweep as sweeps
+from mixveil.report.pages import environment
 from mixveil.report.pictures import png, roc
 from mixveil.theory.gdp import member_tpr
 
@@ -145,15 +145,7 @@ def _portraits(found: Audit) -> dict[str, Tensor]:
 
 
 def _page(whole: Mapping[str, Any], pictures: Mapping[str, Tensor]) -> str:
-    try:
-        from jinja2 import Environment, FunctionLoader, StrictUndefined
-    except ImportError:
-        raise MissingDependencyError("the report needs jinja2: pip install jinja2") from None
-    environment = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, loader=FunctionLoader(_source)
-    )
-    environment.filters["figure"] = _figure
-    template = environment.get_template("report.html.j2")
+    template = environment().get_template("report.html.j2")
     names = [
         "original",
         "released",
@@ -175,7 +167,7 @@ def _page(whole: Mapping[str, Any], pictures: Mapping[str, Tensor]) -> str:
         for name in guessed
         if not name.endswith("index")
     }
-    return template.render(
+    text: str = template.render(
         audit=whole,
         portraits=portraits,
         portrait_index=pictures[f"{_PORTRAIT}index"].tolist() if portraits else [],
@@ -185,11 +177,4 @@ def _page(whole: Mapping[str, Any], pictures: Mapping[str, Tensor]) -> str:
         sweep=whole["sweep"],
         section=None if whole["sweep"] is None else sweeps.section(whole["sweep"], pictures),
     )
-
-
-def _source(name: str) -> str:
-    return (resources("mixveil.report") / name).read_text(encoding="utf-8")
-
-
-def _figure(value: float | None) -> str:
-    return "–" if value is None else f"{value:.4g}"
+    return text

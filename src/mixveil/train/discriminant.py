@@ -21,6 +21,7 @@ from torch import Tensor
 from mixveil.errors import ArgumentError
 from mixveil.mixing import mixing
 from mixveil.projection import Projection
+from mixveil.scatter import Scatter
 from mixveil.statistics import Sums, class_means
 from mixveil.theory.response import posterior
 from mixveil.theory.shrinkage import shrunk_means
@@ -124,6 +125,23 @@ def from_sums(parts: Sequence[Sums]) -> Discriminant:
     """From class sums in a whitened space, with the public within-class covariance."""
     means, variance = class_means(parts)
     return _discriminant(means, torch.eye(means.shape[1], dtype=torch.float64), 1.0, variance.isfinite())
+
+
+def from_moments(parts: Sequence[Sums], scattered: Sequence[Scatter]) -> Discriminant:
+    """From class sums, and second moments in their first directions: there the within-class covariance is the private
+    one, as far as noise cannot explain it, and elsewhere the same in all directions."""
+    means, variance = class_means(parts)
+    rows, few = sum(part.rows for part in scattered), len(scattered[0].second)
+    counts = torch.tensor([part.counts for part in parts]).sum(0).double()
+    near, met = means[:, :few], variance.isfinite()
+    between = (near[met] * counts[met, None]).T @ near[met]
+    noise = torch.where(met, variance * counts, 0.0).sum()  # of the means themselves, in every direction
+    eye = torch.eye(few, dtype=torch.float64)
+    found = (_sum([part.second for part in scattered]) - between + noise * eye) / rows
+    known, dropped = _shrunk(found, sum(part.variance for part in scattered) / rows**2)
+    spread = torch.eye(means.shape[1], dtype=torch.float64) * max(float(found.diagonal().mean()), 1e-12)
+    spread[:few, :few] = known
+    return _discriminant(means, spread, dropped, met)
 
 
 def _discriminant(means: Tensor, spread: Tensor, dropped: float, met: Tensor) -> Discriminant:

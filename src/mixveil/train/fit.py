@@ -7,7 +7,7 @@ kill ends as if it had never stopped, and several processes do together what one
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Literal
@@ -21,10 +21,11 @@ from mixveil.errors import ArgumentError, TrainingError, TrainingStopped
 from mixveil.keys import DeviceStream, SeededStream
 from mixveil.saved import Saved
 from mixveil.train.batches import Source
-from mixveil.train.mlp import Classifier
+from mixveil.train.mlp import Classifier, Linear
 from mixveil.train.together import ALONE, Group
 from mixveil.types import Batch, Progress
 
+Head = Classifier | Linear
 _FEWEST = 8  # rows of a last batch: statistics of fewer say too little
 
 
@@ -50,7 +51,11 @@ class Recipe:
     def stream(self, name: str) -> SeededStream:
         return SeededStream(self.seed).fork(name)
 
-    def optimiser_of(self, model: Classifier) -> torch.optim.Optimizer:
+    def draws(self) -> DeviceStream:
+        """Of first weights and of dropout masks."""
+        return DeviceStream(self.stream("draws"))
+
+    def optimiser_of(self, model: torch.nn.Module) -> torch.optim.Optimizer:
         if self.optimiser == "sgd":
             return torch.optim.SGD(model.parameters(), self.learning_rate, momentum=0.9, fused=True)
         return torch.optim.AdamW(model.parameters(), self.learning_rate, weight_decay=1e-4, fused=True)
@@ -67,33 +72,76 @@ def fit(
     note: Callable[[str], None] = lambda text: None,
     stop: Callable[[], bool] = lambda: False,
 ) -> Classifier:
-    """Train on a source. watch: called with the number of each epoch that is done, and the model as it then is; note:
-    told what somebody who waits should know; stop: asked after every step, where a state is kept, whether to keep it
-    now and stop."""
-    return _Training(source, recipe, group, saved).run(progress, watch, note, stop)
+    """Train the paper's classifier on a source. watch: called with the number of each epoch that is done, and the model
+    as it then is; note: told what somebody who waits should know; stop: asked after every step, where a state is kept,
+    whether to keep it now and stop."""
+    model = Classifier(source.inputs, source.classes, draws=recipe.draws(), group=group)
+    training = _Training(source, recipe, model, range(recipe.epochs), group, saved)
+    training.run(progress, lambda epoch: watch(epoch, model.eval()), note, stop)
+    return model.eval()
+
+
+def go_on(
+    source: Source,
+    recipe: Recipe,
+    model: Head,
+    epochs: range,
+    *,
+    proximal: float | None = None,
+    progress: Progress = lambda _: None,
+) -> None:
+    """Train a model some epochs of a recipe further, with an optimiser that begins anew. proximal: μ of a further loss
+    μ/2‖w − w₀‖², where w₀ are the weights that it begins with."""
+    model.draws = recipe.draws()
+    training = _Training(source, recipe, model, epochs)
+    if proximal is not None:
+        training.hold(proximal)
+    training.run(progress, lambda epoch: None, lambda text: None, lambda: False)
+
+
+def steps_per_epoch(rows: int, recipe: Recipe) -> int:
+    return _batches_of(rows, recipe)[2]
+
+
+def _batches_of(rows: int, recipe: Recipe) -> tuple[int, int, int]:
+    """Rows of a batch, rows of a last and smaller one (0: there is none), and how many batches an epoch has."""
+    batch = min(recipe.batch, checks.enough_rows(rows))
+    whole, rest = divmod(rows, batch)
+    last = rest if rest >= _FEWEST else 0
+    return batch, last, whole + (last > 0)
 
 
 class _Training:
-    def __init__(self, source: Source, recipe: Recipe, group: Group, saved: Saved | None) -> None:
-        self.source, self.recipe, self.group, self.saved = source, recipe, group, saved
-        self.batch = min(recipe.batch, checks.enough_rows(source.rows))
-        whole, rest = divmod(source.rows, self.batch)
-        self.last = rest if rest >= _FEWEST else 0  # rows of a last, smaller batch
+    def __init__(
+        self,
+        source: Source,
+        recipe: Recipe,
+        model: Head,
+        epochs: range,
+        group: Group = ALONE,
+        saved: Saved | None = None,
+    ) -> None:
+        self.source, self.recipe, self.model, self.epochs = source, recipe, model, epochs
+        self.group, self.saved = group, saved
+        self.anchor: list[Tensor] = []
+        self.batch, self.last, self.per_epoch = _batches_of(source.rows, recipe)
         if (self.last or self.batch) < group.size:
             raise ArgumentError(f"{group.size} processes cannot share a batch of {self.last or self.batch} rows")
-        self.per_epoch = whole + (self.last > 0)
         self.steps = recipe.epochs * self.per_epoch
-        draws = DeviceStream(recipe.stream("draws"))
-        self.model = Classifier(source.inputs, source.classes, draws=draws, group=group)
         self.optimiser = recipe.optimiser_of(self.model)
+
+    def hold(self, proximal: float) -> None:
+        """From here on the weights are drawn back to what they are now."""
+        self.proximal = proximal
+        self.anchor = [parameter.detach().clone() for parameter in self.model.parameters()]
 
     def run(
         self,
         progress: Progress,
-        watch: Callable[[int, Classifier], None],
+        watch: Callable[[int], None],
         note: Callable[[str], None],
         stop: Callable[[], bool],
-    ) -> Classifier:
+    ) -> None:
         done = 0 if self.saved is None else self.saved.load(self.model, self.optimiser, self.steps)
         if done:
             note(f"going on after step {done:,} of {self.steps:,}")
@@ -101,13 +149,13 @@ class _Training:
         model: torch.nn.Module = self.model
         if self.group.size > 1:
             model = torch.nn.parallel.DistributedDataParallel(self.model)
-        for step, batch in self._batches(done):
+        for step, batch in self._batches(max(done, self.epochs.start * self.per_epoch)):
             loss = self._step(model, step, batch)
             progress(self._rows(step))
             epoch, place = divmod(step + 1, self.per_epoch)
             if place == 0:
                 _check(loss, epoch)
-                watch(epoch, self.model.eval())
+                watch(epoch)
             if self.saved is not None and self.group.leads and step + 1 < self.steps:
                 stops = stop()
                 if stops or self.saved.due():
@@ -115,7 +163,6 @@ class _Training:
                     self.saved.save(self.model, self.optimiser, step + 1)
                 if stops:
                     raise TrainingStopped(f"stopped after step {step + 1:,} of {self.steps:,}, and its state is kept")
-        return self.model.eval()
 
     def _rows(self, step: int) -> int:
         """How many rows a step takes, over all processes."""
@@ -132,6 +179,8 @@ class _Training:
         loss = cross_entropy(scores.float(), batch.y, reduction="sum") * (self.group.size / self._rows(step))
         self.optimiser.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
+        if self.anchor:
+            draw_back(self.model.parameters(), self.anchor, self.proximal)
         self.optimiser.step()
         return loss.detach()
 
@@ -152,12 +201,20 @@ class _Training:
     def _shares(self, start: int) -> Iterator[tuple[int, Tensor]]:
         """Steps from `start` on, and which rows are this process's. An epoch takes every row once, in a random order,
         but for a rest that is too small for a batch."""
-        for epoch in range(start // self.per_epoch, self.recipe.epochs):
+        for epoch in range(start // self.per_epoch, self.epochs.stop):
             order = self.recipe.stream(f"epoch {epoch}").permutation(self.source.rows)
             for place in range(self.per_epoch):
                 step, first = epoch * self.per_epoch + place, place * self.batch
                 if step >= start:
                     yield step, self.group.own(order[first : first + self._rows(step)])
+
+
+def draw_back(parameters: Iterable[torch.nn.Parameter], anchor: Iterable[Tensor], proximal: float) -> None:
+    """Add the gradient of μ/2‖w − w₀‖², μ(w − w₀), to those that are there."""
+    with torch.no_grad():
+        for parameter, held in zip(parameters, anchor, strict=True):
+            if parameter.grad is not None:
+                parameter.grad.add_(parameter - held, alpha=proximal)
 
 
 def _check(loss: Tensor, epoch: int) -> None:

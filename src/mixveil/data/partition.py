@@ -1,0 +1,81 @@
+"""Who has what: labelled rows dealt to parties, alike or as unlike as asked."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from mixveil import checks
+from mixveil.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from mixveil.keys import Stream
+
+FEWEST = 2
+"""Rows of a party: one alone has nobody to be paired with."""
+
+
+def sizes(rows: int, parties: int, *, rho: float = 1.0, fewest: int = FEWEST) -> list[int]:
+    """How many rows each party gets. All parties but the last get the same, or one more; the last gets ρ times as many
+    as they do, at least `fewest`."""
+    checks.at_least("parties", parties, 1)
+    checks.at_least("fewest", fewest, 1)
+    if not 0 < rho <= 1:
+        raise ArgumentError(f"rho must be in (0, 1], got {rho:g}")
+    if rows < parties * fewest:
+        raise ArgumentError(f"{rows:,} rows are too few for {parties:,} parties of at least {fewest}")
+    if parties == 1 or rho == 1:
+        return _even(rows, parties)
+    poor = max(fewest, round(rho * rows / (parties - 1 + rho)))
+    return [*_even(rows - poor, parties - 1), poor]
+
+
+def partition(
+    labels: Tensor,
+    parties: int,
+    *,
+    beta: float | None = None,
+    rho: float = 1.0,
+    fewest: int = FEWEST,
+    stream: Stream,
+) -> list[Tensor]:
+    """The rows of each party, each row once, in increasing order; parties have exactly their `sizes`.
+
+    beta: each class is dealt in proportions from Dir(β·1), times the parties' sizes: the smaller, the more unlike the
+    parties are; None: dealt alike. What then is too much for a party is moved, at random, to those that lack rows: so
+    equal sizes soften a small β.
+    """
+    wanted = torch.tensor(sizes(len(labels), parties, rho=rho, fewest=fewest))
+    if beta is None:
+        order = stream.permutation(len(labels))
+        return [part.sort().values for part in torch.split(order, wanted.tolist())]
+    checks.positive("beta", beta)
+    held = _dealt(labels, wanted, stream.dirichlet(int(labels.max()) + 1, parties, beta), stream)
+    spare = [part[int(size) :] for part, size in zip(held, wanted, strict=True)]
+    moving = torch.cat(spare)
+    moving = moving[stream.permutation(len(moving))]
+    lacking = (wanted - torch.tensor([len(part) for part in held])).clamp(min=0)
+    moved = torch.split(moving, lacking.tolist())
+    kept = (part[: int(size)] for part, size in zip(held, wanted, strict=True))
+    return [torch.cat(both).sort().values for both in zip(kept, moved, strict=True)]
+
+
+def _dealt(labels: Tensor, wanted: Tensor, shares: Tensor, stream: Stream) -> list[Tensor]:
+    """The rows of each party, in random order: each class cut in proportion to its shares times the sizes wanted."""
+    held: list[list[Tensor]] = [[] for _ in wanted]
+    for number, share in enumerate(shares * wanted):
+        rows = (labels == number).nonzero()[:, 0]
+        rows = rows[stream.permutation(len(rows))]
+        total = float(share.sum())
+        ends = (share.cumsum(0) / total * len(rows)).round().long() if total > 0 else torch.zeros_like(wanted)
+        ends[-1] = len(rows)
+        for place, part in enumerate(rows.tensor_split(ends[:-1])):
+            held[place].append(part)
+    found = [torch.cat(parts) for parts in held]
+    return [rows[stream.permutation(len(rows))] for rows in found]
+
+
+def _even(rows: int, parties: int) -> list[int]:
+    return [rows // parties + (place < rows % parties) for place in range(parties)]

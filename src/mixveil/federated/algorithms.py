@@ -1,0 +1,126 @@
+"""FedAvg and FedProx as pure functions: weights and a party's rows in, weights out. Nothing here sends anything.
+
+A round: every party begins with the server's weights, trains some epochs on its own rows with an optimiser that begins
+anew, and gives its weights back; the server takes their mean, weighed by the parties' rows. FedProx adds
+μ/2‖w − w_t‖² to each party's loss, w_t being the server's weights.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from mixveil import checks
+from mixveil.errors import ArgumentError
+from mixveil.train.batches import Source
+from mixveil.train.fit import Head, Recipe, go_on
+from mixveil.train.mlp import Classifier, Linear
+from mixveil.types import Progress
+
+Weights = Mapping[str, Tensor]
+HeadName = Literal["linear", "mlp"]
+
+_SEEDS = 1_000_003  # between two parties'
+
+
+@dataclass(frozen=True)
+class Rounds:
+    """How often all parties send their weights, and how many epochs each trains in between."""
+
+    rounds: int = 50
+    epochs: int = 1
+
+    def __post_init__(self) -> None:
+        checks.at_least("rounds", self.rounds, 1)
+        checks.at_least("epochs", self.epochs, 1)
+
+    def recipe(self, recipe: Recipe) -> Recipe:
+        """The same recipe over the epochs of all rounds: its learning rate falls to zero over them."""
+        return replace(recipe, epochs=self.rounds * self.epochs)
+
+
+def new_head(head: HeadName, inputs: int, classes: int, recipe: Recipe) -> Head:
+    """A model with the first weights that the recipe's seed gives."""
+    if head == "linear":
+        return Linear(inputs, classes, draws=recipe.draws())
+    if head == "mlp":
+        return Classifier(inputs, classes, draws=recipe.draws())
+    raise ArgumentError(f"head must be linear or mlp, got {head!r}")
+
+
+def weights_of(model: Head) -> Weights:
+    """All that a party sends: parameters, and the statistics of batch normalisation."""
+    return {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
+
+
+def size_of(weights: Weights) -> int:
+    """In bytes."""
+    return sum(tensor.nbytes for tensor in weights.values())
+
+
+def average(parts: Iterable[tuple[Weights, int]]) -> Weights:
+    """The mean of the parties' weights, each weighed by its rows: summed in float64, one party at a time."""
+    sums: dict[str, Tensor] = {}
+    total, kinds = 0, {}
+    for weights, rows in parts:
+        checks.at_least("rows", rows, 1)
+        if sums and weights.keys() != sums.keys():
+            raise ArgumentError(f"weights of other models: {sorted(weights.keys() ^ sums.keys())[:3]}")
+        for name, tensor in weights.items():
+            kinds[name] = tensor.dtype
+            sums.setdefault(name, torch.zeros(tensor.shape, dtype=torch.float64)).add_(tensor, alpha=rows)
+        total += rows
+    if not total:
+        raise ArgumentError("no weights are given")
+    return {name: tensor.div_(total).to(kinds[name]) for name, tensor in sums.items()}
+
+
+def local(
+    model: Head,
+    weights: Weights,
+    source: Source,
+    recipe: Recipe,
+    epochs: range,
+    *,
+    party: int = 0,
+    proximal: float | None = None,
+    progress: Progress = lambda _: None,
+) -> Weights:
+    """What a party sends back: the server's weights, trained on its rows for those epochs of the recipe. model: to
+    train in; what is in it is overwritten. party: its number, for draws of its own."""
+    model.load_state_dict(dict(weights))
+    own = replace(recipe, seed=recipe.seed + party * _SEEDS)
+    go_on(source, own, model, epochs, proximal=proximal, progress=progress)
+    return weights_of(model)
+
+
+def federated(
+    model: Head,
+    sources: Sequence[Source],
+    recipe: Recipe,
+    rounds: Rounds,
+    *,
+    proximal: float | None = None,
+    progress: Progress = lambda _: None,
+) -> Iterator[Weights]:
+    """The server's weights after each round: FedAvg, or FedProx with its μ."""
+    if proximal is not None and not 0 <= proximal < math.inf:
+        raise ArgumentError(f"proximal must not be negative, got {proximal:g}")
+    recipe, weights = rounds.recipe(recipe), weights_of(model)
+    for number in range(rounds.rounds):
+        epochs = range(number * rounds.epochs, (number + 1) * rounds.epochs)
+
+        def sent(weights: Weights = weights, epochs: range = epochs) -> Iterator[tuple[Weights, int]]:
+            for party, source in enumerate(sources):
+                yield (
+                    local(model, weights, source, recipe, epochs, party=party, proximal=proximal, progress=progress),
+                    source.rows,
+                )
+
+        weights = average(sent())
+        yield weights

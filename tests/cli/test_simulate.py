@@ -1,0 +1,141 @@
+"""`mixveil simulate`, as it is typed."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mixveil.federated import methods
+from mixveil.report.simulation import charts, dealt, decades, thinned
+from tests.cli.test_cli import Run, left, run
+from tests.report.test_report import browse
+
+__all__ = ["run"]
+
+FAST = ["--rounds", "2", "--epochs", "2", "--parties", "4", "--beta", "0.5"]
+
+
+def simulated(run: Run, *words: object) -> dict[str, Any]:
+    result = run("simulate", *words, "--json")
+    assert result.code == 0, result.err
+    found: dict[str, Any] = result.json
+    return found
+
+
+def test_rows_have_what_is_asked_for(run: Run) -> None:
+    found = simulated(run, "digits", *FAST, "--methods", "fedavg,two-step,sums", "--mu", "1,2")
+    assert [(row["method"], row["mu"]) for row in found["rows"]] == [
+        ("fedavg", None),
+        ("two-step", 1.0),
+        ("two-step", 2.0),
+        ("sums", 1.0),
+        ("sums", 2.0),
+    ]
+    for row in found["rows"]:
+        assert {"method", "accuracy", "bytes_up", "bytes_down", "messages", "seconds", "guarantee"} <= row.keys()
+    assert found["settings"]["parties"] == 4 and sum(map(sum, found["counts"])) == 900
+    assert {item["other"] for item in found["compared"]} == {"fedavg"}
+
+
+def test_the_table_says_everything_in_words(run: Run) -> None:
+    result = run("simulate", "digits", *FAST, "--methods", "fedavg,two-step,dp-sgd", "--mu", "2")
+    assert result.code == 0, result.err
+    said = " ".join(result.out.split())
+    assert "digits, 4 parties, β = 0.5, head linear" in said
+    assert "fedavg: none: what a party's weights show of its records has no bound." in said
+    assert "two-step: μ = 2 of a record replaced by another of its label (ε = 10 at δ = 1e-05)." in said
+    assert re.search(r"two-step at μ = 2: [\d.]+%; with the same bytes fedavg", said)
+    assert "A quarter of the rows played the public data" in said
+
+
+def test_it_goes_on_where_it_stopped(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = tmp_path / "s.json"
+    settings = ["digits", *FAST, "--out", str(out)]
+    first = simulated(run, *settings, "--methods", "sums,two-step")
+    real = methods.METHODS["sums"]
+
+    def refuse(*_: Any) -> Any:
+        raise AssertionError("it was done already")
+
+    monkeypatch.setitem(methods.METHODS, "sums", methods.Listed(refuse, real.title, real.at, real.passes))
+    both = simulated(run, *settings, "--methods", "sums,fedavg")
+    assert [row["method"] for row in both["rows"]] == ["sums", "fedavg"] and both["rows"][0] == first["rows"][0]
+    assert [row["method"] for row in json.loads(out.read_text())["rows"]] == ["sums", "two-step", "fedavg"]
+    assert simulated(run, *settings, "--methods", "sums,two-step")["rows"] == first["rows"]  # nothing is left to do
+    other = run("simulate", *settings, "--methods", "sums", "--seed", "1")
+    assert other.code == 2 and "another simulation, with other seed" in other.err
+
+
+def test_a_killed_run_keeps_what_was_done(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = tmp_path / "s.json"
+    real = methods.METHODS["fedavg"]
+
+    def killed(*_: Any) -> Any:
+        raise SystemExit(143)
+
+    monkeypatch.setitem(methods.METHODS, "fedavg", methods.Listed(killed, real.title, real.at, real.passes))
+    assert run("simulate", "digits", *FAST, "--out", out, "--methods", "sums,fedavg").code == 143
+    assert [row["method"] for row in json.loads(out.read_text())["rows"]] == ["sums"]
+    assert left(tmp_path) == ["s.json"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--methods", "fedsomething"], "methods are all or some of"),
+        (["--mu", "strong"], "numbers with commas between"),
+        (["--mu", "0"], "mu must be"),
+        (["--mu", ","], "no number is given"),
+        (["--beta", "0"], "beta must be"),
+        (["--rho", "2"], "rho must be"),
+        (["--parties", "900"], "900 rows are too few for 900 parties"),
+        (["--tau", "0"], "tau must be"),
+        (["--page", "page.pdf"], "a page is an .html file"),
+        (["--test", "digits"], "must not be the same"),
+        (["--learning-rate", "-1"], "learning rate must be"),
+    ],
+)
+def test_bad_input_is_named(words: list[str], said: str, run: Run, tmp_path: Path) -> None:
+    result = run("simulate", "digits", "--methods", "sums", "--out", "s.json", *words, "--json")
+    assert result.code == 2 and result.json["error"]["type"] == "ArgumentError"
+    assert said in result.json["error"]["message"] and left(tmp_path) == []
+
+
+def test_other_data_are_split_by_themselves(run: Run, tmp_path: Path) -> None:
+    import numpy as np
+
+    stream = np.linspace(0, 1, 200 * 16).reshape(200, 4, 4).astype(np.float32)
+    labels = np.arange(200) % 2
+    x = (0.5 * stream + 0.5 * labels[:, None, None]).astype(np.float32)
+    np.savez(tmp_path / "d.npz", x=x[:, None], y=labels)
+    found = simulated(run, tmp_path / "d.npz", "--parties", "3", "--methods", "sums", "--mu", "4")
+    assert sum(map(sum, found["counts"])) == 120  # a fifth to test on, and a quarter of what is left is public
+    assert found["rows"][0]["accuracy"] > 0.9
+
+
+def test_the_page_shows_all_and_loads_nothing(run: Run, tmp_path: Path) -> None:
+    page = tmp_path / "s.html"
+    found = simulated(
+        run, "digits", *FAST, "--methods", "local,fedavg,one-shot,two-step", "--mu", "1,2", "--page", str(page)
+    )
+    text = page.read_text()
+    for row in found["rows"]:
+        assert f'<th scope="row">{row["method"]}</th>' in text and row["guarantee"].replace("'", "&#39;") in text
+    assert text.count("<svg") == 4 and "Accuracy over megabytes" in text and "Accuracy over μ" in text
+    assert not re.search(r"https?://|<script|src=", text)
+    shown, said, asked = browse(page, tmp_path)
+    assert "What each method reaches" in shown and "CONSOLE" not in said and asked == []
+
+
+def test_curves_are_thinned_and_axes_hold_them() -> None:
+    curve = [[i, 0, 0, i] for i in range(1, 51)]
+    few = thinned(curve)
+    assert few[0] == curve[0] and few[-1] == curve[-1] and len(few) <= 12
+    assert thinned(curve[:5]) == curve[:5]
+    assert decades([5.0]) == [1.0, 10.0] and decades([0.02, 3000.0])[0] == 0.01
+    assert charts([]) == []
+    assert dealt([[1, 0], [2, 2]]).count("<rect") == 3
