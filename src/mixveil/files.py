@@ -68,6 +68,14 @@ def write_file(path: Path, data: bytes, mode: int = 0o644) -> None:
         os.fsync(file.fileno())
 
 
+def check_parent(path: Path) -> None:
+    """Refuse a file whose folder is not there, or that is a folder itself, before any work is done for it."""
+    if not path.parent.is_dir():
+        raise OutputError(f"{path} could not be written: there is no folder {path.parent}")
+    if path.is_dir():
+        raise OutputError(f"{path} could not be written: it is a folder")
+
+
 def write_whole(path: Path, data: bytes, mode: int = 0o644) -> None:
     """A file that is there whole or not at all."""
     part = path.with_name(f".{path.name}.{os.getpid()}{PARTIAL}")

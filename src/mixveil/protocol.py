@@ -71,11 +71,13 @@ def learn(
     first = mu if protocol == "sums" else mu / math.sqrt(2)
     k = directions_for_sums(projection, parties=len(parties), rows=rows, classes=classes, mu=first)
     wide = projection.first(k)
+    few = scatter.directions(wide, parties=len(parties), rows=rows, mu=first) if protocol == "moments" else 0
+    if protocol == "moments" and not few:
+        return learn(parties, projection, "sums", mu, stream=stream)
     sums, sent = _sums(parties, wide, first, stream.fork("sums"))
     if protocol == "sums":
         return Learned(discriminant.from_sums(sums), wide, k, sent, 0, len(parties))
     if protocol == "moments":
-        few = scatter.directions(wide, parties=len(parties), rows=rows, mu=first)
         found = [
             scatter.noisy(Projected(part, wide), few, first, stream=stream.fork(f"scatter {i}"))
             for i, part in enumerate(parties)

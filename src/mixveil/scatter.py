@@ -22,6 +22,7 @@ from mixveil.keys import Stream
 from mixveil.projection import Projected, Projection
 
 _EDGE = 0.3  # of the public variance: how much noise may look like a direction's own variance
+_ROOM = 1.25  # times the median public norm
 _ROWS = 4096
 
 
@@ -35,9 +36,9 @@ class Scatter:
 
 
 def noisy(rows: Projected, k: int, mu: float, *, stream: Stream) -> Scatter:
-    """The second moments of all rows in their first k directions, clipped there once more, at μ a record, or all
-    records of a unit together."""
-    clip, second = float(rows.projection.norms[k - 1]), torch.zeros(k, k, dtype=torch.float64)
+    """The second moments of all rows in their first k directions, at μ a record, or all records of a unit together.
+    They are clipped there once more, where few public rows are as long: so the sums' means are still theirs."""
+    clip, second = _ROOM * float(rows.projection.norms[k - 1]), torch.zeros(k, k, dtype=torch.float64)
     for index in torch.split(torch.arange(len(rows)), _ROWS):
         z = rows.take(index).x[:, :k].double()
         norm = torch.linalg.vector_norm(z, dim=1, keepdim=True)
@@ -54,8 +55,8 @@ def noisy(rows: Projected, k: int, mu: float, *, stream: Stream) -> Scatter:
 
 def directions(projection: Projection, *, parties: int, rows: int, mu: float) -> int:
     """In how many directions second moments can be told from their noise, which has eigenvalues up to twice the root of
-    k times an entry's variance: from public figures alone."""
+    k times an entry's variance: from public figures alone. 0: in none."""
     k = torch.arange(1, projection.dimension + 1)
-    entry = projection.norms.double().square() / checks.positive("mu", mu) * math.sqrt(parties) / rows
+    entry = (_ROOM * projection.norms.double()).square() / checks.positive("mu", mu) * math.sqrt(parties) / rows
     fits = (2 * k.sqrt() * entry <= _EDGE).nonzero()
-    return int(fits[-1]) + 1 if len(fits) else 1
+    return int(fits[-1]) + 1 if len(fits) else 0

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from mixveil.cli import _common
 from mixveil.federated import methods
+from mixveil.federated.dpsgd import noise_multiplier
 from mixveil.report.simulation import charts, dealt, decades, thinned
 from tests.cli.test_cli import Run, left, run
 from tests.report.test_report import browse
@@ -46,10 +49,13 @@ def test_the_table_says_everything_in_words(run: Run) -> None:
     assert result.code == 0, result.err
     said = " ".join(result.out.split())
     assert "digits, 4 parties, β = 0.5, head linear" in said
-    assert "fedavg: none: what a party's weights show of its records has no bound." in said
-    assert "two-step: μ = 2 of a record replaced by another of its label (ε = 10 at δ = 1e-05)." in said
-    assert re.search(r"two-step at μ = 2: [\d.]+%; with the same bytes fedavg", said)
-    assert "A quarter of the rows played the public data" in said
+    assert "fedavg: no guarantee: what a party's weights show of its records has no bound." in said
+    assert (
+        "two-step: μ = 2 for a record replaced by another of its label (ε = 10 at δ = 1e-05); labels are shown" in said
+    )
+    assert re.search(r"two-step at μ = 2 has [\d.]+%: with the same bytes fedavg", said)
+    assert "A quarter of the rows, with their labels, played the public data" in said
+    assert "tested on 597 rows" in said and "Noise was seeded" in said
 
 
 def test_it_goes_on_where_it_stopped(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,6 +102,9 @@ def test_a_killed_run_keeps_what_was_done(run: Run, tmp_path: Path, monkeypatch:
         (["--tau", "0"], "tau must be"),
         (["--page", "page.pdf"], "a page is an .html file"),
         (["--test", "digits"], "must not be the same"),
+        (["--test", "digits:train"], "must not be the same"),
+        (["--public", "digits:test"], "test and public rows are among the others"),
+        (["--public", "digits:train"], "must not be the same"),
         (["--learning-rate", "-1"], "learning rate must be"),
     ],
 )
@@ -112,9 +121,47 @@ def test_other_data_are_split_by_themselves(run: Run, tmp_path: Path) -> None:
     labels = np.arange(200) % 2
     x = (0.5 * stream + 0.5 * labels[:, None, None]).astype(np.float32)
     np.savez(tmp_path / "d.npz", x=x[:, None], y=labels)
-    found = simulated(run, tmp_path / "d.npz", "--parties", "3", "--methods", "sums", "--mu", "4")
-    assert sum(map(sum, found["counts"])) == 120  # a fifth to test on, and a quarter of what is left is public
+    found = simulated(run, tmp_path / "d.npz", "--parties", "3", "--methods", "sums,public", "--mu", "4")
+    assert found["settings"]["rows"] == [120, 40, 40]  # a fifth to test on, and a quarter of what is left is public
+    assert [sum(own[label] for own in found["counts"]) for label in (0, 1)] == [
+        60,
+        60,
+    ]  # alike, however rows are sorted
     assert found["rows"][0]["accuracy"] > 0.9
+
+
+def test_other_data_under_the_same_name_are_not_taken_for_the_old(run: Run, tmp_path: Path) -> None:
+    import numpy as np
+
+    rng = np.random.default_rng(0)
+    for seed in (0, 1):
+        np.savez(tmp_path / "d.npz", x=rng.random((100, 1, 4, 4), dtype=np.float32), y=np.arange(100) % 2)
+        result = run("simulate", "d.npz", "--parties", "2", "--methods", "sums", "--out", "s.json", "--json")
+        assert result.code == (2 if seed else 0)
+    assert "another simulation, with other digest" in result.json["error"]["message"]
+
+
+def test_a_method_that_cannot_be_run_does_not_stop_the_others(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "opacus.accountants.utils", None)
+    noise_multiplier.cache_clear()
+    result = run("simulate", "digits", *FAST, "--methods", "dp-sgd,sums", "--mu", "0.123", "--json")
+    assert result.code == 0 and [row["method"] for row in result.json["rows"]] == ["sums"]
+    assert "pip install 'mixveil[dp]'" in result.json["failed"]["dp-sgd"] and "DP-SGD in rounds" in result.err
+    alone = run("simulate", "digits", *FAST, "--methods", "dp-sgd", "--mu", "0.123")
+    assert alone.code == 2 and "no method could be run" in alone.err
+
+
+def test_where_it_cannot_write_it_says_so_first(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for option in ("--out", "--page"):
+        result = run("simulate", "digits", "--methods", "sums", option, "nowhere/s.html", "--json")
+        assert result.code == 2 and "there is no folder nowhere" in result.json["error"]["message"]
+    assert left(tmp_path) == []
+
+
+def test_a_narrow_terminal_shows_what_matters(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_common.out, "_width", 50)
+    said = run("simulate", "digits", *FAST, "--methods", "two-step-gaussian", "--mu", "1,2").out
+    assert "sent" in said and "messages" not in said and "two-step-gaussian" in said and "…" not in said
 
 
 def test_the_page_shows_all_and_loads_nothing(run: Run, tmp_path: Path) -> None:
@@ -124,8 +171,8 @@ def test_the_page_shows_all_and_loads_nothing(run: Run, tmp_path: Path) -> None:
     )
     text = page.read_text()
     for row in found["rows"]:
-        assert f'<th scope="row">{row["method"]}</th>' in text and row["guarantee"].replace("'", "&#39;") in text
-    assert text.count("<svg") == 4 and "Accuracy over megabytes" in text and "Accuracy over μ" in text
+        assert f'<th scope="row">{row["method"]}<br>' in text and row["guarantee"].replace("'", "&#39;") in text
+    assert text.count("<svg") == 4 and "Accuracy over bytes" in text and "Accuracy over μ" in text
     assert not re.search(r"https?://|<script|src=", text)
     shown, said, asked = browse(page, tmp_path)
     assert "What each method reaches" in shown and "CONSOLE" not in said and asked == []

@@ -80,7 +80,8 @@ def test_parties_draw_noise_of_their_own(monkeypatch: pytest.MonkeyPatch) -> Non
     party = Party(torch.zeros(50, 4000), torch.arange(50) % 5)
     spread = []
     for parties in (1, 4):
-        *_, found = federated_dpsgd([party] * parties, 5, Private(1.0), Rounds(1), stream=SeededStream(0))
+        settings = Private(1.0, rate=1.0)
+        *_, found = federated_dpsgd([party] * parties, 5, settings, Rounds(1), stream=SeededStream(0))
         spread.append(float(found["weight"].std()))
     assert spread[1] == pytest.approx(spread[0] / 2, rel=0.05)
 
@@ -106,47 +107,62 @@ def test_the_accountant_never_counts_less_than_is_spent() -> None:
     for epsilon, steps in ((10.0, 50), (2.0, 20)):
         noise = noise_multiplier(epsilon, 1e-5, 1.0, steps)
         spent = gdp.epsilon(math.sqrt(steps) / noise, 1e-5)
-        assert spent <= epsilon and spent > 0.97 * epsilon
+        assert spent == pytest.approx(epsilon, rel=1e-6)
+    share, rdp = 0.2, pytest.importorskip("opacus.accountants").RDPAccountant()
+    rdp.history = [(noise_multiplier(2.0, 1e-5, share, 60), share, 60)]
+    assert 2.0 < rdp.get_epsilon(1e-5) < 2.6  # a cruder bound, of Opacus's as well, is a little above
     part, whole = (noise_multiplier(2.0, 1e-5, share, 100) for share in (0.1, 1.0))
     assert part < whole / 3
     share, steps, noise = planned(1000, Private(2.0, batch=100), Rounds(10))
     assert (share, steps) == (0.1, 10) and noise == part
 
 
-def told_apart(noise: float, runs: int) -> tuple[int, int]:
-    """A record of its own direction among others that say nothing there: of so many trainings with it and without it,
-    how often the weights in that direction are beyond a threshold."""
+def told_apart(noise: float, runs: int, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
+    """A record of its own direction, or none: of so many trainings with it and without it, how often the weights in
+    that direction are beyond a threshold."""
+    monkeypatch.setattr(dpsgd, "noise_multiplier", lambda *args: noise)
     settings, x = Private(1.0, rate=1.0, batch=20), torch.zeros(20, 6)
     x[:, 0] = 1.0
-    canary = x.clone()
-    canary[-1] = torch.tensor([0.0, 0, 0, 0, 0, 50.0])
+    x[-1] = torch.tensor([0.0, 0, 0, 0, 0, 50.0])
     labels = torch.arange(20) % 2
     hits = []
-    original = dpsgd.noise_multiplier
-    try:
-        dpsgd.noise_multiplier = lambda *args: noise  # type: ignore[assignment]
-        for rows in (canary, x):
-            stream, count = SeededStream(9), 0
-            for run in range(runs):
-                *_, found = federated_dpsgd(
-                    [Party(rows, labels)], 2, settings, Rounds(4), stream=stream.fork(f"{rows is x} {run}")
-                )
-                count += float(found["weight"][5, 1] - found["weight"][5, 0]) > 0.05 * noise
-            hits.append(count)
-    finally:
-        dpsgd.noise_multiplier = original
+    for rows in (20, 19):
+        stream, count = SeededStream(9), 0
+        for run in range(runs):
+            *_, found = federated_dpsgd(
+                [Party(x[:rows], labels[:rows])], 2, settings, Rounds(4), stream=stream.fork(f"{rows} {run}")
+            )
+            count += float(found["weight"][5, 1] - found["weight"][5, 0]) * rows / 20 > 0.05 * noise
+        hits.append(count)
     return hits[0], hits[1]
 
 
-@pytest.mark.parametrize(("noise", "holds"), [(2.0, True), (0.4, False)])
-def test_no_attack_tells_a_record_better_than_promised(noise: float, holds: bool) -> None:
-    """Four steps over all rows at z = 2 are μ = 1, twice that for one record in the place of another. With a fifth of
-    the noise the same test finds the record: it could fail."""
-    runs, mu = 300, 2 * math.sqrt(4) / 2.0
-    members, others = told_apart(noise, runs)
-    low, high = clopper_pearson(members, runs, 0.999)[0], clopper_pearson(others, runs, 0.999)[1]
+@pytest.mark.parametrize(("noise", "holds"), [(2.0, True), (1.0, False), (0.4, False)])
+def test_no_attack_tells_a_record_better_than_promised(
+    noise: float, holds: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Four steps over all rows at z = 2 are μ = 1 for a record taken out. With half of the noise the same test finds
+    the record: it could fail."""
+    runs, mu = 600, math.sqrt(4) / 2.0
+    members, others = told_apart(noise, runs, monkeypatch)
+    low, high = clopper_pearson(members, runs, 0.99)[0], clopper_pearson(others, runs, 0.99)[1]
     assert (low <= gdp.member_tpr(mu, high)) == holds
-    assert members > others  # it is an attack
+    assert members > 1.5 * others  # it is an attack
+
+
+def test_a_row_that_holds_no_number_does_not_show() -> None:
+    x, labels = rows(40)
+    x[3, 1], x[7, 0] = float("nan"), float("inf")
+    *_, found = federated_dpsgd([Party(x, labels)], 3, Private(1.0, rate=1.0), Rounds(2), stream=SeededStream(0))
+    assert found["weight"].isfinite().all()
+
+
+def test_the_rate_falls_as_noise_grows_and_follows_from_public_numbers() -> None:
+    pytest.importorskip("opacus")
+    weak, strong = (dpsgd.rate_for([100] * 5, Private(epsilon), Rounds(10)) for epsilon in (10.0, 1.0))
+    assert strong < weak <= 64 and dpsgd.rate_for([256] * 100, Private(50.0), Rounds(1)) == 64
+    with pytest.raises(ArgumentError, match="ε = 200 promises nothing"):
+        noise_multiplier(200.0, 1e-5, 1.0, 5)
 
 
 def test_it_learns(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -121,8 +121,8 @@ Seed = Annotated[
     typer.Option("--seed", help="A seeded stream, for experiments: whoever knows the seed removes the noise."),
 ]
 
-out = Console(highlight=False)
-err = Console(stderr=True, highlight=False)
+out = Console(highlight=False, emoji=False)
+err = Console(stderr=True, highlight=False, emoji=False)
 
 
 def print_json(value: Any) -> None:

@@ -19,15 +19,17 @@ from mixveil.cli._common import (
     Grey,
     Mirror,
     Size,
+    err,
     escape,
     out,
     print_json,
 )
+from mixveil.errors import OutputError
 
 if TYPE_CHECKING:
     from mixveil.data import Images
     from mixveil.features import Features, Loaded
-    from mixveil.federated.simulate import Kept, Prepared, Setting
+    from mixveil.federated.simulate import Compared, Kept, Prepared, Setting
 
 Parties = Annotated[int, typer.Option("--parties", min=1, help="Among how many the rows are dealt.")]
 Beta = Annotated[
@@ -39,11 +41,18 @@ Beta = Annotated[
     ),
 ]
 Rho = Annotated[
-    float, typer.Option("--rho", help="Size skew: one party has ρ times as many rows as each of the others.")
+    float, typer.Option("--rho", help="Size skew, in (0, 1]: one party has ρ times as many rows as each of the others.")
 ]
-Methods = Annotated[str, typer.Option("--methods", help="all, or names with commas between: see below.")]
+Methods = Annotated[str, typer.Option("--methods", help="all, or names with commas between, as listed above.")]
 Mus = Annotated[str, typer.Option("--mu", help="Guarantees to run the private methods at, with commas between.")]
-NominalTau = Annotated[float, typer.Option("--tau", help="Nominal τ of one-shot and of remixed.")]
+NominalTau = Annotated[
+    float | None,
+    typer.Option(
+        "--tau",
+        help="Nominal τ of one-shot and of remixed. Default: 1e-6, the paper's, of features; 0.1 of pixels.",
+        show_default=False,
+    ),
+]
 Head = Annotated[
     Literal["linear", "mlp"],
     typer.Option("--head", help="What methods with a gradient train: one layer, or the paper's classifier."),
@@ -57,7 +66,7 @@ def simulate(
     rho: Rho = 1.0,
     methods: Methods = "all",
     mu: Mus = "2",
-    tau: NominalTau = 1e-6,
+    tau: NominalTau = None,
     head: Head = "linear",
     rounds: Annotated[int, typer.Option("--rounds", min=1, help="Of one epoch each, of methods with rounds.")] = 50,
     epochs: Annotated[int, typer.Option("--epochs", min=1, help="Of trainings without rounds.")] = 20,
@@ -98,50 +107,64 @@ def simulate(
     cache: Cache = None,
     as_json: AsJson = False,
 ) -> None:
-    """Deal DATA to parties and let them learn together in every way there is, in this process.
+    """Deal DATA to parties and let them learn together in many ways, in this process: an experiment with seeded noise,
+    of which nothing leaves and the ledger hears nothing.
 
-    [bold]local[/] each alone; [bold]centralised[/] all rows in one place; [bold]fedavg[/], [bold]fedprox[/] as the
-    paper has it, [bold]fedprox-tuned[/] by a small grid on rows held out; [bold]one-shot[/] one release at τ,
-    [bold]remixed[/] as the paper's code does; at a μ: [bold]two-step[/], [bold]two-step-gaussian[/], [bold]sums[/],
-    [bold]sums-twice[/], [bold]moments[/], [bold]dp-sgd[/].
+    Without a guarantee: [bold]local[/] each party alone; [bold]public[/] the public rows alone; [bold]centralised[/]
+    all rows in one place; [bold]fedavg[/]; [bold]fedprox[/] in the paper's setting; [bold]fedprox-tuned[/] by rows held
+    out; [bold]one-shot[/] one release at τ; [bold]remixed[/] anew in every epoch, as the paper's code does.
 
-    An experiment: noise is seeded, nothing leaves, and the ledger is not touched.
+    At a μ: [bold]two-step[/] class sums, then mixed records in the directions found; [bold]two-step-gaussian[/] plain
+    records instead; [bold]sums[/] class sums alone; [bold]sums-twice[/] again in the directions found; [bold]moments[/]
+    with second moments; [bold]dp-sgd[/] FedAvg with noisy steps, at the ε of that μ. These end in a linear head always.
+
+    What the server and the other parties learn in each: docs/federated.md.
     """
+    from mixveil import files
     from mixveil.errors import ArgumentError
     from mixveil.federated import simulate as engine
     from mixveil.federated.methods import chosen_methods
 
-    names = chosen_methods(methods)
-    mus = _mus(mu)
+    names, mus = chosen_methods(methods), _mus(mu)
     rate = {"linear": 5e-3, "mlp": 1e-3}[head] if learning_rate is None else learning_rate
-    setting = engine.Setting(parties, beta, rho, head, rounds, epochs, learning_rate=rate, tau=tau, seed=seed)
+    nominal = (0.1 if backbone is None else 1e-6) if tau is None else tau
+    setting = engine.Setting(parties, beta, rho, head, rounds, epochs, learning_rate=rate, tau=nominal, seed=seed)
     if page is not None and page.suffix.lower() not in (".html", ".htm"):
         raise ArgumentError(f"--page {page}: a page is an .html file")
+    for path in (out_file, page):
+        if path is not None:
+            files.check_parent(path)
+    sets = _sets(data, test, public, data_dir, size, grey, depth, not as_json)
     about = {
         "data": data,
         "test": test,
         "public": public,
         "backbone": backbone or "none",
         "mirror": mirror,
+        "rows": [len(images) for images in sets],
+        "digest": _digest(sets),
         **asdict(setting),
     }
+    wanted = engine.jobs(names, mus)
     kept = engine.Kept(out_file, about)
-    todo = [job for job in engine.jobs(names, mus) if not kept.has(job)]
-    if todo:
-        sets = _sets(data, test, public, data_dir, size, grey, depth)
-        _run(kept, todo, setting, sets, backbone, mirror, data_dir, cache)
-    shown = [row for row in kept.rows if (row["method"], row["mu"]) in engine.jobs(names, mus)]
+    todo = [job for job in wanted if not kept.has(job)]
+    if len(todo) < len(wanted):
+        err.print(f"{len(wanted) - len(todo)} of {len(wanted)} are in {out_file} already")
+    failed = _run(kept, todo, setting, sets, backbone, mirror, data_dir, cache) if todo else {}
+    shown = [row for job in wanted for row in kept.rows if (row["method"], row["mu"]) == job]
     found = engine.compared(shown)
+    if as_json:
+        print_json({**kept.whole(), "rows": shown, "compared": [asdict(item) for item in found], "failed": failed})
+    else:
+        skew = ("" if beta is None else f", β = {beta:g}") + ("" if rho == 1 else f", ρ = {rho:g}")
+        _print(f"{data}, {parties} {'party' if parties == 1 else 'parties'}{skew}, head {head}", shown, found, rounds)
+        _print_caveats(len(sets[1]), public is None)
     if page is not None:
         from mixveil.report.simulation import write_page
 
         write_page(page, {**kept.whole(), "rows": shown}, [asdict(item) for item in found])
-    if as_json:
-        print_json({**kept.whole(), "rows": shown, "compared": [asdict(item) for item in found]})
-        return
-    skew = "" if beta is None else f", β = {beta:g}"
-    skew += "" if rho == 1 else f", ρ = {rho:g}"
-    _print(f"{data}, {parties} parties{skew}, head {head}", shown, found, public is None)
+    if not shown:
+        raise ArgumentError("no method could be run: see the warnings")
 
 
 def _mus(text: str) -> list[float]:
@@ -165,10 +188,9 @@ def _sets(
     size: int | None,
     grey: bool,
     depth: int | None,
+    loud: bool,
 ) -> tuple[Images, Images, Images]:
-    """Rows to deal, to test on, and public ones."""
-    import torch
-
+    """Rows to deal, to test on, and public ones: no row in two of them, but for copies that data have by nature."""
     from mixveil.data import NAMED, open_data
     from mixveil.errors import ArgumentError
 
@@ -176,21 +198,63 @@ def _sets(
         return open_data(name, data_dir=data_dir, size=size, grey=grey, depth=depth)
 
     splits = NAMED[data].splits if data in NAMED else ()
-    if test in (data, f"{data}:train") or public in (data, f"{data}:train"):
-        raise ArgumentError("the rows to deal, those to test on and the public ones must not be the same")
-    if test is None and {"train", "test"} <= set(splits):
-        rows, tested = opened(f"{data}:train"), opened(f"{data}:test")
+    if {"train", "test"} <= set(splits):
+        data = f"{data}:train"
+        test = test or f"{data.partition(':')[0]}:test"
+    rows = opened(data)
+    if test is None:
+        rows, tested = _apart(rows, 5)
     else:
-        rows = opened(data)
-        index = torch.arange(len(rows))
-        if test is None:
-            rows, tested = rows.part(index[index % 5 != 0]), rows.part(index[index % 5 == 0])
-        else:
-            tested = opened(test).listed(rows.classes)
-    if public is not None:
-        return rows, tested, opened(public)
-    index = torch.arange(len(rows))
-    return rows.part(index[index % 4 != 0]), tested, rows.part(index[index % 4 == 0])
+        tested = opened(test).listed(rows.classes)
+    if public is None:
+        rows, known = _apart(rows, 4)
+    else:
+        known = opened(public)
+    for one, other, what in ((rows, tested, "test"), (rows, known, "public"), (known, tested, "test and public")):
+        shared = _shared(one, other)
+        if shared > 0.1 * min(len(one), len(other)):
+            raise ArgumentError(
+                f"{shared:,} of the {what} rows are among the others: rows to deal, to test on and public ones must "
+                f"not be the same"
+            )
+        if shared and loud:
+            _common.warn(f"{shared:,} of the {what} rows have a copy among the others")
+    return rows, tested, known
+
+
+def _apart(images: Images, share: int) -> tuple[Images, Images]:
+    """All but one of so many rows of each class, and those, at random; the same for everyone."""
+    import torch
+
+    from mixveil.errors import ArgumentError
+    from mixveil.keys import SeededStream
+
+    order = SeededStream(0).fork(f"apart {share}").permutation(len(images))
+    order = order[images.labels[order].argsort(stable=True)]
+    aside = torch.zeros(len(images), dtype=torch.bool)
+    aside[order[::share]] = True
+    if len(images) < 2 * share:
+        raise ArgumentError(f"{len(images)} rows are too few to set some aside: give --test and --public")
+    return images.part((~aside).nonzero()[:, 0]), images.part(aside.nonzero()[:, 0])
+
+
+def _shared(one: Images, other: Images) -> int:
+    from mixveil.projection import fingerprints
+
+    known = {bytes(row) for row in fingerprints(one).tolist()}
+    return sum(bytes(row) in known for row in fingerprints(other).tolist())
+
+
+def _digest(sets: tuple[Images, Images, Images]) -> str:
+    """Of all images and labels: what was found for others is not taken for theirs."""
+    from hashlib import sha256
+
+    from mixveil.projection import fingerprints
+
+    whole = sha256()
+    for images in sets:
+        whole.update(fingerprints(images).numpy().tobytes() + images.labels.numpy().tobytes())
+    return whole.hexdigest()
 
 
 def _run(
@@ -202,9 +266,12 @@ def _run(
     mirror: bool,
     data_dir: Path | None,
     cache: Path | None,
-) -> None:
+) -> dict[str, str]:
+    """Run what is left; why what could not be run could not."""
+    from mixveil.errors import MixveilError
     from mixveil.extractor import Extractor
     from mixveil.federated import simulate as engine
+    from mixveil.federated.methods import METHODS
 
     extractor = _common.chosen_extractor(backbone, None, mirror) or Extractor()
     loaded = _common.load_extractor(extractor, data_dir)
@@ -212,8 +279,18 @@ def _run(
     agreed = _agreed(known, loaded, sets[2], setting.tau, {name for name, _ in todo})
     scene = engine.set_scene(train, test, agreed, setting)
     kept.counts = scene.counts
-    with _common.progress("simulating", engine.work(scene, todo)) as step:
-        engine.simulate(scene, todo, done=kept.add, progress=step)
+    failed: dict[str, str] = {}
+    for name, mu in todo:
+        title = METHODS[name].title + ("" if mu is None else f", μ = {mu:g}")
+        try:
+            with _common.progress(title, engine.work(scene, name)) as step:
+                kept.add(engine.simulate(scene, name, mu, progress=step))
+        except OutputError:
+            raise
+        except MixveilError as error:
+            failed[name] = str(error)
+            _common.warn(f"{title}: not run: {error}")
+    return failed
 
 
 def _agreed(known: Features, loaded: Loaded, images: Images, tau: float, names: set[str]) -> Prepared:
@@ -228,25 +305,24 @@ def _agreed(known: Features, loaded: Loaded, images: Images, tau: float, names: 
     return prepared(known, loaded.digest, tau=tau, radius=radius)
 
 
-def _print(title: str, rows: list[dict[str, Any]], found: list[Any], set_aside: bool) -> None:
+def _print(title: str, rows: list[dict[str, Any]], found: list[Compared], rounds: int) -> None:
     from rich.table import Column, Table
 
     from mixveil.report.pages import amount
 
-    figures = ("μ", "accuracy", "up", "down", "messages", "seconds")
+    wide = out.width >= 78
+    figures = ("μ", "accuracy", "up", "down", "messages", "seconds") if wide else ("μ", "accuracy", "sent")
     table = Table(
         Column("method", no_wrap=True), *(Column(name, justify="right", no_wrap=True) for name in figures), title=title
     )
     for row in rows:
-        table.add_row(
-            row["method"],
-            "—" if row["mu"] is None else f"{row['mu']:g}",
-            f"{row['accuracy']:.1%}",
-            amount(row["bytes_up"]),
-            amount(row["bytes_down"]),
-            f"{row['messages']:,}",
-            f"{row['seconds']:.1f}",
-        )
+        cells = [row["method"], "—" if row["mu"] is None else f"{row['mu']:g}", f"{row['accuracy']:.1%}"]
+        if wide:
+            cells += [amount(row["bytes_up"]), amount(row["bytes_down"]), f"{row['messages']:,}"]
+            cells.append(f"{row['seconds']:.1f}")
+        else:
+            cells.append(amount(row["bytes_up"] + row["bytes_down"]))
+        table.add_row(*cells)
     out.print(table)
     said: dict[str, list[str]] = {}
     for row in rows:
@@ -254,18 +330,29 @@ def _print(title: str, rows: list[dict[str, Any]], found: list[Any], set_aside: 
     for words, names in said.items():
         out.print(f"[bold]{', '.join(dict.fromkeys(names))}[/]: {escape(words)}.", soft_wrap=True)
     for item in found:
-        if item.other not in ("fedavg", "fedprox", "fedprox-tuned") or item.method not in ("one-shot", "two-step"):
+        if item.other not in ("fedavg", "fedprox-tuned") or item.method not in ("one-shot", "two-step", "sums"):
             continue
         name = item.method if item.mu is None else f"{item.method} at μ = {item.mu:g}"
         before = "has not finished a round" if item.at_bytes is None else f"is at {item.at_bytes:.1%}"
-        if item.bytes_ratio is None or item.seconds_ratio is None:
-            after = "never gets there"
-        else:
-            after = (
-                f"gets there with {item.bytes_ratio:.3g} times the bytes and {item.seconds_ratio:.3g} times the seconds"
-            )
+        after = f"is not there after {rounds} rounds"
+        if item.bytes_ratio is not None and item.seconds_ratio is not None:
+            after = f"needs {item.bytes_ratio:.3g} times its bytes and {item.seconds_ratio:.3g} times its seconds"
         out.print(
-            f"{name}: {item.accuracy:.1%}; with the same bytes {item.other} {before}, and {after}.", soft_wrap=True
+            f"{name} has {item.accuracy:.1%}: with the same bytes {item.other} {before}, and for the same accuracy it "
+            f"{after}.",
+            soft_wrap=True,
         )
+
+
+def _print_caveats(tested: int, set_aside: bool) -> None:
+    out.print(
+        f"One seed, tested on {tested:,} rows: up to ± {100 / tested**0.5:.1f} points are chance. Noise was seeded: "
+        f"this is an experiment, not a release. Several images of one person are not covered together.",
+        soft_wrap=True,
+    )
     if set_aside:
-        out.print("A quarter of the rows played the public data: real public data are less like the private ones.")
+        out.print(
+            "A quarter of the rows, with their labels, played the public data, which the methods with a μ and one-shot "
+            "use: real public data are less like the private ones.",
+            soft_wrap=True,
+        )

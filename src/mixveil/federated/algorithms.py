@@ -94,7 +94,7 @@ def local(
     """What a party sends back: the server's weights, trained on its rows for those epochs of the recipe. model: to
     train in; what is in it is overwritten. party: its number, for draws of its own."""
     model.load_state_dict(dict(weights))
-    own = replace(recipe, seed=recipe.seed + party * _SEEDS)
+    own = replace(recipe, seed=(recipe.seed + party * _SEEDS) % (1 << 64))
     go_on(source, own, model, epochs, proximal=proximal, progress=progress)
     return weights_of(model)
 

@@ -2,9 +2,10 @@
 
 Formal guarantees
 - Every record is drawn into a step with probability q, its gradient is clipped to norm C, and a step's sum gets noise
-  N(0, (zC)² I). By Opacus's accountant all steps of all rounds together are (ε, δ)-DP for one record added or removed,
-  its label with it, against whoever sees all weights that the party ever sends.
-- A record replaced by another is one removed and one added: (2ε, (1 + e^ε) δ)-DP at most.
+  N(0, (zC)² I) and is rounded to a public grid. By Opacus's accountant all steps of all rounds together are (ε, δ)-DP
+  for one record taken out, its label with it, against whoever sees all weights that the party ever sends. How many
+  rows a party has is public: q, the steps and the mean over parties follow from it.
+- A record replaced by another is one taken out and one put in: (2ε, (1 + e^ε) δ)-DP at most.
 
 The head is linear. A record's gradient is then an outer product, and its norm the product of two: it is clipped without
 being formed. The noise comes from a stream of ours, which Opacus's own optimiser would not take; a test holds the step
@@ -18,35 +19,42 @@ import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from mixveil import checks
+from mixveil.encoders._grid import GRID
 from mixveil.errors import ArgumentError, MissingDependencyError
 from mixveil.federated.algorithms import Rounds, Weights, average
 from mixveil.keys import Stream
+from mixveil.theory import gdp
 from mixveil.types import Progress
 
 DELTA = 1e-5
+_JITTER = 0.15  # how far noise may move a weight in a round
+_FASTEST = 64.0
+_MEANT = 100.0  # ε beyond which nothing is promised any more
 
 
 @dataclass(frozen=True)
 class Private:
-    """epsilon, delta: of all rounds together; clip: of a record's gradient; rate: of learning, falling to zero; batch:
-    records of a step, on average."""
+    """epsilon, delta: of all rounds together; clip: of a record's gradient; rate: of learning, falling to zero (None:
+    `rate_for` says it); batch: records of a step, on average."""
 
     epsilon: float
     delta: float = DELTA
     clip: float = 1.0
-    rate: float = 32.0
+    rate: float | None = None
     batch: int = 256
 
     def __post_init__(self) -> None:
         checks.positive("epsilon", self.epsilon)
         checks.probability("delta", self.delta)
         checks.positive("clip", self.clip)
-        checks.positive("rate", self.rate)
+        if self.rate is not None:
+            checks.positive("rate", self.rate)
         checks.at_least("batch", self.batch, 1)
 
 
@@ -72,28 +80,58 @@ def federated_dpsgd(
     weights: Weights = {"weight": torch.zeros(inputs, classes), "bias": torch.zeros(classes)}
     drawn = [(stream.fork(f"rows {place}"), stream.fork(f"noise {place}")) for place in range(len(parties))]
     plans = [planned(len(party.x), settings, rounds) for party in parties]
+    parties = [Party(_finite(party.x), party.labels) for party in parties]
+    largest = settings.rate or rate_for([len(party.x) for party in parties], settings, rounds)
     for number in range(rounds.rounds):
         sent = []
-        rate = settings.rate * (1 + math.cos(math.pi * number / rounds.rounds)) / 2
-        for party, streams, (share, steps, noise) in zip(parties, drawn, plans, strict=True):
+        rate = largest * (1 + math.cos(math.pi * number / rounds.rounds)) / 2
+        for party, streams, plan in zip(parties, drawn, plans, strict=True):
             weight, bias = weights["weight"].clone(), weights["bias"].clone()
-            for _ in range(steps):
-                chosen = (streams[0].uniform(len(party.x)) < share).nonzero()[:, 0]
+            for _ in range(plan.steps):
+                chosen = (streams[0].uniform(len(party.x)) < plan.share).nonzero()[:, 0]
                 slope, tilt = clipped_gradient(weight, bias, party.x[chosen], party.labels[chosen], settings.clip)
-                for value, sum_ in ((weight, slope), (bias, tilt)):
-                    sum_ += streams[1].normal(*sum_.shape).mul_(noise * settings.clip).float()
-                    value -= rate / (share * len(party.x)) * sum_
+                for value, exact in ((weight, slope), (bias, tilt)):
+                    value -= rate / (plan.share * len(party.x)) * _noisy(exact, plan.noise * settings.clip, streams[1])
             sent.append(({"weight": weight, "bias": bias}, len(party.x)))
             progress(rounds.epochs * len(party.x))
         weights = average(sent)
         yield weights
 
 
-def planned(rows: int, settings: Private, rounds: Rounds) -> tuple[float, int, float]:
-    """The share of records that a step draws, the steps of a round, and the noise over the clip norm."""
+def _finite(x: Tensor) -> Tensor:
+    """Rows that hold what is no number count as rows of zeros: they must not show."""
+    return torch.where(x.isfinite().all(1, keepdim=True), x, 0.0)
+
+
+def _noisy(exact: Tensor, sigma: float, stream: Stream) -> Tensor:
+    """With noise, in float64, on the grid."""
+    step = sigma * GRID
+    return stream.normal(*exact.shape).mul_(sigma).add_(exact).div_(step).round_().mul_(step).float()
+
+
+class Plan(NamedTuple):
+    """share: of records that a step draws; steps: of a round; noise: over the clip norm."""
+
+    share: float
+    steps: int
+    noise: float
+
+
+def planned(rows: int, settings: Private, rounds: Rounds) -> Plan:
+    """Of a party of so many rows."""
     share = min(1.0, settings.batch / rows)
     steps = max(1, round(rounds.epochs / share))
-    return share, steps, noise_multiplier(settings.epsilon, settings.delta, share, steps * rounds.rounds)
+    return Plan(share, steps, noise_multiplier(settings.epsilon, settings.delta, share, steps * rounds.rounds))
+
+
+def rate_for(rows: Sequence[int], settings: Private, rounds: Rounds) -> float:
+    """The rate at which a round's noise, averaged over parties, moves a weight by a small step, for features of norm
+    about one: from sizes and the guarantee alone, which are public."""
+    total, variance = sum(rows), 0.0
+    for count in rows:
+        share, steps, noise = planned(count, settings, rounds)
+        variance += steps * (noise * settings.clip / (share * count) * count / total) ** 2
+    return min(_FASTEST, _JITTER / math.sqrt(variance))
 
 
 def clipped_gradient(weight: Tensor, bias: Tensor, x: Tensor, labels: Tensor, clip: float) -> tuple[Tensor, Tensor]:
@@ -111,10 +149,13 @@ def clipped_gradient(weight: Tensor, bias: Tensor, x: Tensor, labels: Tensor, cl
 def noise_multiplier(epsilon: float, delta: float, share: float, steps: int) -> float:
     """The least noise over the clip norm that keeps so many steps at (ε, δ), by Opacus's accountant of privacy-loss
     variables."""
-    try:
-        from opacus.accountants.utils import get_noise_multiplier
-    except ImportError:
-        raise MissingDependencyError("DP-SGD is counted by Opacus: pip install 'mixveil[dp]'") from None
+    check_opacus()
+    from opacus.accountants.utils import get_noise_multiplier
+
+    if epsilon > _MEANT:
+        raise ArgumentError(f"ε = {epsilon:g} promises nothing: DP-SGD is counted up to ε = {_MEANT:g}")
+    if share == 1:  # Gaussian noise on everything: what it costs is known exactly
+        return math.sqrt(steps) / _mu_of(epsilon, delta)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it looks for a first guess where its cruder bounds are coarse
         try:
@@ -124,7 +165,24 @@ def noise_multiplier(epsilon: float, delta: float, share: float, steps: int) -> 
                 sample_rate=share,
                 steps=steps,
                 accountant="prv",
+                epsilon_tolerance=0.01 * epsilon,
             )
         except (ValueError, RuntimeError, MemoryError) as error:
             raise ArgumentError(f"ε = {epsilon:g} over {steps:,} steps cannot be counted: {error}") from None
     return float(found)
+
+
+def _mu_of(epsilon: float, delta: float) -> float:
+    """The largest μ that is (ε, δ)-DP, by bisection."""
+    low, high = 0.0, 2 * math.sqrt(epsilon) + epsilon + 10
+    for _ in range(100):
+        middle = (low + high) / 2
+        low, high = (middle, high) if gdp.delta(middle, epsilon) <= delta else (low, middle)
+    return low
+
+
+def check_opacus() -> None:
+    try:
+        import opacus.accountants.utils  # noqa: F401
+    except ImportError:
+        raise MissingDependencyError("DP-SGD is counted by Opacus: pip install 'mixveil[dp]'") from None

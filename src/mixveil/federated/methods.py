@@ -14,7 +14,7 @@ from torch import Tensor
 from mixveil import protocol
 from mixveil.data.partition import FEWEST
 from mixveil.encoders.singular import PAPER_ALPHA, Singular
-from mixveil.errors import ArgumentError
+from mixveil.errors import ArgumentError, TrainingError
 from mixveil.features import Features
 from mixveil.federated import dpsgd
 from mixveil.federated.algorithms import (
@@ -39,9 +39,11 @@ FEDPROX, FEDPROX_RATE = 1e-3, 1e-3
 """μ and learning rate of the paper's FedProx."""
 
 GRID_RATES = (1e-3, 5e-3, 2.5e-2)
-GRID_PROXIMAL = (1e-3, 1e-1)
-GRID_ROUNDS = 10
-_HELD_OUT = 5  # every so many-th row of a party is held out to choose by
+GRID_PROXIMAL = (1e-1,)
+"""Tried at the best learning rate, beside the paper's."""
+
+_HELD_OUT = 5  # one of so many rows of a party is held out to choose by
+_STEPS = 300  # of a training without rounds, at least: few rows make few steps an epoch
 _ROWS = 4096
 
 
@@ -76,7 +78,7 @@ class Scene:
     """What all methods learn on: parties' rows of the same features, the test rows, a projection fitted on public data,
     and settings. x: of each party, as `parties` would read them. encoder: of one-shot, calibrated
     on public data to a nominal τ, whose largest variance is lambda_max. scale: mean and median norm of the public
-    features."""
+    features; public: the labels of the public rows, where they have the same classes, and the rows."""
 
     parties: Sequence[Features]
     x: Sequence[Tensor]
@@ -87,6 +89,7 @@ class Scene:
     lambda_max: float
     tau: float
     scale: tuple[Tensor, float]
+    public: tuple[Tensor | None, Tensor]
     head: HeadName
     rounds: Rounds
     recipe: Recipe
@@ -135,25 +138,34 @@ def _share(model: Callable[[Tensor], Tensor], x: Tensor, labels: Tensor) -> floa
 
 def local_only(scene: Scene, mu: float, progress: Progress) -> Outcome:
     """Each party trains alone; the mean accuracy over parties, each counted once."""
-    started = time.perf_counter()
-    found = [_trained(scene, scene.clear(party), progress) for party in range(len(scene.parties))]
+    trained = [_trained(scene, scene.clear(party), progress) for party in range(len(scene.parties))]
+    found = [scene.accuracy(model) for model, _ in trained]
     spread = {"best party": max(found), "worst party": min(found)}
-    seconds = time.perf_counter() - started
+    seconds = sum(seconds for _, seconds in trained)
     return Outcome(sum(found) / len(found), 0, 0, 0, seconds, "nothing is sent", spread)
+
+
+def public_alone(scene: Scene, mu: float, progress: Progress) -> Outcome:
+    """Nobody sends anything: what the labelled public rows teach by themselves."""
+    labels, x = scene.public
+    if labels is None:
+        raise ArgumentError("the public rows do not have the classes of the others: alone they teach nothing")
+    model, seconds = _trained(scene, RemixedEveryBatch(x, labels, scene.classes, None), progress)
+    return Outcome(scene.accuracy(model), 0, 0, 0, seconds, "nothing is sent")
 
 
 def centralised(scene: Scene, mu: float, progress: Progress) -> Outcome:
     """The server has all rows as they are, once."""
-    started = time.perf_counter()
     x = torch.cat(list(scene.x))
     labels = torch.cat([part.labels for part in scene.parties])
+    model, seconds = _trained(scene, RemixedEveryBatch(x, labels, scene.classes, None), progress)
     return Outcome(
-        _trained(scene, RemixedEveryBatch(x, labels, scene.classes, None), progress),
+        scene.accuracy(model),
         x.nbytes + labels.nbytes,
         len(scene.parties) * scene.head_bytes,
         2 * len(scene.parties),
-        time.perf_counter() - started,
-        "none: the server has every record",
+        seconds,
+        "no guarantee: the server has every record",
     )
 
 
@@ -167,27 +179,58 @@ def fedprox(scene: Scene, mu: float, progress: Progress) -> Outcome:
 
 
 def fedprox_tuned(scene: Scene, mu: float, progress: Progress) -> Outcome:
-    """Learning rate and μ are those of a small grid that name most of the rows right that every party holds out, after
-    a few rounds; with them it then trains on all rows."""
-    started = time.perf_counter()
-    kept = [torch.arange(len(part)) % _HELD_OUT != 0 for part in scene.parties]
-    kept = [chosen if int(chosen.sum()) >= FEWEST else torch.ones_like(chosen) for chosen in kept]
+    """Learning rate, and then μ, are those that name most of the rows right that every party holds out; with them it
+    then trains on all rows. What the search sends and takes is counted in."""
+    kept = [_kept(len(part), scene.recipe.seed + place) for place, part in enumerate(scene.parties)]
     sources = [scene.clear(party, chosen) for party, chosen in enumerate(kept)]
     held = torch.cat([x[~chosen] for x, chosen in zip(scene.x, kept, strict=True)])
     labels = torch.cat([part.labels[~chosen] for part, chosen in zip(scene.parties, kept, strict=True)])
-    rounds = replace(scene.rounds, rounds=min(GRID_ROUNDS, scene.rounds.rounds))
-    best, score = (scene.recipe.learning_rate, FEDPROX), -1.0
-    for rate in GRID_RATES:
-        for proximal in GRID_PROXIMAL:
-            model, recipe = scene.model(), replace(scene.recipe, learning_rate=rate)
+    seconds, tried, rounds = 0.0, 0, _search(scene)
+
+    def worth(rate: float, proximal: float) -> float:
+        nonlocal seconds, tried
+        started = time.perf_counter()
+        model, recipe = scene.model(), replace(scene.recipe, learning_rate=rate)
+        try:
             *_, weights = federated(model, sources, recipe, rounds, proximal=proximal, progress=progress)
-            model.load_state_dict(dict(weights))
-            found = _share(model.eval(), held, labels) if len(held) else 0.0
-            best, score = ((rate, proximal), found) if found > score else (best, score)
-    looked = time.perf_counter() - started
-    outcome = _by_rounds(scene, replace(scene.recipe, learning_rate=best[0]), best[1], progress)
-    chosen = {"learning rate": best[0], "proximal": best[1], "seconds to choose": looked}
-    return replace(outcome, chosen=chosen)
+        except TrainingError:  # it diverges
+            return -1.0
+        finally:
+            seconds, tried = seconds + time.perf_counter() - started, tried + 1
+        model.load_state_dict(dict(weights))
+        return _share(model.eval(), held, labels)
+
+    rate, proximal = FEDPROX_RATE, FEDPROX
+    if len(held):
+        found = {(rate, FEDPROX): worth(rate, FEDPROX) for rate in GRID_RATES}
+        rate = max(found, key=lambda pair: found[pair])[0]
+        found |= {(rate, proximal): worth(rate, proximal) for proximal in GRID_PROXIMAL}
+        rate, proximal = max(found, key=lambda pair: found[pair])
+    outcome = _by_rounds(scene, replace(scene.recipe, learning_rate=rate), proximal, progress)
+    looked = tried * rounds.rounds * len(scene.parties)  # messages of the search, each way
+    sent = looked * scene.head_bytes
+    return replace(
+        outcome,
+        bytes_up=outcome.bytes_up + sent,
+        bytes_down=outcome.bytes_down + sent,
+        messages=outcome.messages + 2 * looked,
+        seconds=outcome.seconds + seconds,
+        chosen={"learning rate": rate, "proximal": proximal},
+        curve=tuple(
+            Point(p.bytes + 2 * sent, p.messages + 2 * looked, p.seconds + seconds, p.accuracy) for p in outcome.curve
+        ),
+    )
+
+
+def _search(scene: Scene) -> Rounds:
+    """Half as many rounds as it then trains."""
+    return replace(scene.rounds, rounds=-(-scene.rounds.rounds // 2))
+
+
+def _kept(rows: int, seed: int) -> Tensor:
+    """Which rows of a party are trained on while settings are looked for: all but a fifth; of very few, all."""
+    kept = SeededStream(seed).fork("held out").permutation(rows) % _HELD_OUT != 0
+    return kept if int(kept.sum()) >= FEWEST else torch.ones_like(kept)
 
 
 def _by_rounds(scene: Scene, recipe: Recipe, proximal: float | None, progress: Progress) -> Outcome:
@@ -195,7 +238,7 @@ def _by_rounds(scene: Scene, recipe: Recipe, proximal: float | None, progress: P
     sources = [scene.clear(party) for party in range(len(scene.parties))]
     steps = federated(model, sources, recipe, scene.rounds, proximal=proximal, progress=progress)
     curve = tuple(_curve(scene, steps, scene.head_bytes, lambda weights: scene.accuracy(model, weights)))
-    words = "none: what a party's weights show of its records has no bound"
+    words = "no guarantee: what a party's weights show of its records has no bound"
     return _of_rounds(scene, curve, scene.head_bytes, words)
 
 
@@ -209,7 +252,8 @@ def _curve(scene: Scene, steps: Iterator[Weights], size: int, accuracy: Callable
         if weights is None:
             return
         number += 1
-        yield Point(2 * number * parties * size, 2 * number * parties, seconds, accuracy(weights))
+        messages = (2 * number + 1) * parties  # with the model that comes back at last
+        yield Point(messages * size, messages, seconds, accuracy(weights))
 
 
 def _of_rounds(scene: Scene, curve: tuple[Point, ...], size: int, words: str) -> Outcome:
@@ -234,9 +278,9 @@ def dp_sgd(scene: Scene, mu: float, progress: Progress) -> Outcome:
     test = (scene.test_x.float() - mean) / norm
     epsilon = gdp.epsilon(mu, dpsgd.DELTA)
     stream = SeededStream(scene.recipe.seed).fork("dp-sgd")
-    steps = dpsgd.federated_dpsgd(
-        parties, scene.classes, dpsgd.Private(epsilon), scene.rounds, stream=stream, progress=progress
-    )
+    settings = dpsgd.Private(epsilon)
+    rate = dpsgd.rate_for([len(x) for x in scene.x], settings, scene.rounds)  # the accountant's time is not counted
+    steps = dpsgd.federated_dpsgd(parties, scene.classes, settings, scene.rounds, stream=stream, progress=progress)
 
     def accuracy(weights: Weights) -> float:
         return _share(lambda x: torch.addmm(weights["bias"], x, weights["weight"]), test, scene.test.labels)
@@ -244,10 +288,10 @@ def dp_sgd(scene: Scene, mu: float, progress: Progress) -> Outcome:
     size = 4 * scene.classes * (test.shape[1] + 1)
     curve = tuple(_curve(scene, steps, size, accuracy))
     words = (
-        f"ε = {epsilon:.3g} at δ = {dpsgd.DELTA:g} of a record added or removed, its label with it: as much as μ = "
-        f"{mu:g} is of a record replaced"
+        f"ε = {epsilon:.3g} at δ = {dpsgd.DELTA:g} for a record taken out, its label with it (replaced by another: up "
+        f"to 2ε); how many rows a party has is public"
     )
-    return _of_rounds(scene, curve, size, words)
+    return replace(_of_rounds(scene, curve, size, words), chosen={"learning rate": rate})
 
 
 def one_shot(scene: Scene, mu: float, progress: Progress) -> Outcome:
@@ -259,39 +303,39 @@ def one_shot(scene: Scene, mu: float, progress: Progress) -> Outcome:
         for i, part in enumerate(scene.parties)
     ]
     sent = sum(release.payload.bytes for release in releases if isinstance(release.payload, Records))
-    found = _trained(scene, _Union(releases), progress)
-    return _sent_once(scene, found, sent, time.perf_counter() - started, _nominal(scene))
+    encoding = time.perf_counter() - started
+    model, training = _trained(scene, _Union(releases), progress)
+    found, seconds = scene.accuracy(model), encoding + training
+    back, messages = len(scene.parties) * scene.head_bytes, 2 * len(releases)
+    curve = (Point(sent + back, messages, seconds, found),)
+    return Outcome(found, sent, back, messages, seconds, _nominal(scene), curve=curve)
 
 
 def remixed(scene: Scene, mu: float, progress: Progress) -> Outcome:
     """As the paper's code trains: pairs, weights and noise anew in every epoch, so that it needs the raw rows all the
     time. Counted as what it would be: a release an epoch."""
-    started = time.perf_counter()
-    found = _trained(scene, _Remixed(scene), progress)
-    row = scene.test.shape[0] * 2 + 4 * scene.classes
-    sent = scene.rows * row * scene.recipe.epochs
-    words = f"none: {scene.recipe.epochs} encodings of every record, each a release"
-    return _sent_once(scene, found, sent, time.perf_counter() - started, words)
+    model, seconds = _trained(scene, _Remixed(scene), progress)
+    row, epochs = scene.test.shape[0] * 2 + 4 * scene.classes, _epochs(scene)
+    sent = scene.rows * row * epochs
+    words = f"no guarantee: {epochs} encodings of every record, each a release"
+    back = len(scene.parties) * scene.head_bytes
+    return Outcome(scene.accuracy(model), sent, back, 2 * len(scene.parties), seconds, words)
 
 
 def _nominal(scene: Scene) -> str:
     realised = snr.directional_snr(scene.lambda_max, scene.encoder.sigma or 0.0, scene.encoder.alpha or PAPER_ALPHA)
     return (
-        f"none of a record: nominal τ = {scene.tau:g} is of the average one, and what is released realises a "
-        f"directional SNR of {realised:.3g}"
+        f"no guarantee of a record: nominal τ = {scene.tau:g} is of the average one, and where rows vary as the public "
+        f"ones do the directional SNR of what is released is {realised:.3g}; labels are shown"
     )
 
 
-def _trained(scene: Scene, source: Source, progress: Progress) -> float:
-    model = scene.model()
-    go_on(source, scene.recipe, model, range(scene.recipe.epochs), progress=progress)
-    return scene.accuracy(model)
-
-
-def _sent_once(scene: Scene, accuracy: float, sent: int, seconds: float, words: str) -> Outcome:
-    parties = len(scene.parties)
-    curve = (Point(sent + parties * scene.head_bytes, 2 * parties, seconds, accuracy),)
-    return Outcome(accuracy, sent, parties * scene.head_bytes, 2 * parties, seconds, words, curve=curve)
+def _trained(scene: Scene, source: Source, progress: Progress) -> tuple[Head, float]:
+    """A model that was trained without rounds, and the seconds that it took."""
+    model, started = scene.model(), time.perf_counter()
+    epochs = max(scene.recipe.epochs, -(-_STEPS // steps_per_epoch(source.rows, scene.recipe)))
+    go_on(source, replace(scene.recipe, epochs=epochs), model, range(epochs), progress=progress)
+    return model, time.perf_counter() - started
 
 
 class _Union:
@@ -346,7 +390,10 @@ def _certified(name: protocol.Protocol) -> Method:
         accuracy = _share(layers, scene.test_x, scene.test.labels)
         model = sum(weight.nbytes + bias.nbytes for weight, bias in layers.layers)
         down, messages = found.down + parties * model, found.messages + parties
-        words = f"μ = {mu:g} of a record replaced by another of its label (ε = {gdp.epsilon(mu):.3g} at δ = 1e-05)"
+        words = (
+            f"μ = {mu:g} for a record replaced by another of its label (ε = {gdp.epsilon(mu):.3g} at δ = 1e-05); "
+            f"labels are shown, {'row by row' if name.startswith('two-step') else 'as counts of the classes'}"
+        )
         curve = (Point(found.up + down, messages, seconds, accuracy),)
         return Outcome(accuracy, found.up, down, messages, seconds, words, {"directions": found.k}, curve)
 
@@ -362,10 +409,15 @@ class Listed:
     title: str
     at: Literal["mu", "tau", ""]
     passes: Callable[[Scene], int]
+    in_rounds: bool = False
 
 
 def _epochs(scene: Scene) -> int:
-    return scene.recipe.epochs
+    return max(scene.recipe.epochs, -(-_STEPS // steps_per_epoch(scene.rows, scene.recipe)))
+
+
+def _alone(scene: Scene) -> int:
+    return max(scene.recipe.epochs, -(-_STEPS // steps_per_epoch(scene.rows // len(scene.parties), scene.recipe)))
 
 
 def _rounds(scene: Scene) -> int:
@@ -377,16 +429,17 @@ def _once(scene: Scene) -> int:
 
 
 def _tuned(scene: Scene) -> int:
-    each = min(GRID_ROUNDS, scene.rounds.rounds) * scene.rounds.epochs
-    return _rounds(scene) + each * len(GRID_RATES) * len(GRID_PROXIMAL) * (_HELD_OUT - 1) // _HELD_OUT
+    search = _search(scene).rounds * scene.rounds.epochs * (len(GRID_RATES) + len(GRID_PROXIMAL))
+    return _rounds(scene) + search * (_HELD_OUT - 1) // _HELD_OUT
 
 
 METHODS: dict[str, Listed] = {
-    "local": Listed(local_only, "each party alone", "", _epochs),
+    "local": Listed(local_only, "each party alone", "", _alone),
+    "public": Listed(public_alone, "the public rows alone", "", _once),
     "centralised": Listed(centralised, "all rows in one place", "", _epochs),
-    "fedavg": Listed(fedavg, "FedAvg", "", _rounds),
-    "fedprox": Listed(fedprox, "FedProx, the paper's setting", "", _rounds),
-    "fedprox-tuned": Listed(fedprox_tuned, "FedProx, tuned", "", _tuned),
+    "fedavg": Listed(fedavg, "FedAvg", "", _rounds, True),
+    "fedprox": Listed(fedprox, "FedProx, the paper's setting", "", _rounds, True),
+    "fedprox-tuned": Listed(fedprox_tuned, "FedProx, tuned", "", _tuned, True),
     "one-shot": Listed(one_shot, "one release of records", "tau", _epochs),
     "remixed": Listed(remixed, "re-mixed in every epoch", "tau", _epochs),
     "two-step": Listed(_certified("two-step"), "two steps, mixed records", "mu", _once),
@@ -394,7 +447,7 @@ METHODS: dict[str, Listed] = {
     "sums": Listed(_certified("sums"), "class sums at full μ", "mu", _once),
     "sums-twice": Listed(_certified("sums-twice"), "class sums twice", "mu", _once),
     "moments": Listed(_certified("moments"), "class sums and second moments", "mu", _once),
-    "dp-sgd": Listed(dp_sgd, "DP-SGD in rounds", "mu", _rounds),
+    "dp-sgd": Listed(dp_sgd, "DP-SGD in rounds", "mu", _rounds, True),
 }
 
 

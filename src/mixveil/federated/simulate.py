@@ -6,8 +6,9 @@ What is found is written after every method, so that a run that was stopped goes
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -68,13 +69,13 @@ class Row:
     def plain(self) -> dict[str, Any]:
         found = asdict(self.outcome)
         found["curve"] = [list(point) for point in self.outcome.curve]
-        return {"method": self.method, "title": METHODS[self.method].title, "mu": self.mu, **found}
+        return {"method": self.method, "title": METHODS[self.method].title, "mu": self.mu, **found, "commit": _commit()}
 
 
 @dataclass(frozen=True)
 class Prepared:
     """What all parties agree on beforehand, from public data alone. encoder: of one release at the nominal τ;
-    lambda_max: of the public rows' covariance; mean, norm: theirs, the median."""
+    lambda_max: of the public rows' covariance; mean, norm: theirs, the median; rows, labels, classes: themselves."""
 
     projection: Projection
     encoder: Singular
@@ -82,6 +83,9 @@ class Prepared:
     tau: float
     mean: Tensor
     norm: float
+    rows: Tensor
+    labels: Tensor
+    classes: tuple[str, ...]
 
 
 def prepared(public: Features, weights: str, *, tau: float, radius: float | None = None) -> Prepared:
@@ -106,6 +110,9 @@ def prepared(public: Features, weights: str, *, tau: float, radius: float | None
         tau=tau,
         mean=mean,
         norm=norm or 1.0,
+        rows=known,
+        labels=public.labels,
+        classes=public.classes,
     )
 
 
@@ -113,12 +120,15 @@ def set_scene(train: Features, test: Features, agreed: Prepared, setting: Settin
     """Deal the rows to the parties."""
     if train.classes != test.classes:
         raise ArgumentError("the rows to train on and those to test on do not have the same classes")
+    if train.units is not None:
+        raise ArgumentError("a simulation deals single rows: those of one unit would come to several parties")
     stream = SeededStream(setting.seed).fork("partition")
     parts = partition(train.labels, setting.parties, beta=setting.beta, rho=setting.rho, stream=stream)
     whole = held(train)
+    x = [whole[index] for index in parts]
     return Scene(
-        parties=[train.part(index) for index in parts],
-        x=[whole[index] for index in parts],
+        parties=[_in_memory(train.part(index), own) for index, own in zip(parts, x, strict=True)],
+        x=x,
         test=test,
         test_x=held(test),
         projection=agreed.projection,
@@ -126,10 +136,15 @@ def set_scene(train: Features, test: Features, agreed: Prepared, setting: Settin
         lambda_max=agreed.lambda_max,
         tau=agreed.tau,
         scale=(agreed.mean, agreed.norm),
+        public=(agreed.labels if agreed.classes == train.classes else None, agreed.rows),
         head=setting.head,
         rounds=Rounds(setting.rounds),
         recipe=setting.recipe(),
     )
+
+
+def _in_memory(features: Features, x: Tensor) -> Features:
+    return replace(features, read=lambda index: x[index])
 
 
 def held(features: Features) -> Tensor:
@@ -145,27 +160,19 @@ def jobs(methods: Sequence[str], mus: Sequence[float]) -> list[tuple[str, float 
     return found
 
 
-def work(scene: Scene, todo: Sequence[tuple[str, float | None]]) -> int:
-    """How many rows all of it goes over, for a progress bar."""
-    return sum(METHODS[name].passes(scene) * scene.rows for name, _ in todo)
+def work(scene: Scene, name: str) -> int:
+    """How many rows a method goes over, for a progress bar."""
+    return METHODS[name].passes(scene) * scene.rows
 
 
-def simulate(
-    scene: Scene,
-    todo: Sequence[tuple[str, float | None]],
-    *,
-    done: Callable[[Row], None] = lambda row: None,
-    begun: Callable[[str], None] = lambda title: None,
-    progress: Progress = lambda _: None,
-) -> list[Row]:
-    """Run methods one after the other. begun, done: called before and after each."""
-    rows = []
-    for name, mu in todo:
-        begun(METHODS[name].title if mu is None else f"{METHODS[name].title}, μ = {mu:g}")
-        row = Row(name, mu, METHODS[name].run(scene, 0.0 if mu is None else mu, progress))
-        rows.append(row)
-        done(row)
-    return rows
+def simulate(scene: Scene, name: str, mu: float | None = None, *, progress: Progress = lambda _: None) -> Row:
+    """Run one method."""
+    return Row(name, mu, METHODS[name].run(scene, 0.0 if mu is None else mu, progress))
+
+
+@cache
+def _commit() -> str:
+    return str(results.provenance({})["commit"])
 
 
 class Kept:
@@ -227,15 +234,23 @@ def read_simulation(path: Path) -> dict[str, Any]:
 
 
 def _check_row(row: Any) -> None:
-    names = {"method", "title", "mu", *Outcome.__dataclass_fields__}
+    names = {"method", "title", "mu", "commit", *Outcome.__dataclass_fields__}
     strict.only("row", row, names)
-    strict.text("method", row["method"])
-    strict.text("guarantee", row["guarantee"])
+    for name in ("method", "title", "guarantee", "commit"):
+        strict.text(name, row[name])
+    if row["method"] not in METHODS:
+        raise ManifestError(f"no method is called {strict.shown(row['method'])}")
+    if row["mu"] is not None:
+        strict.number("mu", row["mu"])
+    for name, value in strict.mapping("chosen", row["chosen"]).items():
+        strict.number(name, value)
     for name in ("accuracy", "bytes_up", "bytes_down", "messages", "seconds"):
         strict.number(name, row[name])
     for point in strict.items("curve", row["curve"]):
         if not isinstance(point, list) or len(point) != len(Point._fields):
             raise ManifestError("a point of the curve must have bytes, messages, seconds and accuracy")
+        for value in point:
+            strict.number("curve", value)
 
 
 @dataclass(frozen=True)
@@ -257,11 +272,11 @@ def compared(rows: Sequence[dict[str, Any]]) -> list[Compared]:
     """Every method of one or two steps beside every one with rounds, by their curves."""
     found = []
     for row in rows:
-        if len(row["curve"]) != 1:
+        if METHODS[row["method"]].in_rounds or not row["curve"]:
             continue
         own = Point(*row["curve"][0])
         for other in rows:
-            if len(other["curve"]) < 2 or other["mu"] not in (None, row["mu"]):
+            if not METHODS[other["method"]].in_rounds or other["mu"] not in (None, row["mu"]):
                 continue
             points = [Point(*point) for point in other["curve"]]
             before = [point.accuracy for point in points if point.bytes <= own.bytes]

@@ -113,7 +113,7 @@ def _look(curve: Curve) -> tuple[str, str]:
 def _marker(style: int | None, x: float, y: float, colour: str) -> str:
     if style is None:
         return ""
-    kind = _MARKERS[style % len(_MARKERS)]
+    kind = _MARKERS[(style + 3 * (style // len(_MARKERS))) % len(_MARKERS)]  # the ninth looks unlike the first
     if kind == "circle":
         return f'<circle cx="{x}" cy="{y}" r="4" fill="{colour}"/>'
     shape = {

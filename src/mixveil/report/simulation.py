@@ -39,7 +39,10 @@ def charts(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Accuracy over bytes, over seconds, and over μ."""
     look = styles(list(dict.fromkeys(row["method"] for row in rows)))
     over = []
-    for place, across in ((0, "megabytes sent, both ways"), (2, "seconds, all parties one after the other")):
+    for place, title, across in (
+        (0, "Accuracy over bytes", "megabytes sent, both ways"),
+        (2, "Accuracy over time", "seconds, all parties one after the other"),
+    ):
         scale = 1e6 if place == 0 else 1.0
         curves = []
         for row in rows:
@@ -49,7 +52,7 @@ def charts(rows: Sequence[Mapping[str, Any]]) -> list[str]:
                 curves.append(Curve(name, points, look[row["method"]]))
         if curves:
             marks = decades([x for curve in curves for x, _ in curve.points])
-            over.append(plot(f"Accuracy over {across.split(' ', 1)[0]}", across, marks, curves, shares=True))
+            over.append(plot(title, across, marks, curves, shares=True))
     mus = sorted({row["mu"] for row in rows if row["mu"] is not None})
     if len(mus) > 1:
         curves = []

@@ -129,7 +129,7 @@ def from_sums(parts: Sequence[Sums]) -> Discriminant:
 
 def from_moments(parts: Sequence[Sums], scattered: Sequence[Scatter]) -> Discriminant:
     """From class sums, and second moments in their first directions: there the within-class covariance is the private
-    one, as far as noise cannot explain it, and elsewhere the same in all directions."""
+    one, as far as noise cannot explain that it differs from the public one, the identity; elsewhere it is that."""
     means, variance = class_means(parts)
     rows, few = sum(part.rows for part in scattered), len(scattered[0].second)
     counts = torch.tensor([part.counts for part in parts]).sum(0).double()
@@ -138,9 +138,8 @@ def from_moments(parts: Sequence[Sums], scattered: Sequence[Scatter]) -> Discrim
     noise = torch.where(met, variance * counts, 0.0).sum()  # of the means themselves, in every direction
     eye = torch.eye(few, dtype=torch.float64)
     found = (_sum([part.second for part in scattered]) - between + noise * eye) / rows
-    known, dropped = _shrunk(found, sum(part.variance for part in scattered) / rows**2)
-    spread = torch.eye(means.shape[1], dtype=torch.float64) * max(float(found.diagonal().mean()), 1e-12)
-    spread[:few, :few] = known
+    spread = torch.eye(means.shape[1], dtype=torch.float64)
+    spread[:few, :few], dropped = _shrunk(found, sum(part.variance for part in scattered) / rows**2, 1.0)
     return _discriminant(means, spread, dropped, met)
 
 
@@ -199,10 +198,11 @@ def _within(found: list[_Equations], means: Tensor, scale: float) -> tuple[Tenso
     return total / weight, 1 / weight
 
 
-def _shrunk(found: Tensor, variance: float) -> tuple[Tensor, float]:
-    """The average variance in all directions, and of what differs from it as much as noise cannot explain: eigenvalues
-    of the difference beyond the edge 2√k sd of pure noise, less that edge. Also how much was dropped."""
-    scale, k = max(float(found.diagonal().mean()), 1e-12), len(found)
+def _shrunk(found: Tensor, variance: float, scale: float | None = None) -> tuple[Tensor, float]:
+    """The same variance in all directions (scale; the average one, if none is given), and of what differs from it as
+    much as noise cannot explain: eigenvalues of the difference beyond the edge 2√k sd of pure noise, less that edge.
+    Also how much was dropped."""
+    scale, k = max(float(found.diagonal().mean()), 1e-12) if scale is None else scale, len(found)
     target = scale * torch.eye(k, dtype=torch.float64)
     values, vectors = torch.linalg.eigh(found - target)
     edge = 2 * math.sqrt(k * variance)

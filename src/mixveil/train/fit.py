@@ -90,10 +90,11 @@ def go_on(
     proximal: float | None = None,
     progress: Progress = lambda _: None,
 ) -> None:
-    """Train a model some epochs of a recipe further, with an optimiser that begins anew. proximal: μ of a further loss
-    μ/2‖w − w₀‖², where w₀ are the weights that it begins with."""
+    """Train a model some epochs of a recipe further on rows in memory, with an optimiser that begins anew. proximal: μ
+    of a further loss μ/2‖w − w₀‖², where w₀ are the weights that it begins with."""
     model.draws = recipe.draws()
     training = _Training(source, recipe, model, epochs)
+    training.held = True
     if proximal is not None:
         training.hold(proximal)
     training.run(progress, lambda epoch: None, lambda text: None, lambda: False)
@@ -124,6 +125,7 @@ class _Training:
         self.source, self.recipe, self.model, self.epochs = source, recipe, model, epochs
         self.group, self.saved = group, saved
         self.anchor: list[Tensor] = []
+        self.held = False
         self.batch, self.last, self.per_epoch = _batches_of(source.rows, recipe)
         if (self.last or self.batch) < group.size:
             raise ArgumentError(f"{group.size} processes cannot share a batch of {self.last or self.batch} rows")
@@ -185,8 +187,12 @@ class _Training:
         return loss.detach()
 
     def _batches(self, start: int) -> Iterator[tuple[int, Batch]]:
-        """This process's share of every batch from a step on; the next is fetched while one is worked on."""
+        """This process's share of every batch from a step on; the next is fetched while one is worked on, unless all
+        rows are in memory: there a thread costs more than it saves."""
         shares = self._shares(start)
+        if self.held:
+            yield from ((step, self.source.batch(index, step)) for step, index in shares)
+            return
 
         def fetch() -> tuple[int, Batch] | None:
             found = next(shares, None)
