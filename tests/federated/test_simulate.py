@@ -12,8 +12,9 @@ import torch
 
 from mixveil.data import Images, open_data
 from mixveil.errors import ArgumentError, DataFormatError, OutputError
-from mixveil.federated import methods, simulate
-from mixveil.federated.methods import METHODS, Outcome, Point, Scene
+from mixveil.federated import by_rounds, methods, once, simulate
+from mixveil.federated.methods import METHODS
+from mixveil.federated.scene import Outcome, Point, Scene
 from mixveil.federated.simulate import Kept, Row, Setting, compared, jobs, prepared, read_simulation, set_scene, work
 from tests.made import features_of, images
 
@@ -94,8 +95,8 @@ def test_methods_learn_what_they_should(found: dict[str, Row]) -> None:
     best, worst = (found["local"].outcome.chosen[name] for name in ("best party", "worst party"))
     assert worst <= right["local"] <= best
     chosen = found["fedprox-tuned"].outcome.chosen
-    assert chosen["learning rate"] in methods.GRID_RATES
-    assert chosen["proximal"] in (methods.FEDPROX, *methods.GRID_PROXIMAL)
+    assert chosen["learning rate"] in by_rounds.GRID_RATES
+    assert chosen["proximal"] in (by_rounds.FEDPROX, *by_rounds.GRID_PROXIMAL)
 
 
 def test_curves_end_where_the_method_does(found: dict[str, Row]) -> None:
@@ -122,7 +123,7 @@ def test_the_same_seed_gives_the_same_figures(scene: Scene, found: dict[str, Row
 
 def test_remixing_within_parties_is_the_encoders_formula(scene: Scene) -> None:
     """A row less its mixture of two of one party's is noise of the encoder's size, times the partner's weight."""
-    source = methods._Remixed(scene)
+    source = once.Remixed(scene)
     index = torch.arange(scene.rows)
     first, second = source.batch(index, 0), source.batch(index, source._per_epoch)
     x, labels = torch.cat(list(scene.x)), torch.cat([part.labels for part in scene.parties])

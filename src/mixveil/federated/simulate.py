@@ -22,7 +22,8 @@ from mixveil.encoders.singular import Singular
 from mixveil.errors import ArgumentError, DataFormatError, ManifestError, OutputError
 from mixveil.features import Features
 from mixveil.federated.algorithms import HeadName, Rounds
-from mixveil.federated.methods import METHODS, Outcome, Point, Scene
+from mixveil.federated.methods import METHODS
+from mixveil.federated.scene import Outcome, Point, Scene
 from mixveil.keys import SeededStream
 from mixveil.projection import Projection
 from mixveil.train.fit import Recipe
