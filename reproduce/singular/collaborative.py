@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import functools
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -116,15 +117,8 @@ def main() -> None:
     parser.add_argument("--beside", type=Path, default=HERE / "beside.json")
     chosen = parser.parse_args()
     extractor = Extractor.parse(BACKBONE, mirror=True)
-    loaded = features.load(extractor, data_folder(None))
     cache = features.cache_folder()
-    sets = {}
-    for name in ("cifar100", "cifar10", "cifar10:test"):
-        sys.stderr.write(f"features of {name}\n")
-        sets[name] = features.extract(open_data(name), loaded, cache)
-    radius = moved(loaded)
-    agreed = engine.prepared(sets["cifar100"], loaded.digest, tau=TAU, radius=radius)
-    about = results.provenance({"backbone": str(extractor), "public": "cifar100", "tau": TAU, "radius": radius})
+    about = results.provenance({"backbone": str(extractor), "public": "cifar100", "tau": TAU})
     for base, paper in cells(chosen.table, chosen.parties):
         if base.beta not in chosen.beta:
             continue
@@ -137,7 +131,8 @@ def main() -> None:
         jobs = [job for job in todo(chosen.table, setting) if not chosen.methods or job[0] in chosen.methods]
         left = [job for job in jobs if not kept.has(job)]
         if left:
-            scene = engine.set_scene(sets["cifar10"], sets["cifar10:test"], agreed, setting)
+            train, test, agreed = prepared(extractor)
+            scene = engine.set_scene(train, test, agreed, setting)
             kept.counts = scene.counts
             for job in left:
                 said(kept, engine.simulate(scene, *job))
@@ -150,6 +145,18 @@ def main() -> None:
             [beside(item, setting) for item in engine.compared(lines)],
             about,
         )
+
+
+@functools.cache
+def prepared(extractor: Extractor) -> tuple[features.Features, features.Features, engine.Prepared]:
+    """Rows to deal and to test on, and what is public."""
+    loaded = features.load(extractor, data_folder(None))
+    sets = []
+    for name in ("cifar100", "cifar10", "cifar10:test"):
+        sys.stderr.write(f"features of {name}\n")
+        sets.append(features.extract(open_data(name), loaded, features.cache_folder()))
+    public, train, test = sets
+    return train, test, engine.prepared(public, loaded.digest, tau=TAU, radius=moved(loaded))
 
 
 def moved(loaded: features.Loaded) -> float:

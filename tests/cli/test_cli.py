@@ -307,7 +307,7 @@ def test_told_to_end_a_training_keeps_its_state_and_goes_on(
 
     assert run("encode", "digits:test", "--encoder", "identity", "--out", "r").code == 0
     job = ("train", "r", "--head", "mlp", "--epochs", 3, "--out", "m")
-    step = _Training._step
+    step, before = _Training._step, signal.getsignal(signal.SIGINT)  # ignored, where tests run in the background
     for number, after in ((signal.SIGTERM, 2), (signal.SIGINT, 6)):
 
         def told(self: Any, model: Any, place: int, batch: Any, number: int = number, after: int = after) -> Any:
@@ -319,7 +319,7 @@ def test_told_to_end_a_training_keeps_its_state_and_goes_on(
         stopped = run(*job)
         assert stopped.code == 130 and f"stopped after step {after} of 15" in stopped.err, stopped.err
         assert "give the same command to go on" in " ".join(stopped.err.split())
-        assert signal.getsignal(signal.SIGINT) == signal.default_int_handler
+        assert signal.getsignal(signal.SIGINT) == before
         assert Path(".m.training").exists() and not Path("m").exists()
     monkeypatch.setattr(_Training, "_step", step)
     other = run("train", "r", "--head", "mlp", "--epochs", 4, "--out", "m")
