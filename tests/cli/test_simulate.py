@@ -55,7 +55,7 @@ def test_the_table_says_everything_in_words(run: Run) -> None:
     )
     assert re.search(r"two-step at μ = 2 has [\d.]+%: with the same bytes fedavg", said)
     assert "A quarter of the rows, with their labels, played the public data" in said
-    assert "tested on 597 rows" in said and "Noise was seeded" in said
+    assert "tested on 597 rows" in said and "Noise was seeded" in said and "keep them as you keep the data" in said
 
 
 def test_it_goes_on_where_it_stopped(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,6 +71,7 @@ def test_it_goes_on_where_it_stopped(run: Run, tmp_path: Path, monkeypatch: pyte
     both = simulated(run, *settings, "--methods", "sums,fedavg")
     assert [row["method"] for row in both["rows"]] == ["sums", "fedavg"] and both["rows"][0] == first["rows"][0]
     assert [row["method"] for row in json.loads(out.read_text())["rows"]] == ["sums", "two-step", "fedavg"]
+    assert out.stat().st_mode & 0o077 == 0
     assert simulated(run, *settings, "--methods", "sums,two-step")["rows"] == first["rows"]  # nothing is left to do
     other = run("simulate", *settings, "--methods", "sums", "--seed", "1")
     assert other.code == 2 and "another simulation, with other seed" in other.err
@@ -155,7 +156,10 @@ def test_where_it_cannot_write_it_says_so_first(run: Run, monkeypatch: pytest.Mo
     for option in ("--out", "--page"):
         result = run("simulate", "digits", "--methods", "sums", option, "nowhere/s.html", "--json")
         assert result.code == 2 and "there is no folder nowhere" in result.json["error"]["message"]
-    assert left(tmp_path) == []
+    (tmp_path / "mine.html").write_text("<title>My page</title>")
+    result = run("simulate", "digits", "--methods", "sums", "--page", "mine.html", "--json")
+    assert result.code == 2 and "it is not overwritten" in result.json["error"]["message"]
+    assert (tmp_path / "mine.html").read_text() == "<title>My page</title>" and left(tmp_path) == ["mine.html"]
 
 
 def test_a_narrow_terminal_shows_what_matters(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,7 +177,11 @@ def test_the_page_shows_all_and_loads_nothing(run: Run, tmp_path: Path) -> None:
     for row in found["rows"]:
         assert f'<th scope="row">{row["method"]}<br>' in text and row["guarantee"].replace("'", "&#39;") in text
     assert text.count("<svg") == 4 and "Accuracy over bytes" in text and "Accuracy over μ" in text
-    assert not re.search(r"https?://|<script|src=", text)
+    assert not re.search(r"https?://|<script|src=", text) and "Private: all figures here" in text
+    assert page.stat().st_mode & 0o077 == 0  # for its owner's eyes
+    simulated(run, "digits", *FAST, "--methods", "sums", "--page", str(page))  # such a page is replaced
+    assert "one-shot" not in page.read_text()
+    page.write_text(text)
     shown, said, asked = browse(page, tmp_path)
     assert "What each method reaches" in shown and "CONSOLE" not in said and asked == []
 

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mixveil.data.partition import partition, sizes
+from mixveil.data.partition import partition, set_aside, sizes
 from mixveil.errors import ArgumentError
 from mixveil.keys import SeededStream
 
@@ -87,6 +87,17 @@ def test_class_proportions_follow_the_dirichlet_law() -> None:
     expected = (parties - 1) / parties**2 / (parties * beta + 1)
     assert found.mean(0).sub(1 / parties).abs().max() < 0.04
     assert float(found.var(0).mean()) == pytest.approx(expected, rel=0.1)
+
+
+@pytest.mark.parametrize("period", [2, 4, 5, 10])
+def test_rows_are_set_aside_class_by_class_however_they_are_sorted(period: int) -> None:
+    for labels in (torch.arange(400) % period, torch.arange(400) // (400 // period)):
+        stay, aside = set_aside(labels, 5, stream=SeededStream(0))
+        assert torch.equal(torch.cat([stay, aside]).sort().values, torch.arange(400)) and len(aside) == 80
+        counts = labels[aside].bincount(minlength=period)
+        assert int(counts.max() - counts.min()) <= 1
+    with pytest.raises(ArgumentError, match="9 rows are too few to set one of 5 aside"):
+        set_aside(torch.zeros(9, dtype=torch.int64), 5, stream=SeededStream(0))
 
 
 @pytest.mark.parametrize(

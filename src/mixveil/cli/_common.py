@@ -13,6 +13,8 @@ import typer
 from rich.console import Console
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from mixveil.data import Images
     from mixveil.extractor import Extractor
     from mixveil.features import Features, Loaded
@@ -236,14 +238,19 @@ def open_projected(
     return rows, digest
 
 
+def shared_count(one: Tensor, other: Tensor) -> int:
+    """How many of the other's fingerprints are among the one's."""
+    known = {bytes(row) for row in one.tolist()}
+    return sum(bytes(row) in known for row in other.tolist())
+
+
 def shared_images(images: Images, public: Images | None) -> list[str]:
     """What to say where public data hold some of the private images: their figures are not public then."""
     from mixveil.projection import fingerprints
 
     if public is None:
         return []
-    known = {bytes(row) for row in fingerprints(public).tolist()}
-    shared = sum(bytes(row) in known for row in fingerprints(images).tolist())
+    shared = shared_count(fingerprints(public), fingerprints(images))
     if not shared:
         return []
     return [

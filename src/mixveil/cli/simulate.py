@@ -129,12 +129,12 @@ def simulate(
     rate = {"linear": 5e-3, "mlp": 1e-3}[head] if learning_rate is None else learning_rate
     nominal = (0.1 if backbone is None else 1e-6) if tau is None else tau
     setting = engine.Setting(parties, beta, rho, head, rounds, epochs, learning_rate=rate, tau=nominal, seed=seed)
-    if page is not None and page.suffix.lower() not in (".html", ".htm"):
-        raise ArgumentError(f"--page {page}: a page is an .html file")
+    if page is not None:
+        _check_page(page)
     for path in (out_file, page):
         if path is not None:
             files.check_parent(path)
-    sets = _sets(data, test, public, data_dir, size, grey, depth, not as_json)
+    sets = _sets(data, test, public, data_dir, size, grey, depth)
     about = {
         "data": data,
         "test": test,
@@ -154,17 +154,30 @@ def simulate(
     shown = [row for job in wanted for row in kept.rows if (row["method"], row["mu"]) == job]
     found = engine.compared(shown)
     if as_json:
-        print_json({**kept.whole(), "rows": shown, "compared": [asdict(item) for item in found], "failed": failed})
+        beside = [asdict(item) for item in found]
+        caveats = _caveats(len(sets[1]), public is None)
+        print_json({**kept.whole(), "rows": shown, "compared": beside, "failed": failed, "caveats": caveats})
     else:
         skew = ("" if beta is None else f", β = {beta:g}") + ("" if rho == 1 else f", ρ = {rho:g}")
         _print(f"{data}, {parties} {'party' if parties == 1 else 'parties'}{skew}, head {head}", shown, found, rounds)
-        _print_caveats(len(sets[1]), public is None)
+        for text in _caveats(len(sets[1]), public is None):
+            out.print(text, soft_wrap=True)
     if page is not None:
         from mixveil.report.simulation import write_page
 
         write_page(page, {**kept.whole(), "rows": shown}, [asdict(item) for item in found])
     if not shown:
         raise ArgumentError("no method could be run: see the warnings")
+
+
+def _check_page(page: Path) -> None:
+    from mixveil.errors import ArgumentError
+    from mixveil.report.simulation import is_page
+
+    if page.suffix.lower() not in (".html", ".htm"):
+        raise ArgumentError(f"--page {page}: a page is an .html file")
+    if page.is_file() and not is_page(page):
+        raise OutputError(f"{page} exists, and is not the page of a simulation: it is not overwritten")
 
 
 def _mus(text: str) -> list[float]:
@@ -188,72 +201,48 @@ def _sets(
     size: int | None,
     grey: bool,
     depth: int | None,
-    loud: bool,
 ) -> tuple[Images, Images, Images]:
-    """Rows to deal, to test on, and public ones: no row in two of them, but for copies that data have by nature."""
+    """Rows to deal, to test on, and public ones."""
     from mixveil.data import NAMED, open_data
-    from mixveil.errors import ArgumentError
+    from mixveil.data.partition import set_aside
+    from mixveil.keys import SeededStream
 
     def opened(name: str) -> Images:
         return open_data(name, data_dir=data_dir, size=size, grey=grey, depth=depth)
 
-    splits = NAMED[data].splits if data in NAMED else ()
-    if {"train", "test"} <= set(splits):
-        data = f"{data}:train"
-        test = test or f"{data.partition(':')[0]}:test"
+    def parted(images: Images, share: int) -> tuple[Images, Images]:
+        stay, aside = set_aside(images.labels, share, stream=SeededStream(0).fork(f"apart {share}"))
+        return images.part(stay), images.part(aside)
+
+    if data in NAMED and {"train", "test"} <= set(NAMED[data].splits):
+        data, test = f"{data}:train", test or f"{data}:test"
     rows = opened(data)
-    if test is None:
-        rows, tested = _apart(rows, 5)
-    else:
-        tested = opened(test).listed(rows.classes)
-    if public is None:
-        rows, known = _apart(rows, 4)
-    else:
-        known = opened(public)
-    for one, other, what in ((rows, tested, "test"), (rows, known, "public"), (known, tested, "test and public")):
-        shared = _shared(one, other)
-        if shared > 0.1 * min(len(one), len(other)):
+    rows, tested = parted(rows, 5) if test is None else (rows, opened(test).listed(rows.classes))
+    rows, known = parted(rows, 4) if public is None else (rows, opened(public))
+    return rows, tested, known
+
+
+def _digest(sets: tuple[Images, Images, Images]) -> str:
+    """Of all images and labels: what was found for others is not taken for theirs. Refuses sets that share rows, but
+    for the copies that data have by nature."""
+    from hashlib import sha256
+
+    from mixveil.errors import ArgumentError
+    from mixveil.projection import fingerprints
+
+    prints = [fingerprints(images) for images in sets]
+    for one, other, what in ((0, 1, "test"), (0, 2, "public"), (2, 1, "test and public")):
+        shared = _common.shared_count(prints[one], prints[other])
+        if shared > 0.1 * min(len(sets[one]), len(sets[other])):
             raise ArgumentError(
                 f"{shared:,} of the {what} rows are among the others: rows to deal, to test on and public ones must "
                 f"not be the same"
             )
-        if shared and loud:
+        if shared:
             _common.warn(f"{shared:,} of the {what} rows have a copy among the others")
-    return rows, tested, known
-
-
-def _apart(images: Images, share: int) -> tuple[Images, Images]:
-    """All but one of so many rows of each class, and those, at random; the same for everyone."""
-    import torch
-
-    from mixveil.errors import ArgumentError
-    from mixveil.keys import SeededStream
-
-    order = SeededStream(0).fork(f"apart {share}").permutation(len(images))
-    order = order[images.labels[order].argsort(stable=True)]
-    aside = torch.zeros(len(images), dtype=torch.bool)
-    aside[order[::share]] = True
-    if len(images) < 2 * share:
-        raise ArgumentError(f"{len(images)} rows are too few to set some aside: give --test and --public")
-    return images.part((~aside).nonzero()[:, 0]), images.part(aside.nonzero()[:, 0])
-
-
-def _shared(one: Images, other: Images) -> int:
-    from mixveil.projection import fingerprints
-
-    known = {bytes(row) for row in fingerprints(one).tolist()}
-    return sum(bytes(row) in known for row in fingerprints(other).tolist())
-
-
-def _digest(sets: tuple[Images, Images, Images]) -> str:
-    """Of all images and labels: what was found for others is not taken for theirs."""
-    from hashlib import sha256
-
-    from mixveil.projection import fingerprints
-
     whole = sha256()
-    for images in sets:
-        whole.update(fingerprints(images).numpy().tobytes() + images.labels.numpy().tobytes())
+    for images, found in zip(sets, prints, strict=True):
+        whole.update(found.numpy().tobytes() + images.labels.numpy().tobytes())
     return whole.hexdigest()
 
 
@@ -344,15 +333,16 @@ def _print(title: str, rows: list[dict[str, Any]], found: list[Compared], rounds
         )
 
 
-def _print_caveats(tested: int, set_aside: bool) -> None:
-    out.print(
-        f"One seed, tested on {tested:,} rows: up to ± {100 / tested**0.5:.1f} points are chance. Noise was seeded: "
-        f"this is an experiment, not a release. Several images of one person are not covered together.",
-        soft_wrap=True,
-    )
+def _caveats(tested: int, set_aside: bool) -> list[str]:
+    said = [
+        f"One seed, tested on {tested:,} rows: up to ± {100 / tested**0.5:.1f} points are chance. Several images of "
+        f"one person are not covered together.",
+        "Noise was seeded: this is an experiment, not a release. All figures here, accuracies and class counts too, "
+        "were computed from the rows without protection: keep them as you keep the data.",
+    ]
     if set_aside:
-        out.print(
+        said.append(
             "A quarter of the rows, with their labels, played the public data, which the methods with a μ and one-shot "
-            "use: real public data are less like the private ones.",
-            soft_wrap=True,
+            "use: real public data are less like the private ones."
         )
+    return said

@@ -62,6 +62,17 @@ def partition(
     return [torch.cat(both).sort().values for both in zip(kept, moved, strict=True)]
 
 
+def set_aside(labels: Tensor, share: int, *, stream: Stream) -> tuple[Tensor, Tensor]:
+    """The rows that stay, and one of so many that do not: at random, the same share of every class."""
+    if len(labels) < 2 * share:
+        raise ArgumentError(f"{len(labels)} rows are too few to set one of {share} aside")
+    order = stream.permutation(len(labels))
+    order = order[labels[order].argsort(stable=True)]
+    aside = torch.zeros(len(labels), dtype=torch.bool)
+    aside[order[::share]] = True
+    return (~aside).nonzero()[:, 0], aside.nonzero()[:, 0]
+
+
 def _dealt(labels: Tensor, wanted: Tensor, shares: Tensor, stream: Stream) -> list[Tensor]:
     """The rows of each party, in random order: each class cut in proportion to its shares times the sizes wanted."""
     held: list[list[Tensor]] = [[] for _ in wanted]

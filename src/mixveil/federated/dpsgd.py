@@ -5,6 +5,7 @@ Formal guarantees
   N(0, (zC)² I) and is rounded to a public grid. By Opacus's accountant all steps of all rounds together are (ε, δ)-DP
   for one record taken out, its label with it, against whoever sees all weights that the party ever sends. How many
   rows a party has is public: q, the steps and the mean over parties follow from it.
+- Clipping holds up to the rounding of float32.
 - A record replaced by another is one taken out and one put in: (2ε, (1 + e^ε) δ)-DP at most.
 
 The head is linear. A record's gradient is then an outer product, and its norm the product of two: it is clipped without
@@ -141,8 +142,9 @@ def clipped_gradient(weight: Tensor, bias: Tensor, x: Tensor, labels: Tensor, cl
     wrong = torch.softmax(torch.addmm(bias, x, weight), dim=1)
     wrong[torch.arange(len(x)), labels] -= 1
     norm = torch.linalg.vector_norm(wrong, dim=1) * (x.square().sum(1) + 1).sqrt()
-    wrong *= (clip / norm.clamp(min=1e-30)).clamp(max=1)[:, None]
-    return x.T @ wrong, wrong.sum(0)
+    sound = norm.isfinite()[:, None]  # a record too long for float32 must not show: it counts as none
+    wrong = torch.where(sound, wrong * (clip / norm.clamp(min=1e-30)).clamp(max=1)[:, None], 0.0)
+    return torch.where(sound, x, 0.0).T @ wrong, wrong.sum(0)
 
 
 @lru_cache(maxsize=1024)

@@ -203,7 +203,8 @@ class Kept:
     def add(self, row: Row) -> None:
         self.rows.append(row.plain())
         if self.path is not None:
-            files.write_whole(self.path, (json.dumps(self.whole(), indent=1, ensure_ascii=False) + "\n").encode())
+            text = json.dumps(self.whole(), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+            files.write_whole(self.path, text.encode(), 0o600)  # unprotected figures of private rows
 
     def whole(self) -> dict[str, Any]:
         return {

@@ -13,11 +13,18 @@ from mixveil.report.pages import amount, environment
 
 _POINTS = 12  # of a curve that are marked
 _CELL = 12
+_TITLE = b"<title>Learning together: "
 
 
 def write_page(path: Path, whole: Mapping[str, Any], beside: Sequence[Mapping[str, Any]]) -> None:
     """Write the page of a simulation as its file has it. beside: methods that send once, by those with rounds."""
-    files.write_whole(path, page(whole, beside).encode())
+    files.write_whole(path, page(whole, beside).encode(), 0o600)
+
+
+def is_page(path: Path) -> bool:
+    """Whether a file is such a page."""
+    with path.open("rb") as file:
+        return _TITLE in file.read(1000)
 
 
 def page(whole: Mapping[str, Any], beside: Sequence[Mapping[str, Any]]) -> str:
