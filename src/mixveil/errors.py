@@ -78,6 +78,14 @@ class TrainingError(MixveilError):
     """A training cannot go on."""
 
 
+class RefusedError(MixveilError):
+    """What another machine asks for, or sends, is not taken. The reason may be told to it."""
+
+
+class ServiceError(MixveilError):
+    """A server or a party cannot be started, or cannot be reached."""
+
+
 class TrainingStopped(MixveilError):  # noqa: N818
     """A training was asked to stop, and can go on later."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import tempfile
@@ -87,6 +88,17 @@ def write_whole(path: Path, data: bytes, mode: int = 0o644) -> None:
         with suppress(OSError):
             part.unlink()
         raise OutputError(f"{path} could not be written: {error}") from error
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """One at a time, among all threads and processes of this machine that ask for the same file."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def sync_folder(folder: Path) -> None:

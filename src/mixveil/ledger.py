@@ -60,7 +60,7 @@ class Entry:
     where it promises nothing. finished: None for a try that died, or is under way."""
 
     id: str
-    kind: Literal["records", "statistics", "projection"]
+    kind: Literal["records", "statistics", "projection", "updates"]
     party: str
     recipient: str | None
     encoder: str

@@ -300,8 +300,8 @@ def verify_release(folder: Path) -> Manifest:
 
 def _open(folder: Path) -> tuple[Manifest, tuple[Batch, ...]]:
     try:
-        stated = _read_manifest(folder)
-        return stated, tuple(_read_shard(folder, stated, shard) for shard in stated.shards)
+        stated = read_manifest(folder)
+        return stated, tuple(read_shard(folder, stated, shard) for shard in stated.shards)
     except OSError as error:
         raise UnreadableReleaseError(f"{folder} cannot be read: {error}") from None
 
@@ -454,7 +454,8 @@ def _bytes(rows: Dataset, encoder: Encoder) -> int:
 # Reading
 
 
-def _read_manifest(folder: Path) -> Manifest:
+def read_manifest(folder: Path) -> Manifest:
+    """What a release says of itself; its shards are not looked at."""
     path = folder / "manifest.json"
     if folder.resolve().name.endswith(files.PARTIAL):
         raise ManifestError(f"{folder} is what an interrupted encoding left behind: it is not a release; remove it")
@@ -468,7 +469,8 @@ def _read_manifest(folder: Path) -> Manifest:
         raise ManifestError(f"{path}: not UTF-8: {error}") from None
 
 
-def _read_shard(folder: Path, stated: Manifest, shard: Shard) -> Batch:
+def read_shard(folder: Path, stated: Manifest, shard: Shard) -> Batch:
+    """One shard of a release, checked as all of them are."""
     path = folder / shard.file
     _check_file(path, shard)
     try:

@@ -141,7 +141,7 @@ def write_statistics(
         found = replace(found, id=identity)
         data = save({"sums": indices})
         text = _to_json(found, data)
-        _parsed(text)  # what we would refuse to read we do not write
+        parsed(text)  # what we would refuse to read we do not write
         with files.atomic_folder(out, found.id[:8]) as folder:
             files.write_file(folder / _FILE, data)
             files.write_file(folder / "manifest.json", text.encode())
@@ -196,7 +196,7 @@ def read_statistics(folder: Path) -> Sums:
         written = folder / "manifest.json"
         if written.stat().st_size > _MANIFEST_LIMIT:
             raise ManifestError(f"{written}: {written.stat().st_size} bytes are too many for a manifest")
-        stated, file = _parsed(written.read_text(encoding="utf-8"))
+        stated, file = parsed(written.read_text(encoding="utf-8"))
         if path.is_symlink() or not path.is_file():
             raise MissingShardError(f"{path} is not there")
         if path.stat().st_size > _LIMIT:
@@ -348,7 +348,7 @@ def _to_json(found: Sums, data: bytes) -> str:
     return json.dumps(whole, indent=2, sort_keys=True, allow_nan=False, ensure_ascii=False) + "\n"
 
 
-def _parsed(text: str) -> tuple[dict[str, Any], Mapping[str, Any]]:
+def parsed(text: str) -> tuple[dict[str, Any], Mapping[str, Any]]:
     """The fields of Sums but for the sums themselves, and what is said of the file."""
     whole = strict.mapping("manifest", strict.loads(text))
     if whole.get("format") != FORMAT:

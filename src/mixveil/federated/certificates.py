@@ -1,0 +1,146 @@
+"""Who is who on a network: a certificate for the server, signed by an authority of the job's own, and a key for each
+party. Private keys are their owner's to read, and are never sent."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from mixveil import files
+from mixveil.errors import ArgumentError, DataFormatError
+from mixveil.federated.parcel import check_name
+
+CA, CA_KEY = "ca.crt", "ca.key"
+CERTIFICATE, KEY = "server.crt", "server.key"
+PARTIES = "parties"
+HERE = ("localhost", "127.0.0.1", "::1")
+_YEARS, _DAYS = 10, 825  # of the authority, and of a server's certificate: more than that some clients refuse
+
+
+def make_server(out: Path, hosts: Sequence[str]) -> None:
+    """An authority, and a server's certificate for the hosts by which parties reach it."""
+    authority = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "mixveil")])
+    ca = (
+        _begun(name, name, authority.public_key(), timedelta(days=365 * _YEARS))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_usage(sign=True), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(authority.public_key()), critical=False)
+        .sign(authority, hashes.SHA256())
+    )
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "mixveil server")])
+    issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.public_key())
+    server = (
+        _begun(subject, name, key.public_key(), timedelta(days=_DAYS))
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(sign=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.SubjectAlternativeName([_host(host) for host in {*HERE, *hosts}]), critical=False)
+        .add_extension(issuer, critical=False)
+        .sign(authority, hashes.SHA256())
+    )
+    with files.atomic_folder(out, "keys", 0o700) as folder:
+        files.write_file(folder / CA, ca.public_bytes(serialization.Encoding.PEM))
+        files.write_file(folder / CA_KEY, _pem(authority), 0o600)
+        files.write_file(folder / CERTIFICATE, server.public_bytes(serialization.Encoding.PEM))
+        files.write_file(folder / KEY, _pem(key), 0o600)
+        (folder / PARTIES).mkdir(mode=0o700)
+
+
+def make_party(out: Path, party: str) -> Path:
+    """A party's key, and beside it the public half, which the coordinator gets."""
+    check_name("party", party)
+    key = ec.generate_private_key(ec.SECP384R1())
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
+    )
+    public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+    with files.atomic_folder(out, "keys", 0o700) as folder:
+        files.write_file(folder / f"{party}.key", private, 0o600)
+        files.write_file(folder / f"{party}.pub", public + f" {party}\n".encode())
+    return out / f"{party}.pub"
+
+
+def make_trial(out: Path, parties: Sequence[str]) -> None:
+    """All keys of a job at once, for a trial on one machine: a folder for the server and one for each party."""
+    if len(set(parties)) != len(parties) or not parties:
+        raise ArgumentError("name every party, once")
+    for party in parties:
+        if check_name("party", party) == "server":
+            raise ArgumentError("a party cannot be called server: that is the server's folder")
+    with files.atomic_folder(out, "keys", 0o700) as folder:
+        make_server(folder / "server", [])
+        for party in parties:
+            public = make_party(folder / party, party)
+            files.write_file(folder / party / CA, (folder / "server" / CA).read_bytes())
+            files.write_file(folder / "server" / PARTIES / public.name, public.read_bytes())
+
+
+def known_parties(folder: Path) -> dict[str, bytes]:
+    """The public keys of all parties that a server knows, in PEM, by their names: those of its files."""
+    found = {}
+    for path in sorted((folder / PARTIES).glob("*.pub")):
+        name = check_name("party", path.stem)
+        try:
+            key = serialization.load_ssh_public_key(path.read_bytes())
+        except (ValueError, UnsupportedAlgorithm) as error:
+            raise DataFormatError(f"{path} is not a public key: {error}") from None
+        if not isinstance(key, ec.EllipticCurvePublicKey):
+            raise DataFormatError(f"{path} is not the public key of a party: `mixveil keys party` makes one")
+        found[name] = key.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+    if len(set(found.values())) != len(found):
+        raise DataFormatError(f"{folder / PARTIES}: two parties have the same key")
+    return found
+
+
+def _begun(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, valid: timedelta
+) -> x509.CertificateBuilder:
+    now = datetime.now(UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(minutes=5))  # clocks differ
+        .not_valid_after(now + valid)
+    )
+
+
+def _usage(*, sign: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not sign,
+        key_cert_sign=sign,
+        crl_sign=sign,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _host(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        if not host.isascii() or not host or any(not (c.isalnum() or c in ".-") for c in host):
+            raise ArgumentError(f"a host is a name or an address, got {host!r:.80}") from None
+        return x509.DNSName(host)
+
+
+def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )

@@ -1,0 +1,219 @@
+"""A server's side: what a job is, where it is kept, and what became of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shutil
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from mixveil import checks, files, keys, projection, strict
+from mixveil.errors import ArgumentError, MismatchError, ServiceError
+from mixveil.extractor import Extractor
+from mixveil.federated.algorithms import Rounds
+from mixveil.federated.parcel import METHODS, Method, Task, check_name
+from mixveil.projection import Projection
+from mixveil.train.fit import Recipe
+
+
+@dataclass(frozen=True)
+class Order:
+    """What a coordinator asks for. job: its name; parties: how many there are; least: with how many it goes on; wait:
+    seconds to wait for them in each step; projection: the file of the public one that their records go through; head:
+    of the model, `discriminant` or `mlp` on releases, `linear` or `mlp` in rounds; limit: bytes of a release that is
+    taken, in megabytes; backbone, stage, mirror: the features of rounds; the others are a training's."""
+
+    job: str
+    method: str
+    parties: int
+    least: int = 1
+    wait: float = 3600.0
+    projection: str = ""
+    head: str = ""
+    limit: int = 8192
+    backbone: str = "none"
+    stage: str = ""
+    mirror: bool = False
+    rounds: int = 50
+    epochs: int = 0
+    batch: int = 128
+    optimiser: str = "adamw"
+    learning_rate: float = 1e-3
+    proximal: float = 1e-3
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_name("job", self.job)
+        if self.method not in METHODS:
+            raise ArgumentError(f"method must be one of {', '.join(METHODS)}, got {self.method!r:.40}")
+        for name in ("parties", "least", "limit", "rounds"):
+            checks.at_least(name, getattr(self, name), 1)
+        if self.least > self.parties:
+            raise ArgumentError(f"at least {self.least} of {self.parties} parties cannot be")
+        checks.positive("wait", self.wait)
+        heads = ("linear", "mlp") if self.by_rounds else ("discriminant", "mlp")
+        if self.head not in ("", *heads):
+            raise ArgumentError(f"the head of {self.method} is {' or '.join(heads)}, got {self.head!r:.40}")
+        if self.method == "two-step" and not self.projection:
+            raise ArgumentError("two-step needs the public projection that all parties share (`mixveil prepare`)")
+        if self.by_rounds and self.projection:
+            raise ArgumentError(f"{self.method} sends no records: it takes no projection, but a backbone")
+        self.recipe  # noqa: B018, each checks itself
+        self.extractor  # noqa: B018
+        if self.proximal < 0:
+            raise ArgumentError(f"proximal must not be negative, got {self.proximal:g}")
+
+    @classmethod
+    def read(cls, config: Mapping[str, Any]) -> Order:
+        """From a run's configuration; dashes in names are underscores here."""
+        given = {name.replace("-", "_"): value for name, value in config.items()}
+        kinds = typing.get_type_hints(cls)
+        if unknown := given.keys() - kinds.keys():
+            raise ArgumentError(f"a job has no setting {', '.join(sorted(unknown))!r:.80}")
+        for name, value in given.items():
+            wanted = kinds[name]
+            if not (
+                isinstance(value, int | float) and not isinstance(value, bool)
+                if wanted is float
+                else type(value) is wanted
+            ):
+                raise ArgumentError(f"the setting {name} cannot be {strict.shown(value)}")
+        return cls(**given)
+
+    def plain(self) -> dict[str, Any]:
+        return {name.replace("_", "-"): value for name, value in dataclasses.asdict(self).items()}
+
+    @property
+    def by_rounds(self) -> bool:
+        return self.method in ("fedavg", "fedprox")
+
+    @property
+    def known_method(self) -> Method:
+        return next(known for known in METHODS if known == self.method)
+
+    @property
+    def recipe(self) -> Recipe:
+        """Of the head mlp on releases, or of all rounds together."""
+        if self.optimiser not in ("adamw", "sgd"):
+            raise ArgumentError(f"optimiser must be adamw or sgd, got {self.optimiser!r:.40}")
+        optimiser: Literal["adamw", "sgd"] = "adamw" if self.optimiser == "adamw" else "sgd"
+        whole = Recipe(self.epochs or 20, self.batch, optimiser, self.learning_rate, self.seed)
+        return self.schedule.recipe(whole) if self.by_rounds else whole
+
+    @property
+    def schedule(self) -> Rounds:
+        return Rounds(self.rounds, self.epochs or 1)
+
+    @property
+    def extractor(self) -> Extractor:
+        return Extractor.parse(self.backbone, stage=self.stage or None, mirror=self.mirror)
+
+
+@dataclass
+class Fate:
+    """What became of a party in a job. state: `expected`, `sending`, `waiting` for its owner, `arrived`, `rejected` by
+    the server, `refused` or `failed` by itself; why: in words; bytes: that came from it."""
+
+    state: str = "expected"
+    why: str = ""
+    bytes: int = 0
+    returned: bool = False
+    rounds: int = 0
+
+
+@dataclass
+class Job:
+    """A job in its folder. Whoever runs it again goes on where it ended."""
+
+    folder: Path
+    order: Order
+    task: Task
+    known: tuple[Projection, str] | None
+    fates: dict[str, Fate] = field(default_factory=dict)
+    strangers: dict[str, str] = field(default_factory=dict)
+    """Those that are no party of this job, and why."""
+
+    def say(self, text: str) -> None:
+        """Tell whoever follows the job, and keep it."""
+        line = f"{datetime.now(UTC).strftime('%H:%M:%S')} {text}"
+        with (self.folder / "events.log").open("a", encoding="utf-8") as file:
+            file.write(line + "\n")
+
+    def turn_away(self, strangers: Mapping[str, str]) -> None:
+        for who, why in strangers.items():
+            if who not in self.strangers:
+                self.strangers[who] = why
+                self.say(f"{who} is turned away: {why}")
+
+    @property
+    def directions_path(self) -> Path:
+        return self.folder / "directions.safetensors"
+
+    def new_model(self) -> Path:
+        """Where the next model goes: nothing is overwritten."""
+        number = 1
+        while (path := self.folder / ("model" if number == 1 else f"model-{number}")).exists():
+            number += 1
+        return path
+
+    def conclude(self, **more: Any) -> dict[str, Any]:
+        """Write down how it ended."""
+        whole = {
+            "job": self.task.name,
+            "method": self.task.method,
+            "ended": datetime.now(UTC).isoformat(timespec="seconds"),
+            "parties": {name: dataclasses.asdict(fate) for name, fate in sorted(self.fates.items())},
+            "turned_away": dict(self.strangers),
+            **more,
+        }
+        files.write_whole(self.folder / "outcome.json", (json.dumps(whole, indent=2) + "\n").encode(), 0o600)
+        return whole
+
+
+def begin(server: Path, order: Order) -> Job:
+    """Open a job's folder, or make it. A job that was begun before must be the same one still."""
+    folder = server / "jobs" / order.job
+    path = folder / "job.json"
+    if not path.exists():
+        known = projection.read(Path(order.projection)) if order.projection else None
+        _check(order, known)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        task = Task(keys.release_id(), order.job, order.known_method)
+        if known is not None:
+            shutil.copyfile(order.projection, folder / "projection.safetensors")
+        whole = {**task.plain(), "projection": None if known is None else known[1]}
+        files.write_whole(path, (json.dumps(whole, indent=2) + "\n").encode(), 0o600)
+    stated = json.loads(path.read_text(encoding="utf-8"))
+    task = Task.read(stated)
+    known = None
+    if stated["projection"] is not None:
+        known = projection.read(folder / "projection.safetensors")
+    if task.method != order.method:
+        raise MismatchError(f"the job {order.job} is a {task.method}: give another name to a {order.method}")
+    if order.projection and (known is None or projection.read(Path(order.projection))[1] != known[1]):
+        raise MismatchError(f"the job {order.job} was begun with another projection: give this one another name")
+    (folder / "outcome.json").unlink(missing_ok=True)
+    (folder / "incoming").mkdir(mode=0o700, exist_ok=True)
+    files.write_whole(folder / "pid", f"{os.getpid()}\n".encode(), 0o600)
+    return Job(folder, order, task, known)
+
+
+def _check(order: Order, known: tuple[Projection, str] | None) -> None:
+    if known is not None and known[0].origin != "public":
+        raise ArgumentError("the projection was fitted on private data: no party would certify anything with it")
+    if known is not None and order.method == "two-step" and known[0].spent:
+        raise ArgumentError("the projection is that of a second step: give the public one")
+
+
+def find(server: Path, name: str) -> Path:
+    """The folder of a job that was begun."""
+    folder = server / "jobs" / check_name("job", name)
+    if not (folder / "job.json").is_file():
+        raise ServiceError(f"{server} has no job {name}")
+    return folder

@@ -1,0 +1,445 @@
+"""A server's side of a job: ask every party, keep what comes, train on it, and send the model back.
+
+Each party is asked in a thread of its own, so that none waits for another; and one that lies, or says nothing, costs
+the others no more than the time that the coordinator is willing to wait.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Protocol
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load, save
+
+from mixveil import files, projection, saved, strict
+from mixveil import train as training
+from mixveil.errors import MixveilError, RefusedError, TrainingError
+from mixveil.federated.algorithms import Weights, average, new_head, weights_of
+from mixveil.federated.inbox import Inbox, Kind
+from mixveil.federated.jobs import Fate, Job
+from mixveil.federated.parcel import INLINE, MANIFEST, MANIFEST_LIMIT, SMALL, Ask, Parcel
+from mixveil.model import write_model
+from mixveil.release import read_release
+from mixveil.statistics import directions, read_statistics
+from mixveil.train import Source, Trained
+
+POLL = 5.0
+"""Seconds between two questions to a party whose owner has not approved yet."""
+
+_LOOK = 0.1  # seconds between two looks at the threads
+Check = Callable[[], None]
+"""Called before anything is changed: it raises once nobody waits for it any more."""
+
+Work = Callable[[str, Ask, Fate, Check], None]
+"""What is done with a party: its name, how it is asked, its fate."""
+
+
+class Fleet(Protocol):
+    """The parties that can be reached."""
+
+    def parties(self) -> Mapping[str, Ask]:
+        """Those that are there now, by the names that their keys are known under. An `Ask` may wait long; it raises
+        RefusedError where the party is gone for good, or is not who it says."""
+        ...
+
+    def refused(self) -> Mapping[str, str]:
+        """Those that are there and are not talked to, and why."""
+        ...
+
+
+def run(job: Job, fleet: Fleet, about: Mapping[str, Any], *, poll: float = POLL) -> dict[str, Any]:
+    """Do a job; how it ended. about: for the model's card."""
+    try:
+        trained = _rounds(job, fleet, poll) if job.order.by_rounds else _releases(job, fleet, poll)
+        out = job.new_model()
+        write_model(out, trained, None, about)
+        job.say(f"the model is there: {out}")
+        _return(job, fleet, out)
+        return job.conclude(model=str(out), ok=True)
+    except MixveilError as error:
+        job.say(f"it ended without a model: {error}")
+        return job.conclude(model=None, ok=False, reason=str(error))
+
+
+# Releases
+
+
+def _releases(job: Job, fleet: Fleet, poll: float) -> Trained:
+    inbox = Inbox(job.folder, job.order.limit << 20)
+    known = job.known
+    if job.task.method == "two-step" and known is not None:
+        if not job.directions_path.exists():
+            found = _collected(job, fleet, inbox, "statistics", known, poll)
+            parts = [read_statistics(folder) for folder in found.values()]
+            agreed = _agreeing(job, {part.party: (part.classes,) for part in parts})
+            narrow = directions([part for part in parts if part.party in agreed], *known)
+            projection.write(job.directions_path, narrow)
+            job.say(f"{narrow.dimension} directions were found from the statistics of {len(agreed)} part(ies)")
+        known = projection.read(job.directions_path)
+        used = {item.party for item in known[0].spent}
+        for name in inbox.arrived("statistics"):
+            if name not in used:
+                _fate(job, name).state, _fate(job, name).why = "rejected", "its statistics came after the directions"
+    found = _collected(job, fleet, inbox, "records", known, poll)
+    releases = {name: read_release(folder) for name, folder in found.items()}
+    agreed = _agreeing(
+        job, {name: (r.classes, r.shape, tuple(sorted(r.assets.items()))) for name, r in releases.items()}
+    )
+    opened = training.opened([found[name] for name in sorted(agreed)], known)
+    job.say(f"training on {opened.rows:,} records of {len(agreed)} part(ies)")
+    if job.order.head != "mlp":
+        return training.train(opened)
+    state = job.folder / ".training"
+    trained = training.train_mlp(opened, recipe=job.order.recipe, state=state, note=job.say)
+    saved.discard(state)
+    return trained
+
+
+def _collected(job: Job, fleet: Fleet, inbox: Inbox, kind: Kind, known: training.Known, poll: float) -> dict[str, Path]:
+    """What all parties sent, in time: those that said nothing are left out, and that is said."""
+    digest = None if known is None else known[1]
+    about = {**job.task.plain(), "kind": kind}
+
+    def deliver(name: str, ask: Ask, fate: Fate, check: Check) -> None:
+        if name in inbox.arrived(kind):
+            fate.state = "arrived"
+            return
+        try:
+            answer = _offered(name, ask, {**about, "ask": "offer", "projection": digest}, known, fate, check, poll)
+            fate.state, fate.why = "sending", ""
+            if MANIFEST not in answer.files:
+                raise RefusedError(f"{MANIFEST} was asked for, and did not come")
+            needed = inbox.offer(name, kind, answer.files[MANIFEST], digest)
+            for file, data in answer.files.items():  # small ones came with it
+                if file != MANIFEST:
+                    check()
+                    fate.bytes += len(data)
+                    inbox.take(name, kind, file, data)
+            for file, size in needed.items():
+                if file not in answer.files:
+                    with _SLOTS.held(check):
+                        parcel = Parcel({**about, "ask": "file", "file": file})
+                        data = _file(_ready(name, ask(parcel, size + SMALL)), file)
+                        check()
+                        fate.bytes += len(data)
+                        inbox.take(name, kind, file, data)
+                        del data
+            check()
+            inbox.finish(name, kind)
+            fate.state = "arrived"
+            job.say(f"{name}: its {kind} are here ({fate.bytes / 1e3:,.0f} kB), checked")
+        except MixveilError:
+            inbox.drop(name, kind)
+            raise
+
+    if before := inbox.arrived(kind):
+        job.say(f"the {kind} of {', '.join(before)} came before, and are still here")
+    _together(job, fleet, deliver)
+    found = inbox.arrived(kind)
+    _check_enough(job, len(found), kind)
+    return found
+
+
+def _offered(
+    name: str,
+    ask: Ask,
+    about: Mapping[str, Any],
+    known: training.Known,
+    fate: Fate,
+    check: Check,
+    poll: float,
+) -> Parcel:
+    """The answer of a party that has something to send; waits as long as its owner does."""
+    projection = {} if known is None else {"projection": known[0].to_bytes()}
+    parcel = Parcel(about, projection)
+    while True:
+        answer = _willing(name, ask(parcel, INLINE + MANIFEST_LIMIT + SMALL))
+        check()
+        said = answer.about.get("state")
+        if said == "ready":
+            return answer
+        if said == "send projection" and projection and not parcel.files:
+            parcel = Parcel(about, projection)
+        elif said == "waiting":
+            if fate.state != "waiting":
+                fate.state, fate.why = "waiting", "its owner has not approved it yet"
+            parcel = Parcel(about)  # it has the projection
+            time.sleep(poll)
+        else:
+            raise RefusedError(f"its answer is {strict.shown(said)}")
+
+
+# Rounds
+
+
+def _rounds(job: Job, fleet: Fleet, poll: float) -> Trained:
+    """FedAvg, or FedProx: as `algorithms.federated` does it, with whoever answers in time."""
+    order, recipe = job.order, job.order.recipe
+    base = {**job.task.plain(), "kind": "updates", "extractor": order.extractor.plain()}
+    ready: dict[str, dict[str, Any]] = {}
+
+    def offer(name: str, ask: Ask, fate: Fate, check: Check) -> None:
+        answer = _offered(name, ask, {**base, "ask": "offer", "projection": None}, None, fate, check, poll)
+        ready[name] = {
+            "rows": strict.count("rows", answer.about.get("rows")),
+            "inputs": strict.count("inputs", answer.about.get("inputs")),
+            "classes": tuple(strict.text("class", c) for c in strict.items("classes", answer.about.get("classes"))),
+            "weights": answer.about.get("weights"),
+        }
+        fate.state, fate.why = "arrived", ""
+
+    _together(job, fleet, offer)
+    agreed = _agreeing(job, {n: (r["classes"], r["inputs"], r["weights"]) for n, r in dict(ready).items()})
+    _check_enough(job, len(agreed), "answers")
+    names = sorted(agreed)
+    first = ready[names[0]]
+    head = "mlp" if order.head == "mlp" else "linear"
+    model = new_head("mlp" if head == "mlp" else "linear", first["inputs"], len(first["classes"]), recipe)
+    start, weights = _kept(job, names, weights_of(model))
+    proximal = order.proximal if order.method == "fedprox" else None
+    for number in range(start, order.rounds):
+        epochs = [number * order.schedule.epochs, (number + 1) * order.schedule.epochs]
+        about = {**base, "ask": "round", "head": head, "epochs": epochs, "recipe": asdict(recipe), "proximal": proximal}
+        sent: dict[str, Weights] = {}
+
+        def step(
+            name: str,
+            ask: Ask,
+            fate: Fate,
+            check: Check,
+            about: Mapping[str, Any] = about,
+            weights: Weights = weights,
+            sent: dict[str, Weights] = sent,
+        ) -> None:
+            parcel = Parcel({**about, "number": names.index(name)}, {"weights": save(dict(weights))})
+            data = _file(_ready(name, ask(parcel, parcel.bytes + SMALL)), "weights")
+            check()
+            sent[name] = _weights(data, weights)
+            fate.bytes, fate.rounds, fate.state = fate.bytes + len(data), fate.rounds + 1, "arrived"
+
+        _together(job, fleet, step, among=names)
+        _check_enough(job, len(sent), f"answers in round {number + 1}")
+        weights = average((sent[name], ready[name]["rows"]) for name in sorted(sent))
+        _keep(job, names, number + 1, weights)
+        job.say(f"round {number + 1} of {order.rounds}: {len(sent)} of {len(names)} part(ies)")
+    model.load_state_dict(dict(weights))
+    layers = model.eval().layers()
+    if not all(bool(tensor.isfinite().all()) for layer in layers.layers for tensor in layer):
+        raise TrainingError("the trained layers are not finite: try a smaller learning rate")
+    how = {"head": head, "method": order.method, "rounds": order.rounds, **asdict(recipe), "proximal": proximal}
+    sources = tuple(Source(job.task.id, name, "updates", ready[name]["rows"], None) for name in names)
+    nothing = dict.fromkeys(names)
+    return Trained(
+        layers, how, first["classes"], order.extractor, first["weights"], None, sources, nothing, nothing, False
+    )
+
+
+def _weights(data: bytes, wanted: Weights) -> Weights:
+    """The weights that a party sent, if they are such as it was sent."""
+    try:
+        found = load(data)
+    except (SafetensorError, ValueError) as error:
+        raise RefusedError(f"its weights are not tensors: {error}") from None
+    kinds = {name: (tensor.shape, tensor.dtype) for name, tensor in found.items()}
+    if kinds != {name: (tensor.shape, tensor.dtype) for name, tensor in wanted.items()}:
+        raise RefusedError("its weights are not those of this model")
+    if not all(bool(tensor.isfinite().all()) for tensor in found.values()):
+        raise RefusedError("its weights are not finite")
+    return found
+
+
+def _keep(job: Job, names: list[str], number: int, weights: Weights) -> None:
+    """After each round, so that a server that was killed goes on."""
+    header = {"rounds": str(number), "parties": ",".join(names)}
+    files.write_whole(job.folder / "rounds.safetensors", save(dict(weights), header), 0o600)
+
+
+def _kept(job: Job, names: list[str], first: Weights) -> tuple[int, Weights]:
+    path = job.folder / "rounds.safetensors"
+    if not path.exists():
+        return 0, first
+    with safe_open(path, framework="pt") as file:
+        header = file.metadata() or {}
+    number = int(header.get("rounds", "0"))
+    if header.get("parties") != ",".join(names) or number >= job.order.rounds:
+        return 0, first
+    job.say(f"{number} round(s) were done before: going on from there")
+    return number, _weights(path.read_bytes(), first)
+
+
+# All parties at once
+
+
+def _together(job: Job, fleet: Fleet, work: Work, *, among: Iterable[str] | None = None) -> None:
+    """Do the same with every party, each in a thread of its own, until all are done or the time is over."""
+    wanted = None if among is None else set(among)
+    expected = job.order.parties if wanted is None else len(wanted)
+    threads: dict[str, threading.Thread] = {}
+    over = threading.Event()
+
+    def check() -> None:
+        if over.is_set():
+            raise _Late
+
+    end = time.monotonic() + job.order.wait
+    while True:
+        job.turn_away(fleet.refused())
+        for name, ask in fleet.parties().items():
+            if name not in threads and (wanted is None or name in wanted) and _fate(job, name).state not in _OUT:
+                threads[name] = threading.Thread(target=_one, args=(job, name, ask, work, check), daemon=True)
+                threads[name].start()
+        out = {name for name, fate in job.fates.items() if fate.state in _OUT and (wanted is None or name in wanted)}
+        settled = out | {name for name, thread in threads.items() if not thread.is_alive()}
+        if len(settled) >= expected or time.monotonic() >= end:
+            break
+        time.sleep(_LOOK)
+    over.set()
+    late = sorted(threads.keys() - settled)
+    never = sorted(wanted - settled - threads.keys()) if wanted is not None else []
+    if wanted is None and (count := expected - len(settled) - len(late)) > 0:
+        never = [f"{count} that never came"]
+    if late or never:
+        job.say(f"{job.order.wait:g} s are over: going on without {', '.join([*late, *never])}")
+    for name in late:
+        fate = _fate(job, name)
+        fate.why = fate.why or f"it did not finish within {job.order.wait:g} s"
+
+
+def _one(job: Job, name: str, ask: Ask, work: Work, check: Check) -> None:
+    """Work with one party; what goes wrong with it concerns it alone."""
+    fate = _fate(job, name)
+    try:
+        work(name, ask, fate, check)
+        return
+    except _Late:
+        return
+    except _UnwillingError as error:
+        found = error.state, str(error)
+    except MixveilError as error:
+        found = "rejected", f"{error} ({type(error).__name__})"
+    except Exception as error:
+        found = "failed", f"on the server: {error} ({type(error).__name__})"
+    with contextlib.suppress(_Late):
+        check()
+        fate.state, fate.why = found
+        job.say(f"{name}: {fate.state}: {fate.why}")
+
+
+_OUT = ("rejected", "refused", "failed")
+"""States of parties that are not asked again in this run."""
+
+
+class _Slots:
+    """So many large files are in memory at a time. One that takes long to come does not keep the others waiting."""
+
+    def __init__(self, count: int, seconds: float) -> None:
+        self._free, self._seconds = threading.Semaphore(count), seconds
+
+    @contextlib.contextmanager
+    def held(self, check: Check) -> Iterator[None]:
+        while not self._free.acquire(timeout=1):
+            check()
+        once = iter([self._free.release])
+
+        def release() -> None:
+            for free in once:
+                free()
+
+        timer = threading.Timer(self._seconds, release)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+            release()
+
+
+_SLOTS = _Slots(3, 60.0)
+
+
+class _Late(Exception):  # noqa: N818
+    """The time is over: what is done now is done for nobody."""
+
+
+class _UnwillingError(RefusedError):
+    """A party said no."""
+
+    def __init__(self, why: str, state: str) -> None:
+        super().__init__(why)
+        self.state = state
+
+
+def _willing(name: str, answer: Parcel) -> Parcel:
+    """An answer, unless it is no, or another's."""
+    said, party = answer.about.get("state"), answer.about.get("party")
+    if said in ("refused", "failed"):
+        reason = answer.about.get("reason")
+        text = reason if isinstance(reason, str) and reason.isprintable() else "it does not say why"
+        raise _UnwillingError(text[:500], str(said))
+    if party != name:
+        raise RefusedError(f"it says it is {strict.shown(party)}, and its key is {name}'s")
+    return answer
+
+
+def _ready(name: str, answer: Parcel) -> Parcel:
+    if _willing(name, answer).about.get("state") != "ready":
+        raise RefusedError(f"its answer is {strict.shown(answer.about.get('state'))}")
+    return answer
+
+
+def _file(answer: Parcel, name: str) -> bytes:
+    if set(answer.files) != {name}:
+        raise RefusedError(f"{name} was asked for, and {', '.join(sorted(answer.files))[:80] or 'nothing'} came")
+    return answer.files[name]
+
+
+def _fate(job: Job, name: str) -> Fate:
+    return job.fates.setdefault(name, Fate())
+
+
+def _agreeing(job: Job, stated: Mapping[str, Hashable]) -> set[str]:
+    """The parties that say the same of their rows: the most there are. The others do not belong to this job."""
+    if not stated:
+        return set()
+    (most, count), *others = Counter(stated.values()).most_common(2)
+    if others and others[0][1] == count:
+        raise RefusedError("the parties do not agree on classes and shapes, and none has a majority")
+    for name, said in stated.items():
+        if said != most:
+            fate = _fate(job, name)
+            fate.state, fate.why = "rejected", "it has other classes, shapes or features than most parties"
+            job.say(f"{name}: rejected: {fate.why}")
+    return {name for name, said in stated.items() if said == most}
+
+
+def _check_enough(job: Job, count: int, what: str) -> None:
+    if count < job.order.least:
+        raise RefusedError(f"{count} part(ies) sent {what}, and {job.order.least} are needed at least")
+
+
+def _return(job: Job, fleet: Fleet, out: Path) -> None:
+    """Send the model to every party that is there and was not rejected."""
+    parcel = Parcel(
+        {**job.task.plain(), "ask": "model"},
+        {name: (out / name).read_bytes() for name in ("model.safetensors", "card.json")},
+    )
+
+    def give(name: str, ask: Ask, fate: Fate, check: Check) -> None:
+        try:
+            _ready(name, ask(parcel, SMALL))
+            fate.returned = True
+        except MixveilError as error:
+            job.say(f"{name} did not take the model: {error}")
+
+    names = [name for name in fleet.parties() if _fate(job, name).state not in _OUT]
+    _together(job, fleet, give, among=names)
+    got = [name for name in names if _fate(job, name).returned]
+    job.say(f"the model went back to {', '.join(sorted(got)) or 'nobody'}")

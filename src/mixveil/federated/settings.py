@@ -1,0 +1,145 @@
+"""What a party decides for itself: which data, how they are protected, what it takes part in. A server cannot change
+any of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mixveil import checks, strict
+from mixveil.data import Images, data_folder, open_data
+from mixveil.errors import ArgumentError
+from mixveil.features import Features, cache_folder, extract, load
+from mixveil.federated.parcel import METHODS, Method, check_name
+from mixveil.ledger import Ledger
+from mixveil.types import Mu, Target, Tau
+
+PROMISED: tuple[Method, ...] = ("one-shot", "two-step")
+"""Methods that send what is promised, where the noise is for μ."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """party: its name; data: as DATA of `encode`; folder: where it keeps jobs; mu: what every job may cost a record
+    (a unit), in all its steps; label_epsilon: the same of its label; tau: instead of mu, nothing certified; budget:
+    what all jobs together may cost; allow: the methods that it takes part in, with commas between; approve: whether
+    its owner looks at everything before it leaves; to: to whom it goes, for the ledger. The others are those of
+    `encode`."""
+
+    party: str
+    data: str
+    folder: str
+    mu: float | None = None
+    tau: float | None = None
+    budget: float | None = None
+    allow: str = ",".join(PROMISED)
+    approve: bool = False
+    unit: str | None = None
+    classes: str | None = None
+    label_epsilon: float | None = None
+    size: int | None = None
+    grey: bool = False
+    depth: int | None = None
+    data_dir: str | None = None
+    cache: str | None = None
+    to: str | None = None
+
+    def __post_init__(self) -> None:
+        check_name("party", self.party)
+        if not Path(self.folder).is_absolute():
+            raise ArgumentError(f"folder must be an absolute path, got {self.folder!r:.100}")
+        if unknown := set(self.methods) - set(METHODS):
+            raise ArgumentError(f"allow must name some of {', '.join(METHODS)}, got {', '.join(sorted(unknown))!r:.80}")
+        if (self.mu is None) == (self.tau is None) and set(self.methods) & set(PROMISED):
+            raise ArgumentError("mu (certified) or tau (Theorem 2): one of the two")
+        for name in ("mu", "tau", "budget", "label_epsilon"):
+            if (value := getattr(self, name)) is not None:
+                checks.positive(name, value)
+        if self.tau is not None and "two-step" in self.methods:
+            raise ArgumentError("two steps are certified: they need mu; with tau, allow one-shot alone")
+
+    @classmethod
+    def read(cls, config: Mapping[str, Any]) -> Settings:
+        """From a node's configuration; dashes in names are underscores here."""
+        given = {name.replace("-", "_"): value for name, value in config.items()}
+        kinds = typing.get_type_hints(cls)
+        if unknown := given.keys() - kinds.keys():
+            raise ArgumentError(f"a party has no setting {', '.join(sorted(unknown))!r:.80}")
+        for field in dataclasses.fields(cls):
+            if field.default is dataclasses.MISSING and field.name not in given:
+                raise ArgumentError(f"the setting {field.name} is missing")
+        for name, value in given.items():
+            if not _fits(value, kinds[name]):
+                raise ArgumentError(f"the setting {name} cannot be {strict.shown(value)}")
+        return cls(**given)
+
+    def plain(self) -> dict[str, str | int | float | bool]:
+        """What was given, as a node's configuration has it."""
+        return {name.replace("_", "-"): value for name, value in dataclasses.asdict(self).items() if value is not None}
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        return tuple(name.strip() for name in self.allow.split(",") if name.strip())
+
+    @property
+    def certified(self) -> bool:
+        return self.mu is not None
+
+    @property
+    def target(self) -> Target:
+        if self.mu is not None:
+            return Mu(self.mu)
+        if self.tau is not None:
+            return Tau(self.tau, "spectral")
+        raise ArgumentError("mu (certified) or tau (Theorem 2): neither is set")
+
+    def check_bounded(self) -> None:
+        """Refuse to join where a server that starts one job after another could get ever more, and no owner looks."""
+        open_ended = sorted(set(self.methods) - set(PROMISED))
+        limit = Ledger().budget if self.budget is None else self.budget
+        if limit is not None and (open_ended or not self.certified):
+            what = " and ".join(open_ended) or "tau"
+            raise ArgumentError(f"no budget holds with {what}, which promise nothing, and there is one: {limit:g}")
+        if self.approve:
+            return
+        if open_ended:
+            raise ArgumentError(
+                f"nothing bounds what {' and '.join(open_ended)} give away: set approve, so that you see every job "
+                f"before anything leaves"
+            )
+        if not self.certified:
+            raise ArgumentError("nothing bounds what releases for tau give away: set approve, so that you see each")
+        if limit is None:
+            raise ArgumentError(
+                "a server may start one job after another, and each costs μ: set budget, what they may cost a record "
+                "in all, or approve, so that you see each"
+            )
+
+    def images(self) -> Images:
+        return open_data(
+            self.data,
+            data_dir=None if self.data_dir is None else Path(self.data_dir),
+            size=self.size,
+            grey=self.grey,
+            depth=self.depth,
+            unit=self.unit,
+            classes=None if self.classes is None else tuple(n.strip() for n in self.classes.split(",") if n.strip()),
+        )
+
+    def features(self, images: Images, extractor: Any) -> tuple[Features, str]:
+        """The features of images, and the digest of what made them."""
+        loaded = load(extractor, data_folder(None if self.data_dir is None else Path(self.data_dir)))
+        return extract(images, loaded, cache_folder() if self.cache is None else Path(self.cache)), loaded.digest
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    if isinstance(hint, types.UnionType):
+        return any(_fits(value, choice) for choice in hint.__args__)
+    if hint is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    return type(value) is hint

@@ -1,0 +1,86 @@
+"""Parties and a server in one process: what a job does, without a network."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from mixveil import projection
+from mixveil.data import Images
+from mixveil.errors import RefusedError
+from mixveil.features import Loaded
+from mixveil.federated.jobs import Job, Order, begin
+from mixveil.federated.parcel import Ask, Parcel
+from mixveil.federated.party import Party
+from mixveil.federated.serving import run
+from mixveil.federated.settings import Settings
+from tests.made import blobs, features_of
+
+Answer = Callable[[Parcel], Parcel]
+
+
+def saved(images: Images, path: Path) -> Path:
+    """Images as a file that a party reads."""
+    x, y = images.take(torch.arange(len(images)))
+    np.savez(path, x=x.numpy(), y=y.argmax(1).numpy(), classes=np.array(images.classes))
+    return path
+
+
+def a_party(folder: Path, name: str, seed: int, **more: Any) -> Party:
+    """A party with a hundred and twenty made images of its own."""
+    images = more.pop("images", None) or blobs(120, seed)
+    data = saved(images, folder / f"{name}.npz")
+    settings = {"mu": 4.0, "budget": 100.0, **more}
+    return Party(Settings(party=name, data=str(data), folder=str(folder / f"jobs-{name}"), **settings))
+
+
+def a_projection(folder: Path) -> Path:
+    path = folder / "public.safetensors"
+    features = features_of(blobs(300, 77))
+    weights = Loaded(features.extractor, (), torch.device("cpu")).digest
+    projection.write(path, projection.fit(features, weights))
+    return path
+
+
+class Here:
+    """A fleet of parties in this process."""
+
+    def __init__(self, parties: Mapping[str, Answer], strangers: Mapping[str, str] | None = None) -> None:
+        self.answers, self.strangers = dict(parties), dict(strangers or {})
+        self.asked: list[tuple[str, str]] = []
+
+    def parties(self) -> Mapping[str, Ask]:
+        return {name: self._ask(name) for name in self.answers}
+
+    def refused(self) -> Mapping[str, str]:
+        return self.strangers
+
+    def _ask(self, name: str) -> Ask:
+        def ask(parcel: Parcel, most: int) -> Parcel:
+            self.asked.append((name, str(parcel.about["ask"])))
+            answer = self.answers[name](parcel)
+            if answer.bytes > most:
+                raise RefusedError(f"it sent more than the {most:,} bytes that its answer may have")
+            return answer
+
+        return ask
+
+
+def job_of(folder: Path, **order: Any) -> Job:
+    whole = {"job": "first", "method": "one-shot", "parties": 3, "wait": 20.0, **order}
+    return begin(folder / "server", Order(**whole))
+
+
+def done(job: Job, fleet: Here) -> dict[str, Any]:
+    return run(job, fleet, {"made": "here"}, poll=0.05)
+
+
+def never(parcel: Parcel) -> Parcel:
+    """A party that says nothing."""
+    threading.Event().wait(60)
+    return parcel

@@ -1,0 +1,772 @@
+"""Jobs between a server and parties, in one process: what is sent, what is kept, who is believed."""
+
+from __future__ import annotations
+
+import json
+import math
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load, save
+
+from mixveil import manifest as manifests
+from mixveil import projection
+from mixveil.data import open_data
+from mixveil.errors import ArgumentError, BudgetError, MismatchError
+from mixveil.federated.algorithms import federated, new_head
+from mixveil.federated.approval import waiting
+from mixveil.federated.inbox import Inbox
+from mixveil.federated.jobs import Job, Order, begin
+from mixveil.federated.parcel import MANIFEST, Parcel
+from mixveil.federated.party import FAILED, Party, approve
+from mixveil.federated.settings import Settings
+from mixveil.keys import SeededStream
+from mixveil.ledger import Ledger
+from mixveil.model import read_model
+from mixveil.release import read_release, write_release
+from mixveil.statistics import read_statistics
+from mixveil.train import opened, train
+from mixveil.train.batches import RemixedEveryBatch
+from tests.federated.here import Answer, Here, a_party, a_projection, done, job_of, never
+from tests.made import blobs, features_of
+
+NAMES = ("a", "b", "c")
+
+
+@pytest.fixture
+def three(tmp_path: Path) -> dict[str, Answer]:
+    return {name: a_party(tmp_path, name, seed).answer for seed, name in enumerate(NAMES)}
+
+
+def kept(folder: Path, name: str, kind: str = "records") -> Path:
+    """What a party keeps of its only job."""
+    (found,) = (folder / f"jobs-{name}").glob(f"*/*/{kind}")
+    return found
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+# What arrives is what was kept
+
+
+def test_one_release_of_each_party_arrives_byte_for_byte_and_the_model_comes_back(
+    tmp_path: Path, three: dict[str, Answer]
+) -> None:
+    job = job_of(tmp_path)
+    whole = done(job, Here(three))
+    assert whole["ok"], whole
+    for name in NAMES:
+        assert files_of(job.folder / "records" / name) == files_of(kept(tmp_path, name))
+        assert whole["parties"][name]["state"] == "arrived" and whole["parties"][name]["returned"]
+        assert files_of(kept(tmp_path, name, "model")) == files_of(Path(whole["model"]))
+    model = read_model(Path(whole["model"]))
+    alone = train(opened([kept(tmp_path, name) for name in NAMES]))  # as files
+    for (weight, bias), (wanted, other) in zip(model.layers.layers, alone.layers.layers, strict=True):
+        assert torch.equal(weight, wanted) and torch.equal(bias, other)
+    test = blobs(300, 9)
+    assert float(model.layers.named(features_of(test)).eq(test.labels).double().mean()) > 0.5
+    assert model.card["mu"] == {"a": 4.0, "b": 4.0, "c": 4.0}
+
+
+def test_two_steps_cost_what_one_would(tmp_path: Path, three: dict[str, Answer]) -> None:
+    job = job_of(tmp_path, method="two-step", projection=str(a_projection(tmp_path)))
+    whole = done(job, Here(three))
+    assert whole["ok"], whole
+    for name in NAMES:
+        sums = read_statistics(job.folder / "statistics" / name)
+        records = read_release(job.folder / "records" / name)
+        assert sums.mu == pytest.approx(4 / math.sqrt(2))
+        assert records.guarantees[0].nominal == pytest.approx(4 / math.sqrt(2))
+        assert records.assets["projection"] == projection.read(job.directions_path)[1]
+    assert read_model(Path(whole["model"])).card["mu"]["a"] == pytest.approx(4.0)
+    assert len(Ledger().entries()) == 6
+
+
+def test_labels_of_both_steps_cost_what_was_allowed(tmp_path: Path) -> None:
+    party = a_party(tmp_path, "a", 0, label_epsilon=6.0)
+    job = job_of(tmp_path, method="two-step", parties=1, projection=str(a_projection(tmp_path)))
+    assert done(job, Here({"a": party.answer}))["ok"]
+    assert read_statistics(job.folder / "statistics" / "a").label_epsilon == 3.0
+    assert read_release(job.folder / "records" / "a").label_epsilon == 3.0
+
+
+def test_a_party_makes_it_once_however_often_it_is_asked(tmp_path: Path, three: dict[str, Answer]) -> None:
+    """The server forgets everything; the party sends the same bytes again."""
+    job = job_of(tmp_path)
+    assert done(job, Here(three))["ok"]
+    first = {name: files_of(kept(tmp_path, name)) for name in NAMES}
+    task = job.task.plain()
+    for name in NAMES:
+        answer = three[name](Parcel({**task, "ask": "offer", "kind": "records", "projection": None}))
+        assert answer.files[MANIFEST] == first[name][MANIFEST]
+        sent = three[name](Parcel({**task, "ask": "file", "kind": "records", "file": "shard-00000.safetensors"}))
+        assert sent.files["shard-00000.safetensors"] == first[name]["shard-00000.safetensors"]
+    assert len(Ledger().entries()) == 3
+
+
+def test_a_file_that_does_not_go_with_its_manifest_is_asked_for(
+    tmp_path: Path, three: dict[str, Answer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mixveil.federated.party.INLINE", 100)
+    monkeypatch.setattr("mixveil.release.SHARD_BYTES", 1000)
+    job, fleet = job_of(tmp_path), Here(three)
+    assert done(job, fleet)["ok"]
+    shards = len(list((job.folder / "records" / "a").glob("shard-*")))
+    assert shards > 2 and fleet.asked.count(("a", "file")) == shards
+    assert files_of(job.folder / "records" / "a") == files_of(kept(tmp_path, "a"))
+
+
+def test_a_server_that_died_asks_for_the_rest_alone(
+    tmp_path: Path, three: dict[str, Answer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mixveil.federated.party.INLINE", 100)
+    monkeypatch.setattr("mixveil.release.SHARD_BYTES", 1000)
+    job = job_of(tmp_path)
+    inbox, task = Inbox(job.folder), job.task.plain()
+    answer = three["a"](Parcel({**task, "ask": "offer", "kind": "records", "projection": None}))
+    needed = inbox.offer("a", "records", answer.files[MANIFEST], None)
+    for name in list(needed)[:2]:
+        sent = three["a"](Parcel({**task, "ask": "file", "kind": "records", "file": name}))
+        inbox.take("a", "records", name, sent.files[name])
+    fleet = Here(three)
+    assert done(job_of(tmp_path), fleet)["ok"]  # another process, in the same folder
+    assert fleet.asked.count(("a", "file")) == len(needed) - 2
+    again = Here({"b": three["b"], "c": three["c"], "a": never})
+    whole = done(job_of(tmp_path, wait=1.0), again)
+    assert whole["ok"] and ("a", "file") not in again.asked and ("b", "offer") not in again.asked
+    assert Path(whole["model"]).name == "model-2"
+    assert "came before, and are still here" in (job.folder / "events.log").read_text()
+
+
+# Who is not there
+
+
+def test_it_goes_on_without_those_that_say_nothing_and_says_so(tmp_path: Path, three: dict[str, Answer]) -> None:
+    job = job_of(tmp_path, wait=1.0, least=2, parties=4)
+    begun = time.monotonic()
+    whole = done(job, Here({**three, "c": never}))
+    assert whole["ok"] and time.monotonic() - begun < 15
+    assert whole["parties"]["c"] == {
+        "state": "expected", "why": "it did not finish within 1 s", "bytes": 0, "returned": False, "rounds": 0
+    }  # fmt: skip
+    assert "1 s are over: going on without c, 1 that never came" in (job.folder / "events.log").read_text()
+    assert sorted(read_model(Path(whole["model"])).card["mu"]) == ["a", "b"]
+
+
+def test_too_few_are_no_job(tmp_path: Path, three: dict[str, Answer]) -> None:
+    whole = done(job_of(tmp_path, wait=1.0, least=2), Here({"a": three["a"], "b": never, "c": never}))
+    assert not whole["ok"] and whole["reason"] == "1 part(ies) sent records, and 2 are needed at least"
+    assert whole["model"] is None
+
+
+def test_what_comes_too_late_is_not_trained_on(tmp_path: Path, three: dict[str, Answer]) -> None:
+    gate = threading.Event()
+
+    def slow(parcel: Parcel) -> Parcel:
+        answer = three["c"](parcel)
+        gate.wait(30)
+        return answer
+
+    job = job_of(tmp_path, wait=1.0, least=2)
+    whole = done(job, Here({"a": three["a"], "b": three["b"], "c": slow}))
+    gate.set()
+    time.sleep(0.5)
+    assert whole["ok"] and not (job.folder / "records" / "c").exists()
+
+
+# Who is not believed
+
+
+def changed(answer: Answer, change: Any) -> Answer:
+    """A party whose files are changed on the way, after it made them honestly; its manifest fits them."""
+
+    def lying(parcel: Parcel) -> Parcel:
+        found = answer(parcel)
+        if MANIFEST not in found.files:
+            return found
+        whole, files = json.loads(found.files[MANIFEST]), dict(found.files)
+        change(whole, files)
+        files[MANIFEST] = json.dumps(whole).encode()
+        return Parcel(found.about, files)
+
+    return lying
+
+
+def tensors(whole: dict[str, Any], files: dict[str, bytes], change: Any) -> None:
+    """Change the first shard's tensors, and the manifest with them."""
+    import hashlib
+
+    name = whole["shards"][0]["file"]
+    found = load(files[name])
+    files[name] = save(change(found))
+    whole["shards"][0] |= {"bytes": len(files[name]), "sha256": hashlib.sha256(files[name]).hexdigest()}
+
+
+def nan_labels(whole: dict[str, Any], files: dict[str, bytes]) -> None:
+    def change(found: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        found["y"][3, 1] = torch.nan
+        return found
+
+    tensors(whole, files, change)
+
+
+def off_the_grid(whole: dict[str, Any], files: dict[str, bytes]) -> None:
+    def change(found: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        found["x"].view(-1)[5] = torch.iinfo(found["x"].dtype).max
+        return found
+
+    tensors(whole, files, change)
+
+
+def floats(whole: dict[str, Any], files: dict[str, bytes]) -> None:
+    tensors(whole, files, lambda found: {"x": found["x"].float() + 0.5, "y": found["y"]})
+
+
+def fewer(whole: dict[str, Any], files: dict[str, bytes]) -> None:
+    tensors(whole, files, lambda found: {"x": found["x"][:-1].clone(), "y": found["y"][:-1].clone()})
+
+
+def lying_mu(whole: dict[str, Any], files: dict[str, bytes]) -> None:
+    whole["guarantees"][0]["nominal"] = whole["guarantees"][0]["realised"] = 0.1
+
+
+def seeded(whole: dict[str, Any], files: dict[str, bytes]) -> None:
+    whole |= {"reproducible": True, "certified": False, "guarantees": []}
+
+
+def other_name(whole: dict[str, Any], files: dict[str, bytes]) -> None:
+    whole["party"] = "a"
+
+
+def too_large(whole: dict[str, Any], files: dict[str, bytes]) -> None:
+    files[whole["shards"][0]["file"]] *= 10
+
+
+def one_bit(whole: dict[str, Any], files: dict[str, bytes]) -> None:
+    name = whole["shards"][0]["file"]
+    files[name] = files[name][:-1] + bytes([files[name][-1] ^ 1])
+
+
+def not_json(whole: dict[str, Any], files: dict[str, bytes]) -> None:
+    whole.clear()
+
+
+def unknown_file(whole: dict[str, Any], files: dict[str, bytes]) -> None:
+    files["../../up.safetensors"] = b"x"
+
+
+def without_rows(whole: dict[str, Any], files: dict[str, bytes]) -> None:
+    whole["rows"] = 10 * whole["rows"]
+
+
+LIES = {
+    nan_labels: "a label is not finite (NotFiniteError)",
+    off_the_grid: "(GridError)",
+    floats: "(DtypeError)",
+    fewer: "(ShapeError)",
+    lying_mu: "(FalseClaimError)",
+    seeded: "(",
+    other_name: "it is signed as 'a', and came from c (RefusedError)",
+    too_large: "(ShardSizeError)",
+    one_bit: "(HashError)",
+    not_json: "(ManifestError)",
+    unknown_file: "its manifest names no file '../../up.safetensors' (RefusedError)",
+    without_rows: "(ManifestError)",
+}
+
+
+@pytest.mark.parametrize("lie", LIES, ids=lambda lie: lie.__name__)
+def test_a_lie_is_rejected_with_a_reason_and_costs_the_others_nothing(
+    tmp_path: Path, three: dict[str, Answer], lie: Any
+) -> None:
+    job = job_of(tmp_path)
+    whole = done(job, Here({**three, "c": changed(three["c"], lie)}))
+    assert whole["ok"] and sorted(read_model(Path(whole["model"])).card["mu"]) == ["a", "b"]
+    fate = whole["parties"]["c"]
+    assert fate["state"] == "rejected" and LIES[lie] in fate["why"], fate
+    assert str(tmp_path) not in fate["why"] and not fate["returned"]
+    assert not (job.folder / "records" / "c").exists() and not any((job.folder / "incoming").iterdir())
+    assert not (tmp_path / "up.safetensors").exists()
+
+
+def test_more_bytes_than_the_server_takes_are_not_asked_for(tmp_path: Path, three: dict[str, Answer]) -> None:
+    def large(whole: dict[str, Any], files: dict[str, bytes]) -> None:
+        whole["shards"][0]["bytes"] = 2 << 20
+        del files[whole["shards"][0]["file"]]
+
+    fleet = Here({**three, "c": changed(three["c"], large)})
+    whole = done(job_of(tmp_path, limit=1), fleet)
+    assert whole["parties"]["c"]["why"] == "it has 2,097,152 bytes, and this server takes 1,048,576 (RefusedError)"
+    assert ("c", "file") not in fleet.asked
+
+
+def test_a_seeded_release_is_not_taken(tmp_path: Path, three: dict[str, Answer]) -> None:
+    party = a_party(tmp_path, "c", 2)
+
+    def seeded_party(parcel: Parcel) -> Parcel:
+        folder = tmp_path / "seeded"
+        if not folder.exists():
+            honest = read_release(kept(tmp_path, "c")) if list(tmp_path.glob("jobs-c/*/*/records")) else None
+            party.answer(parcel)
+            honest = honest or read_release(kept(tmp_path, "c"))
+            data = open_data(party.settings.data)
+            write_release(folder, data, honest.encoder, honest.guarantees, party="c", stream=SeededStream(1))
+        return Parcel({"state": "ready", "party": "c", "reason": ""}, files_of(folder))
+
+    whole = done(job_of(tmp_path), Here({**three, "c": seeded_party}))
+    assert whole["parties"]["c"]["why"].startswith("its noise came from a seeded stream")
+
+
+def test_a_release_of_an_earlier_job_is_not_taken_again(tmp_path: Path, three: dict[str, Answer]) -> None:
+    assert done(job_of(tmp_path), Here(three))["ok"]
+    old = files_of(kept(tmp_path, "c"))
+    fleet = Here({**three, "c": lambda parcel: Parcel({"state": "ready", "party": "c", "reason": ""}, old)})
+    whole = done(job_of(tmp_path, job="second"), fleet)
+    assert whole["ok"] and whole["parties"]["c"]["state"] == "rejected"
+    assert "was taken before, in job first from c: nothing is taken twice" in whole["parties"]["c"]["why"]
+
+
+def test_another_partys_release_is_not_taken(tmp_path: Path, three: dict[str, Answer]) -> None:
+    whole = done(job_of(tmp_path), Here({**three, "c": three["a"]}))
+    assert whole["parties"]["c"]["why"] == "it says it is 'a', and its key is c's (RefusedError)"
+    assert whole["parties"]["a"]["state"] == "arrived"
+
+
+def test_strangers_are_turned_away_and_said(tmp_path: Path, three: dict[str, Answer]) -> None:
+    whole = done(job_of(tmp_path), Here(three, {"node 7": "it says it is a, and so does another"}))
+    assert whole["ok"] and whole["turned_away"] == {"node 7": "it says it is a, and so does another"}
+
+
+@pytest.mark.parametrize(
+    ("about", "said"),
+    [
+        ({}, "it says it is None"),
+        ({"state": "ready", "party": "c"}, "manifest.json was asked for, and did not come"),
+        ({"state": 7, "party": "c"}, "its answer is 7"),
+        ({"state": "refused", "party": "c", "reason": "no\x1b[2J"}, "it does not say why"),
+    ],
+)
+def test_nonsense_is_no_answer(tmp_path: Path, three: dict[str, Answer], about: dict[str, Any], said: str) -> None:
+    whole = done(job_of(tmp_path), Here({**three, "c": lambda parcel: Parcel(about)}))
+    assert whole["ok"] and said in whole["parties"]["c"]["why"]
+
+
+def test_a_minority_with_other_classes_or_shapes_is_left_out(tmp_path: Path, three: dict[str, Answer]) -> None:
+    other = a_party(tmp_path, "d", 5, images=blobs(60, 5, classes=2))
+    whole = done(job_of(tmp_path, parties=4), Here({**three, "d": other.answer}))
+    assert whole["ok"] and whole["parties"]["d"]["state"] == "rejected"
+    assert "other classes, shapes or features than most" in whole["parties"]["d"]["why"]
+
+
+def test_no_majority_is_no_job(tmp_path: Path, three: dict[str, Answer]) -> None:
+    other = a_party(tmp_path, "d", 5, images=blobs(60, 5, classes=2))
+    whole = done(job_of(tmp_path, parties=2, least=1), Here({"a": three["a"], "d": other.answer}))
+    assert not whole["ok"] and "do not agree" in whole["reason"]
+
+
+def test_records_through_another_projection_are_not_taken(tmp_path: Path, three: dict[str, Answer]) -> None:
+    inbox = Inbox(job_of(tmp_path).folder)
+    job = job_of(tmp_path, job="other")
+    answer = three["a"](Parcel({**job.task.plain(), "ask": "offer", "kind": "records", "projection": None}))
+    with pytest.raises(Exception, match="went through no projection, and this job's records go through the projection"):
+        inbox.offer("a", "records", answer.files[MANIFEST], "1" * 64)
+
+
+# What a party decides
+
+
+def asked(party: Any, method: str = "one-shot", **about: Any) -> Parcel:
+    whole = {"version": 1, "job": "0" * 32, "name": "j", "method": method, "ask": "offer", "kind": "records"}
+    found: Parcel = party.answer(Parcel({**whole, "projection": None, **about}))
+    return found
+
+
+def test_a_party_takes_part_in_nothing_that_it_did_not_allow(tmp_path: Path) -> None:
+    party = a_party(tmp_path, "a", 0)
+    for method in ("fedavg", "fedprox"):
+        assert asked(party, method, kind="updates").about["reason"] == f"a does not take part in {method}"
+    only = a_party(tmp_path, "b", 1, allow="two-step")
+    assert asked(only).about["state"] == "refused"
+    assert not Ledger().entries() and not list(tmp_path.glob("jobs-*/*/*/*"))
+
+
+@pytest.mark.parametrize(
+    "about",
+    [
+        {"version": 2},
+        {"job": "../../etc"},
+        {"name": "../up"},
+        {"method": "all"},
+        {"ask": "data"},
+        {"kind": "originals"},
+        {"kind": "statistics"},
+        {"projection": 5},
+        {"projection": "x" * 64},
+    ],
+)
+def test_a_party_refuses_what_it_does_not_know(tmp_path: Path, about: dict[str, Any]) -> None:
+    answer = asked(a_party(tmp_path, "a", 0), **about)
+    assert answer.about["state"] in ("refused", "failed") and not answer.files
+    assert not Ledger().entries()
+
+
+def test_only_files_of_the_release_are_sent(tmp_path: Path) -> None:
+    party = a_party(tmp_path, "a", 0)
+    asked(party)
+    for name in ("../job.json", "/etc/passwd", "manifest.json", "shard-00001.safetensors", "../../a.npz"):
+        answer = asked(party, ask="file", file=name)
+        assert answer.about["state"] in ("refused", "failed") and not answer.files, name
+
+
+def test_what_goes_wrong_with_the_data_is_for_the_owner_alone(tmp_path: Path) -> None:
+    said: list[str] = []
+    party = a_party(tmp_path, "a", 0)
+    party.say = said.append
+    Path(party.settings.data).write_bytes(b"patient 4711 is not an archive")
+    answer = asked(party)
+    assert answer.about == {"state": "failed", "party": "a", "reason": FAILED} and not answer.files
+    assert any(str(tmp_path) in text for text in said)
+
+
+def test_the_budget_ends_it(tmp_path: Path) -> None:
+    party = a_party(tmp_path, "a", 0, budget=5.0)
+    assert asked(party).about["state"] == "ready"
+    assert asked(party, job="1" * 32).about == {"state": "failed", "party": "a", "reason": FAILED}
+    assert asked(party).about["state"] == "ready"  # what is there may still be sent
+    assert len(Ledger().entries()) == 1
+
+
+def test_two_steps_are_not_begun_where_the_second_could_not_be_paid(tmp_path: Path) -> None:
+    path = a_projection(tmp_path)
+    party = a_party(tmp_path, "a", 0, budget=3.0)  # one step costs 2.83
+    said: list[str] = []
+    party.say = said.append
+    job = job_of(tmp_path, method="two-step", parties=1, projection=str(path))
+    whole = done(job, Here({"a": party.answer}))
+    assert whole["parties"]["a"]["state"] == "failed" and not Ledger().entries()
+    assert any(BudgetError.__name__ in text for text in said)
+
+
+def test_a_job_that_calls_itself_another_is_refused(tmp_path: Path) -> None:
+    party = a_party(tmp_path, "a", 0)
+    assert asked(party).about["state"] == "ready"
+    again = asked(party, "two-step", kind="statistics")
+    assert again.about["reason"] == "this id is another job's"
+
+
+def test_directions_must_come_from_the_partys_own_statistics(tmp_path: Path) -> None:
+    path = a_projection(tmp_path)
+    digest = projection.read(path)[1]
+    party = a_party(tmp_path, "a", 0)
+    answer = asked(party, "two-step", projection=digest)
+    assert answer.about["state"] == "send projection"
+    whole = {"version": 1, "job": "0" * 32, "name": "j", "method": "two-step", "ask": "offer", "projection": digest}
+    sent = Parcel({**whole, "kind": "records"}, {"projection": path.read_bytes()})
+    assert party.answer(sent).about["reason"] == "it sent no statistics for this job"
+    assert party.answer(Parcel({**whole, "kind": "statistics"})).about["state"] == "ready"
+    assert party.answer(sent).about["reason"] == "the directions were not found from its statistics"
+
+
+def test_a_projection_must_be_what_it_is_called(tmp_path: Path) -> None:
+    path = a_projection(tmp_path)
+    party = a_party(tmp_path, "a", 0)
+    digest = projection.read(path)[1]
+    whole = {"version": 1, "job": "0" * 32, "name": "j", "method": "one-shot", "ask": "offer", "kind": "records"}
+    wrong = Parcel({**whole, "projection": "1" * 64}, {"projection": path.read_bytes()})
+    assert "is not the one that was named" in party.answer(wrong).about["reason"]
+    import hashlib
+
+    junk = b"no projection"
+    named = Parcel({**whole, "projection": hashlib.sha256(junk).hexdigest()}, {"projection": junk})
+    assert "is not a projection" in party.answer(named).about["reason"]
+    right = Parcel({**whole, "projection": digest}, {"projection": path.read_bytes()})
+    assert party.answer(right).about["state"] == "ready"
+
+
+def test_a_changed_manifest_is_not_sent(tmp_path: Path) -> None:
+    party = a_party(tmp_path, "a", 0)
+    asked(party)
+    path = kept(tmp_path, "a") / MANIFEST
+    path.write_text(path.read_text().replace('"a"', '"b"'))
+    assert asked(party).about["state"] == "failed"
+
+
+# What an owner approves
+
+
+def test_nothing_leaves_before_its_owner_has_looked(tmp_path: Path, three: dict[str, Answer]) -> None:
+    party = a_party(tmp_path, "c", 2, approve=True)
+    job = job_of(tmp_path, wait=20.0)
+    fleet = Here({**three, "c": party.answer})
+    found: dict[str, Any] = {}
+    thread = threading.Thread(target=lambda: found.update(done(job, fleet)))
+    thread.start()
+    end = time.monotonic() + 15
+    while not waiting(tmp_path / "jobs-c") and time.monotonic() < end:
+        time.sleep(0.05)
+    (item,) = waiting(tmp_path / "jobs-c")
+    assert item.kind == "records" and item.name == "first" and not (job.folder / "records" / "c").exists()
+    answer = asked(party, job=item.id, name="first", ask="file", file="shard-00000.safetensors")
+    assert answer.about["state"] == "waiting" and not answer.files
+    item.approve("figures")
+    thread.join(30)
+    assert found["ok"] and found["parties"]["c"]["state"] == "arrived" and not found["parties"]["c"]["why"]
+    assert not waiting(tmp_path / "jobs-c")
+
+
+def test_an_approval_is_of_what_was_looked_at(tmp_path: Path) -> None:
+    party = a_party(tmp_path, "a", 0, approve=True)
+    assert asked(party).about["state"] == "waiting"
+    (item,) = waiting(tmp_path / "jobs-a")
+    approve(item.folder, "records", looked_at="figures")
+    assert asked(party).about["state"] == "ready"
+    path = item.folder / "approved-records.json"
+    path.write_text(json.dumps({"sha256": "0" * 64}))
+    assert asked(party).about["state"] == "waiting"
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"budget": None}, "set budget"),
+        ({"mu": None, "tau": 0.5, "allow": "one-shot", "budget": None}, "releases for tau"),
+        ({"allow": "fedavg,one-shot", "budget": None}, "what fedavg give away"),
+    ],
+)
+def test_a_party_does_not_join_where_nothing_bounds_what_it_gives_away(
+    tmp_path: Path, more: dict[str, Any], said: str
+) -> None:
+    settings = a_party(tmp_path, "a", 0, **more).settings
+    with pytest.raises(ArgumentError, match=said):
+        settings.check_bounded()
+    replace(settings, approve=True).check_bounded()
+
+
+@pytest.mark.parametrize("more", [{"allow": "one-shot,fedavg"}, {"mu": None, "tau": 0.5, "allow": "one-shot"}])
+def test_a_budget_that_could_not_hold_is_refused(tmp_path: Path, more: dict[str, Any]) -> None:
+    with pytest.raises(ArgumentError, match="no budget holds with"):
+        a_party(tmp_path, "a", 0, approve=True, **more).settings.check_bounded()
+
+
+def test_a_party_that_is_asked_twice_at_once_makes_it_once(tmp_path: Path) -> None:
+    party = a_party(tmp_path, "a", 0)
+    answers: list[Parcel] = []
+    threads = [threading.Thread(target=lambda: answers.append(asked(party))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert {answer.about["state"] for answer in answers} == {"ready"} and len(Ledger().entries()) == 1
+
+
+def test_parties_that_share_a_folder_do_not_send_one_anothers(tmp_path: Path) -> None:
+    parties = {name: a_party(tmp_path, name, seed) for seed, name in enumerate(NAMES)}
+    for party in parties.values():
+        party.__init__(replace(party.settings, folder=str(tmp_path / "shared")))  # type: ignore[misc]
+    assert done(job_of(tmp_path), Here({name: party.answer for name, party in parties.items()}))["ok"]
+
+
+def test_a_standing_budget_is_a_budget(tmp_path: Path) -> None:
+    Ledger().set_budget(10.0)
+    a_party(tmp_path, "a", 0, budget=None).settings.check_bounded()
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({"party": "a"}, "the setting data is missing"),
+        ({"muu": 1.0}, "no setting 'muu'"),
+        ({"mu": "two"}, "the setting mu cannot be 'two'"),
+        ({"mu": True}, "the setting mu cannot be True"),
+        ({"mu": -1.0}, "mu must be"),
+        ({"party": "../a"}, "party must be"),
+        ({"folder": "here"}, "absolute"),
+        ({"tau": 1.0}, "one of the two"),
+        ({"allow": "everything"}, "allow must name"),
+    ],
+)
+def test_settings_are_read_strictly(config: dict[str, Any], said: str) -> None:
+    base = {} if config == {"party": "a"} else {"party": "a", "data": "digits", "folder": "/tmp/x", "mu": 1.0}  # noqa: S108
+    with pytest.raises(ArgumentError, match=said):
+        Settings.read({**base, **config})
+
+
+def test_settings_survive_being_written(tmp_path: Path) -> None:
+    settings = a_party(tmp_path, "a", 0, unit="patient", label_epsilon=1.0).settings
+    assert Settings.read(settings.plain()) == settings
+
+
+# Rounds
+
+
+def by_rounds(tmp_path: Path, **more: Any) -> tuple[Job, dict[str, Any], dict[str, Any]]:
+    parties = {
+        name: a_party(tmp_path, name, seed, allow="fedavg,fedprox", approve=True, budget=None)
+        for seed, name in enumerate(NAMES)
+    }
+    job = job_of(tmp_path, **{"method": "fedavg", "rounds": 3, **more})
+    for name in NAMES:
+        parties[name].answer(
+            Parcel({**job.task.plain(), "ask": "offer", "kind": "updates", "extractor": job.order.extractor.plain()})
+        )
+        (item,) = waiting(tmp_path / f"jobs-{name}")
+        item.approve("figures")
+    return job, parties, done(job, Here({name: party.answer for name, party in parties.items()}))
+
+
+@pytest.mark.parametrize(("method", "proximal"), [("fedavg", None), ("fedprox", 0.1)])
+@pytest.mark.parametrize("head", ["linear", "mlp"])
+def test_rounds_between_machines_are_those_in_memory_bit_for_bit(
+    tmp_path: Path, method: str, proximal: float | None, head: Any
+) -> None:
+    more = {} if proximal is None else {"proximal": proximal}
+    job, parties, whole = by_rounds(tmp_path, method=method, head=head, epochs=2, **more)
+    assert whole["ok"], whole
+    sources = []
+    for name in NAMES:
+        x, y = parties[name].settings.images().take(torch.arange(120))
+        sources.append(RemixedEveryBatch(x.flatten(1), y.argmax(1), 3, None))
+    recipe = job.order.recipe
+    model = new_head(head, 6, 3, recipe)
+    *_, weights = federated(model, sources, recipe, job.order.schedule, proximal=proximal)
+    model.load_state_dict(dict(weights))
+    wanted = model.eval().layers()
+    found = read_model(Path(whole["model"])).layers
+    for (weight, bias), (other, more_bias) in zip(found.layers, wanted.layers, strict=True):
+        assert torch.equal(weight, other) and torch.equal(bias, more_bias)
+    card = read_model(Path(whole["model"])).card
+    assert card["guarantee"].startswith("Nothing is promised") and card["mu"] == dict.fromkeys(NAMES)
+
+
+def test_rounds_are_entered_once_as_something_that_promises_nothing(tmp_path: Path) -> None:
+    by_rounds(tmp_path)
+    entries = Ledger().entries()
+    assert [(entry.kind, entry.cost) for entry in entries] == [("updates", None)] * 3
+
+
+def test_no_budget_holds_with_rounds(tmp_path: Path) -> None:
+    Ledger().set_budget(10.0)
+    _, _, whole = by_rounds(tmp_path)
+    assert not whole["ok"] and {fate["state"] for fate in whole["parties"].values()} == {"failed"}
+    assert not Ledger().entries()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda found: {**found, "dense.bias": found["dense.bias"] * torch.nan}, "its weights are not finite"),
+        (lambda found: {"dense.bias": found["dense.bias"]}, "its weights are not those of this model"),
+        (lambda found: {**found, "dense.bias": found["dense.bias"].double()}, "its weights are not those of this"),
+    ],
+)
+def test_weights_that_are_none_are_rejected_and_the_others_go_on(tmp_path: Path, change: Any, said: str) -> None:
+    parties = {
+        name: a_party(tmp_path, name, seed, allow="fedavg", approve=True, budget=None)
+        for seed, name in enumerate(NAMES)
+    }
+    job = job_of(tmp_path, method="fedavg", rounds=2)
+
+    def wrong(parcel: Parcel) -> Parcel:
+        answer = parties["c"].answer(parcel)
+        if "weights" not in answer.files:
+            return answer
+        return Parcel(answer.about, {"weights": save(change(load(answer.files["weights"])))})
+
+    for party in parties.values():
+        party.settings = replace(party.settings, approve=False)
+    whole = done(job, Here({"a": parties["a"].answer, "b": parties["b"].answer, "c": wrong}))
+    assert whole["ok"] and said in whole["parties"]["c"]["why"]
+    assert whole["parties"]["a"]["rounds"] == 2 and whole["parties"]["c"]["rounds"] == 0
+
+
+def test_rounds_go_on_where_the_server_died(tmp_path: Path) -> None:
+    job, parties, whole = by_rounds(tmp_path)
+    straight = read_model(Path(whole["model"])).layers
+    other = tmp_path / "other"
+    other.mkdir()
+    again = {n: replace(p.settings, folder=str(other / n), approve=False) for n, p in parties.items()}
+    rows = {name: Party(settings) for name, settings in again.items()}
+    order = replace(job.order, job="killed")
+    second = begin(tmp_path / "server", order)
+    count = 0
+
+    def dying(parcel: Parcel) -> Parcel:
+        nonlocal count
+        count += parcel.about["ask"] == "round"
+        if count > 2:
+            raise KeyboardInterrupt
+        return rows["a"].answer(parcel)
+
+    def once(name: str) -> Answer:
+        return rows[name].answer
+
+    fleet = Here({"a": dying, "b": once("b"), "c": once("c")})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(threading, "excepthook", lambda _: None)
+        done(replace(second, order=replace(order, wait=2.0, least=3)), fleet)  # ends without a model
+    third = begin(tmp_path / "server", order)
+    fleet = Here({name: party.answer for name, party in rows.items()})
+    assert done(third, fleet)["ok"]
+    assert fleet.asked.count(("a", "round")) == 1
+    assert "2 round(s) were done before" in (third.folder / "events.log").read_text()
+    found = read_model(third.folder / "model").layers
+    assert all(
+        torch.equal(a, b) for x, y in zip(found.layers, straight.layers, strict=True) for a, b in zip(x, y, strict=True)
+    )
+
+
+# Orders
+
+
+@pytest.mark.parametrize(
+    ("order", "said"),
+    [
+        ({"job": "../up"}, "job must be"),
+        ({"method": "all"}, "method must be"),
+        ({"method": "two-step"}, "needs the public projection"),
+        ({"parties": 0}, "parties"),
+        ({"least": 4}, "at least 4 of 3"),
+        ({"wait": 0.0}, "wait"),
+        ({"head": "linear"}, "the head of one-shot is discriminant or mlp"),
+        ({"method": "fedavg", "projection": "x"}, "takes no projection"),
+        ({"optimiser": "adam"}, "optimiser"),
+        ({"proximal": -1.0}, "proximal"),
+    ],
+)
+def test_an_order_that_cannot_be_is_refused(tmp_path: Path, order: dict[str, Any], said: str) -> None:
+    with pytest.raises(ArgumentError, match=said):
+        job_of(tmp_path, **order)
+    assert not (tmp_path / "server").exists()
+
+
+def test_a_job_goes_on_as_what_it_is(tmp_path: Path) -> None:
+    job_of(tmp_path)
+    with pytest.raises(MismatchError, match="is a one-shot"):
+        job_of(tmp_path, method="fedavg")
+    with pytest.raises(MismatchError, match="another projection"):
+        job_of(tmp_path, projection=str(a_projection(tmp_path)))
+
+
+def test_an_order_is_what_the_app_knows() -> None:
+    """The app's settings are an order's, and have its defaults."""
+    import tomllib
+
+    from mixveil.federated.flower import APP
+
+    config = tomllib.loads((APP / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
+    order = Order(job="j", method="one-shot", parties=1)
+    assert config == {**order.plain(), "job": "", "method": "", "parties": 0}
+
+
+def test_manifests_of_certified_releases_are_parsed_as_files_are(tmp_path: Path, three: dict[str, Answer]) -> None:
+    job = job_of(tmp_path)
+    done(job, Here(three))
+    text = (job.folder / "records" / "a" / MANIFEST).read_text()
+    assert manifests.parse(text).party == "a"
