@@ -14,7 +14,7 @@ demo: .venv/ready
 	$(BIN)/mixveil demo --out demo-out
 
 test: .venv/ready
-	$(BIN)/python -m pytest -n auto --dist worksteal
+	$(BIN)/python -m pytest -n auto --dist loadgroup
 
 lint: .venv/ready
 	$(BIN)/ruff format --check .

@@ -14,9 +14,13 @@ from mixveil.cli import (
     data,
     demo,
     encode,
+    join,
+    keys,
     ledger,
     prepare,
     results,
+    run,
+    serve,
     simulate,
     statistics,
     train,
@@ -45,6 +49,12 @@ app.command("report")(audit.report)
 app.command("train")(train.train)
 app.command("predict")(train.predict)
 app.command("simulate")(simulate.simulate)
+app.add_typer(keys.app, name="keys")
+app.command("serve")(serve.serve)
+app.command("join")(join.join)
+app.command("approve")(join.approve)
+app.command("run")(run.run)
+app.command("status")(run.status)
 app.command("results")(results.results)
 app.command("demo")(demo.demo)
 

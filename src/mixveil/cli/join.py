@@ -1,0 +1,199 @@
+"""`mixveil join` and `mixveil approve`: a party takes part in jobs, and its owner lets things leave."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mixveil.cli import _common
+from mixveil.cli._common import AsJson, Cache, Classes, DataDir, Depth, Grey, Size, Unit, err, escape, out, print_json
+from mixveil.cli._spending import LabelEpsilon
+
+if TYPE_CHECKING:
+    from mixveil.federated.settings import Settings
+
+PartyName = Annotated[str, typer.Option("--party", help="The party's name, as its key is known to the coordinator.")]
+Folder = Annotated[
+    Path | None,
+    typer.Option("--folder", help="Where jobs are kept; else jobs/ in the state folder.", show_default=False),
+]
+
+
+def join(
+    address: Annotated[str, typer.Argument(metavar="HOST:PORT", help="The server's.", show_default=False)],
+    party: PartyName,
+    data: Annotated[str, typer.Option("--data", help=_common.DATA_HELP)],
+    keys: Annotated[
+        Path | None,
+        typer.Option("--keys", help="The folder with PARTY.key and the server's ca.crt.", show_default=False),
+    ] = None,
+    mu: Annotated[
+        float | None,
+        typer.Option("--mu", help="Certified: what each job may cost a record (a unit), in all its steps."),
+    ] = None,
+    tau: Annotated[
+        float | None, typer.Option("--tau", help="Instead: Theorem 2's directional SNR. Nothing is certified.")
+    ] = None,
+    budget: Annotated[
+        float | None,
+        typer.Option("--budget", help="What all jobs, and all else in your ledger, may cost a record in all."),
+    ] = None,
+    allow: Annotated[
+        str,
+        typer.Option(
+            "--allow", help="Methods to take part in. fedavg and fedprox promise nothing: name them to allow."
+        ),
+    ] = "one-shot,two-step",
+    approve: Annotated[
+        bool, typer.Option("--approve", help="Nothing leaves before you have looked at it: `mixveil approve`.")
+    ] = False,
+    unit: Unit = None,
+    classes: Classes = None,
+    label_epsilon: LabelEpsilon = None,
+    to: Annotated[str | None, typer.Option("--to", help="Who runs the server, for your ledger.")] = None,
+    folder: Folder = None,
+    insecure: Annotated[bool, typer.Option("--insecure", help="No encryption: on 127.0.0.1 alone.")] = False,
+    data_dir: DataDir = None,
+    size: Size = None,
+    grey: Grey = False,
+    depth: Depth = None,
+    cache: Cache = None,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Show all that Flower says.")] = False,
+) -> None:
+    """Take part in the jobs of a server, until it is stopped (a Flower SuperNode).
+
+    What is sent is decided here: by --mu or --tau, --budget and --allow, never by the server. Everything is encoded
+    once a job, with secure noise, entered in your ledger, kept, and sent as it was kept. Of the code that a server's
+    app could bring nothing is run.
+    """
+    from mixveil.federated import flower, link
+    from mixveil.federated.settings import Settings
+
+    flower.check_installed()
+    names = _common.class_names(classes)
+    settings = Settings(
+        party=party,
+        data=str(Path(data).absolute()) if Path(data).exists() else data,
+        folder=str(_folder(folder)),
+        mu=mu,
+        tau=tau,
+        budget=budget,
+        allow="one-shot" if tau is not None and allow == "one-shot,two-step" else allow,
+        approve=approve,
+        unit=unit,
+        classes=None if names is None else ",".join(names),
+        label_epsilon=label_epsilon,
+        size=size,
+        grey=grey,
+        depth=depth,
+        data_dir=None if data_dir is None else str(data_dir.absolute()),
+        cache=None if cache is None else str(cache.absolute()),
+        to=to,
+    )
+    settings.check_bounded()
+    images = settings.images()  # what is wrong with the data is said now, and not to a server
+    for text in images.warnings():
+        _common.warn(text)
+    node = link.joining(address, party, keys, insecure=insecure)
+    config = link.write_settings(Path(settings.folder), party, settings.plain())
+    flower.settle(Path(settings.folder) / ".flower", verbose=verbose)
+    from mixveil.federated.flower import supernode
+
+    err.print(f"[bold]{escape(party)}[/] joins {escape(address)}: {_what(settings, len(images))}", soft_wrap=True)
+    supernode.join(node, Path(settings.folder), config)
+
+
+def approve(
+    job: Annotated[
+        str | None, typer.Argument(metavar="JOB", help="A job's name, or the first digits of its id.")
+    ] = None,
+    folder: Folder = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Look at what waits for you, and let it leave. Without JOB: list what waits.
+
+    Of a certified release you are shown what was fixed without looking at the data, and nothing else: to decide by an
+    attack on the real data would itself tell of them, and void the certificate. Anything else is attacked first, and
+    the audit is kept beside it.
+    """
+    from mixveil.federated.approval import waiting
+
+    found = waiting(_folder(folder))
+    if job is None:
+        if as_json:
+            print_json([{"job": item.name, "id": item.id, "kind": item.kind} for item in found])
+            return
+        for item in found:
+            out.print(f"{escape(item.name)} ({item.id[:8]}): {item.kind}")
+        if not found:
+            out.print("Nothing waits.")
+        return
+    chosen = [item for item in found if item.name == job or item.id.startswith(job)]
+    if not chosen:
+        from mixveil.errors import ArgumentError
+
+        raise ArgumentError(f"nothing of a job {job!r:.60} waits in {_folder(folder)}")
+    for item in chosen:
+        looked_at = _show(item)
+        if yes or typer.confirm(f"Let the {item.kind} of {item.name} leave?", err=True):
+            item.approve(looked_at)
+            out.print(f"[green]approved[/]: {escape(item.name)}, {item.kind}")
+        else:
+            out.print(f"not approved: {escape(item.name)}, {item.kind}")
+
+
+def _show(item: Any) -> Any:
+    """Show what an owner may see before he decides; what that was."""
+    from mixveil.cli import _release, statistics
+    from mixveil.release import verify_release
+    from mixveil.statistics import read_statistics
+
+    if item.kind == "updates":
+        out.print(
+            f"{escape(item.name)} is a {item.method}: weights that were trained on your records leave in every round. "
+            f"[bold]Nothing bounds what they show.[/]",
+            soft_wrap=True,
+        )
+        return "figures"
+    if item.kind == "statistics":
+        statistics.show(item.path, read_statistics(item.path))
+        return "figures"
+    written = verify_release(item.path)
+    _release.show(item.path, written)
+    if written.certified:
+        return "figures"
+    from mixveil.cli.audit import audit
+
+    settings, place = item.settings, item.folder / "audit"
+    if not place.exists():
+        audit(
+            [item.path],
+            truth=settings.data,
+            out_dir=place,
+            data_dir=None if settings.data_dir is None else Path(settings.data_dir),
+            size=settings.size,
+            grey=settings.grey,
+            depth=settings.depth,
+            unit=settings.unit,
+            classes=settings.classes,
+            projection=item.projection,
+            cache=None if settings.cache is None else Path(settings.cache),
+        )
+    out.print(f"Its audit, for your eyes only: {escape(str(place / 'report.html'))}", soft_wrap=True)
+    return "audit"
+
+
+def _folder(folder: Path | None) -> Path:
+    from mixveil.state import state_folder
+
+    return (state_folder() / "jobs" if folder is None else folder).absolute()
+
+
+def _what(settings: Settings, rows: int) -> str:
+    kept = f"μ = {settings.mu:g} a job" if settings.mu is not None else f"τ = {settings.tau}, not certified"
+    limit = "" if settings.budget is None else f", {settings.budget:g} in all"
+    look = "; you approve everything that leaves" if settings.approve else ""
+    return f"{rows:,} rows, {kept}{limit}, for {', '.join(settings.methods)}{look}. Ctrl-C ends it"

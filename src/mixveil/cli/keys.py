@@ -1,0 +1,78 @@
+"""`mixveil keys`: who is who between organisations."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mixveil.cli._common import AsJson, escape, out, print_json
+
+app = typer.Typer(no_args_is_help=True, help="Make certificates and keys for jobs between organisations.")
+
+Out = Annotated[Path, typer.Option("--out", help="The folder to make. It must not exist.")]
+
+
+@app.command()
+def server(
+    folder: Out,
+    host: Annotated[
+        list[str] | None,
+        typer.Option("--host", help="A name or address by which parties reach the server; give all there are."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """The coordinator's: an authority of the job's own, and the server's certificate.
+
+    Every party gets [bold]ca.crt[/], by a way that you trust. Keep [bold]ca.key[/] away from the network. The public
+    keys of parties go into [bold]parties/[/], as NAME.pub.
+    """
+    from mixveil import files
+    from mixveil.federated import certificates
+
+    files.check_new(folder)
+    certificates.make_server(folder, host or [])
+    if as_json:
+        print_json({"keys": str(folder), "hosts": sorted({*certificates.HERE, *(host or [])})})
+        return
+    out.print(f"[bold]{escape(str(folder))}[/]: give [bold]{certificates.CA}[/] to every party", soft_wrap=True)
+    out.print(f"  put the parties' public keys into {escape(str(folder / certificates.PARTIES))}", soft_wrap=True)
+
+
+@app.command()
+def party(
+    name: Annotated[str, typer.Argument(metavar="PARTY", help="The party's name in all jobs.", show_default=False)],
+    folder: Out,
+    as_json: AsJson = False,
+) -> None:
+    """A party's own key. It is made where it is used: the private half never leaves."""
+    from mixveil import files
+    from mixveil.federated import certificates
+
+    files.check_new(folder)
+    public = certificates.make_party(folder, name)
+    if as_json:
+        print_json({"keys": str(folder), "public": str(public)})
+        return
+    out.print(f"[bold]{escape(str(public))}[/]: give this to the coordinator", soft_wrap=True)
+    out.print(f"  and put the coordinator's ca.crt into {escape(str(folder))}", soft_wrap=True)
+
+
+@app.command()
+def trial(
+    parties: Annotated[str, typer.Argument(metavar="PARTIES", help="Names, with commas between.", show_default=False)],
+    folder: Out,
+    as_json: AsJson = False,
+) -> None:
+    """All keys of a job at once, to try it on one machine: whoever made them has everybody's."""
+    from mixveil import files
+    from mixveil.federated import certificates
+
+    files.check_new(folder)
+    names = [name.strip() for name in parties.split(",") if name.strip()]
+    certificates.make_trial(folder, names)
+    if as_json:
+        print_json({"keys": str(folder), "parties": names})
+        return
+    out.print(f"[bold]{escape(str(folder))}[/]: server, {escape(', '.join(names))}", soft_wrap=True)

@@ -1,0 +1,250 @@
+"""`mixveil run` and `mixveil status`: a coordinator starts jobs, and sees what becomes of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from mixveil.cli._common import AsJson, err, escape, out, print_json, warn
+from mixveil.cli.serve import Server
+from mixveil.errors import ServiceError
+
+_START = 60.0  # seconds that a job has to begin
+
+
+def run(
+    method: Annotated[
+        Literal["one-shot", "two-step", "fedavg", "fedprox"], typer.Argument(help="What is done.", show_default=False)
+    ],
+    server: Server,
+    job: Annotated[
+        str | None, typer.Option("--job", help="Its name. The same name goes on with what has arrived.")
+    ] = None,
+    projection: Annotated[
+        Path | None, typer.Option("--projection", help="The public one that records go through: `mixveil prepare`.")
+    ] = None,
+    parties: Annotated[
+        int | None, typer.Option("--parties", help="How many there are. Default: all whose keys are known.")
+    ] = None,
+    least: Annotated[
+        int | None, typer.Option("--least", help="With how many it goes on when the time is over. Default: two.")
+    ] = None,
+    wait: Annotated[float, typer.Option("--wait", help="Seconds to wait for the parties in each step.")] = 3600.0,
+    head: Annotated[
+        Literal["discriminant", "linear", "mlp"] | None,
+        typer.Option("--head", help="Of the model. Default: discriminant; linear in rounds.", show_default=False),
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", help="Megabytes of a release that is taken.")] = 8192,
+    backbone: Annotated[str, typer.Option("--backbone", help="In rounds: of whose features; none: pixels.")] = "none",
+    stage: Annotated[str, typer.Option("--stage", help="In rounds: as of `mixveil encode`.")] = "",
+    mirror: Annotated[bool, typer.Option("--mirror", help="In rounds: as of `mixveil encode`.")] = False,
+    rounds: Annotated[int, typer.Option("--rounds", help="Of fedavg and fedprox.")] = 50,
+    epochs: Annotated[
+        int, typer.Option("--epochs", help="Of mlp on releases (20), or between rounds (1).", show_default=False)
+    ] = 0,
+    batch: Annotated[int, typer.Option("--batch", help="Rows of a step.")] = 128,
+    optimiser: Annotated[Literal["adamw", "sgd"], typer.Option("--optimiser")] = "adamw",
+    learning_rate: Annotated[float, typer.Option("--learning-rate", help="Falling to zero.")] = 1e-3,
+    proximal: Annotated[float, typer.Option("--proximal", help="μ of fedprox.")] = 1e-3,
+    seed: Annotated[int, typer.Option("--seed", help="Of a training.")] = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Start a job with all parties, follow it, and say what became of each.
+
+    one-shot: every party sends one release of its records. two-step: first noisy class sums, which show the directions
+    that matter, then records in those. fedavg, fedprox: weights in rounds, which promise nothing to anybody.
+    """
+    from mixveil import keys
+    from mixveil.federated import flower, link
+    from mixveil.federated.jobs import Order
+
+    flower.check_installed()
+    server = server.absolute()
+    known = link.expected(server)
+    if parties is None and not known:
+        raise ServiceError("this server knows no keys: say with --parties how many parties there are")
+    count = len(known) if parties is None else parties
+    order = Order(
+        job=job or f"{method}-{keys.release_id()[:8]}",
+        method=method,
+        parties=count,
+        least=min(2, count) if least is None else least,
+        wait=wait,
+        projection="" if projection is None else str(projection.absolute()),
+        head=head or "",
+        limit=limit,
+        backbone=backbone,
+        stage=stage,
+        mirror=mirror,
+        rounds=rounds,
+        epochs=epochs,
+        batch=batch,
+        optimiser=optimiser,
+        learning_rate=learning_rate,
+        proximal=proximal,
+        seed=seed,
+    )
+    folder = server / "jobs" / order.job
+    _check_idle(folder)
+    started = time.time()
+    _start(server, order.plain())
+    whole = _followed(folder, started, quiet=as_json)
+    if as_json:
+        print_json(whole)
+    else:
+        _show(folder, whole)
+    if not whole.get("ok"):
+        raise ServiceError(f"{order.job} ended without a model: {whole.get('reason', '')}")
+
+
+def status(server: Server, as_json: AsJson = False) -> None:
+    """Who is there, and what became of each job."""
+    from mixveil.federated import flower, link
+
+    flower.check_installed()
+    server = server.absolute()
+    link.expected(server)
+    nodes = _flwr(server, "supernode", "list", link.NAME, "--format", "json").get("nodes", [])
+    jobs = [_job(path.parent) for path in sorted((server / "jobs").glob("*/job.json"))]
+    names = link.read_nodes(server)
+    seen = [
+        {"party": names.get(str(node.get("node-id"))), "id": str(node.get("node-id")), "status": _where(node)}
+        for node in nodes
+    ]
+    if as_json:
+        print_json({"parties": seen, "jobs": jobs})
+        return
+    for node in seen:
+        colour, who = "green" if node["status"] == "online" else "dim", node["party"] or f"node {node['id']}"
+        out.print(f"[{colour}]{escape(who)}: {node['status']}[/]")
+    for item in jobs:
+        out.print(f"[bold]{escape(item['job'])}[/] ({item['method']}): {item['state']}")
+        for name, fate in item["parties"].items():
+            out.print(f"  {escape(name)}: {_fate(fate)}", soft_wrap=True)
+    if not jobs:
+        out.print("No job was started yet.")
+
+
+def _start(server: Path, config: dict[str, Any]) -> None:
+    """Give the order to Flower: `flwr run`."""
+    from mixveil.federated import flower, link
+
+    path = link.home(server) / "run.toml"
+    path.write_text("".join(f"{name} = {json.dumps(value)}\n" for name, value in config.items()))
+    _flwr(server, "run", str(flower.APP), link.NAME, "--run-config", str(path), "--format", "json")
+
+
+def _flwr(server: Path, *arguments: str) -> dict[str, Any]:
+    """One of Flower's own commands, and what it says in JSON."""
+    from mixveil.federated import flower, link
+
+    home = link.home(server)
+    done = subprocess.run(  # noqa: S603
+        ["flwr", *arguments],  # noqa: S607, the one beside this Python: `environment` puts it first
+        env=flower.environment(home),
+        cwd=home,
+        capture_output=True,
+        text=True,
+    )
+    try:
+        whole = json.loads(done.stdout)
+    except ValueError:
+        whole = {}
+    if done.returncode or not isinstance(whole, dict) or whole.get("success") is False:
+        said = whole.get("error-message") if isinstance(whole, dict) else None
+        lines = [line for line in (said or done.stderr or done.stdout).splitlines() if line.strip()]
+        raise ServiceError(f"the server does not answer: {' '.join(lines)[-300:]}; is `mixveil serve` running?")
+    return whole
+
+
+def _followed(folder: Path, started: float, *, quiet: bool) -> dict[str, Any]:
+    """Show what happens in a job until it ends; how it ended."""
+    log, outcome, shown = folder / "events.log", folder / "outcome.json", 0
+    begun = log.stat().st_size if log.exists() else 0
+    shown = begun
+    try:
+        while True:
+            ended = outcome.exists() and outcome.stat().st_mtime >= started - 1
+            if log.exists() and not quiet:
+                with log.open("rb") as file:
+                    file.seek(shown)
+                    new = file.read()
+                shown += len(new)
+                for line in new.decode("utf-8", "replace").splitlines():
+                    err.print(escape(line), soft_wrap=True)
+            if ended:
+                found: dict[str, Any] = json.loads(outcome.read_text(encoding="utf-8"))
+                return found
+            _check_alive(folder, started)
+            time.sleep(0.3)
+    except KeyboardInterrupt:
+        warn("the job goes on without you: `mixveil status` tells what becomes of it")
+        raise
+
+
+def _check_alive(folder: Path, started: float) -> None:
+    path = folder / "pid"
+    if path.exists() and path.stat().st_mtime >= started - 1:
+        try:
+            os.kill(int(path.read_text()), 0)
+        except (ProcessLookupError, ValueError):
+            if not (folder / "outcome.json").exists():
+                raise ServiceError(
+                    f"the server's app has died: what arrived is in {folder}; start the same job again to go on"
+                ) from None
+    elif time.time() - started > _START:
+        raise ServiceError(f"the job did not begin within {_START:g} s: see what `mixveil serve` says")
+
+
+def _check_idle(folder: Path) -> None:
+    path = folder / "pid"
+    if not path.exists() or (folder / "outcome.json").exists():
+        return
+    try:
+        os.kill(int(path.read_text()), 0)
+    except (ProcessLookupError, ValueError):
+        return
+    raise ServiceError(f"the job {folder.name} is running already")
+
+
+def _job(folder: Path) -> dict[str, Any]:
+    stated = json.loads((folder / "job.json").read_text(encoding="utf-8"))
+    found: dict[str, Any] = {"job": folder.name, "method": stated["method"], "state": "running", "parties": {}}
+    if (folder / "outcome.json").exists():
+        whole = json.loads((folder / "outcome.json").read_text(encoding="utf-8"))
+        found |= {"state": "done" if whole["ok"] else f"ended without a model: {whole['reason']}"}
+        found |= {"model": whole["model"], "parties": whole["parties"]}
+        return found
+    try:
+        os.kill(int((folder / "pid").read_text()), 0)
+    except (OSError, ValueError):
+        found["state"] = "died; start it again to go on"
+    for kind in ("statistics", "records"):
+        for path in sorted((folder / kind).glob("*")):
+            found["parties"][path.name] = {"state": f"its {kind} arrived", "why": "", "bytes": 0, "returned": False}
+    return found
+
+
+def _where(node: dict[str, Any]) -> str:
+    return str(node.get("status", "unknown"))
+
+
+def _fate(fate: dict[str, Any]) -> str:
+    why = f": {fate['why']}" if fate["why"] else ""
+    size = f", {fate['bytes'] / 1e3:,.0f} kB" if fate["bytes"] else ""
+    return f"{fate['state']}{escape(why)}{size}{', has the model' if fate['returned'] else ''}"
+
+
+def _show(folder: Path, whole: dict[str, Any]) -> None:
+    for name, fate in whole["parties"].items():
+        colour = "green" if fate["state"] == "arrived" else "yellow"
+        out.print(f"[{colour}]{escape(name)}[/]: {_fate(fate)}", soft_wrap=True)
+    if whole.get("ok"):
+        card = json.loads((Path(whole["model"]) / "card.json").read_text(encoding="utf-8"))
+        out.print(f"[bold]{escape(whole['model'])}[/]: {escape(card['guarantee'])}", soft_wrap=True)

@@ -1,0 +1,46 @@
+"""`mixveil serve`: a coordinator's server, which parties join."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mixveil.cli._common import err, escape, warn
+
+Server = Annotated[
+    Path, typer.Argument(metavar="SERVER", help="The server's folder: what arrives is kept there.", show_default=False)
+]
+
+
+def serve(
+    server: Server,
+    keys: Annotated[
+        Path | None, typer.Option("--keys", help="The folder that `mixveil keys server` made.", show_default=False)
+    ] = None,
+    host: Annotated[str, typer.Option("--host", help="The address to listen on; 0.0.0.0: all of them.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", min=1, max=65535)] = 8000,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="No encryption and no keys: for trials, on 127.0.0.1 alone.")
+    ] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Show all that Flower says.")] = False,
+) -> None:
+    """Run the server that parties join (a Flower SuperLink), until it is stopped.
+
+    Parties reach it encrypted, and only those whose keys lie in [bold]parties/[/] of --keys. Jobs are started from this
+    machine alone, with [bold]mixveil run[/].
+    """
+    from mixveil.federated import flower
+    from mixveil.federated.link import prepared
+
+    flower.check_installed()
+    link = prepared(server, keys, host=host, port=port, insecure=insecure)
+    flower.settle(link.home, verbose=verbose)
+    from mixveil.federated.flower import superlink
+
+    if insecure:
+        warn("not encrypted, and whoever reaches this port of this machine is believed to be a party: for trials only")
+    who = ", ".join(link.parties) or "whoever comes"
+    err.print(f"[bold]{escape(str(server))}[/] on {host}:{port}, for {escape(who)}; Ctrl-C ends it", soft_wrap=True)
+    superlink.serve(link.server, link.options, link.parties, quiet=not verbose)

@@ -1,0 +1,48 @@
+"""Jobs between organisations, over Flower's deployment engine. The only room that imports flwr.
+
+`client` and `server` are the two halves of the Flower app in `app/`; `superlink` and `supernode` start Flower's own
+servers the way this project wants them: encrypted, by known keys, without telemetry, and running no code but what is
+installed on the machine.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from pathlib import Path
+
+from mixveil.errors import MissingDependencyError
+
+APP = Path(__file__).parent / "app"
+"""The folder of the Flower app: `flwr run` takes it."""
+
+HOME = "FLWR_HOME"
+SERVER = "MIXVEIL_SERVER"
+"""The variable that names a server's folder to the app that runs there."""
+
+
+def check_installed() -> None:
+    if importlib.util.find_spec("flwr") is None:
+        raise MissingDependencyError("Flower is not installed: pip install 'mixveil[flower]'")
+
+
+def environment(home: Path) -> dict[str, str]:
+    """The environment of Flower's processes. home: where Flower keeps its things. Nothing is installed while it runs,
+    nothing is reported to anybody, and its programs are those beside this Python."""
+    return {
+        **os.environ,
+        HOME: str(home),
+        "FLWR_TELEMETRY_ENABLED": "0",
+        "FLWR_DISABLE_UPDATE_CHECK": "1",
+        "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+        "FLWR_OIDC_ENABLED": "0",
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]),
+    }
+
+
+def settle(home: Path, *, verbose: bool) -> None:
+    """The same, for this process and those that it starts. verbose: show all that Flower says."""
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    os.environ.update(environment(home))
+    os.environ["FLWR_LOG_LEVEL"] = "INFO" if verbose else "ERROR"
