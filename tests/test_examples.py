@@ -28,6 +28,13 @@ def test_a_loop_with_mixed_batches() -> None:
     assert "promised: nothing" in shown
 
 
+def test_three_hospitals_learn_together(tmp_path: Path) -> None:
+    shown = run("three_hospitals.py", str(tmp_path / "trial"))
+    assert shown.count("kB, has the model") == 6  # as it ran, and as its status says
+    assert "learns of no record more than 3-GDP permits" in shown
+    assert "together a record is 3-GDP" in shown
+
+
 def test_every_example_is_run() -> None:
     tests = Path(__file__).read_text()
     assert all(f'run("{script.name}"' in tests for script in (ROOT / "examples").glob("*.py"))

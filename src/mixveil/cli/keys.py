@@ -28,10 +28,8 @@ def server(
     Every party gets [bold]ca.crt[/], by a way that you trust. Keep [bold]ca.key[/] away from the network. The public
     keys of parties go into [bold]parties/[/], as NAME.pub.
     """
-    from mixveil import files
     from mixveil.federated import certificates
 
-    files.check_new(folder)
     certificates.make_server(folder, host or [])
     if as_json:
         print_json({"keys": str(folder), "hosts": sorted({*certificates.HERE, *(host or [])})})
@@ -47,10 +45,8 @@ def party(
     as_json: AsJson = False,
 ) -> None:
     """A party's own key. It is made where it is used: the private half never leaves."""
-    from mixveil import files
     from mixveil.federated import certificates
 
-    files.check_new(folder)
     public = certificates.make_party(folder, name)
     if as_json:
         print_json({"keys": str(folder), "public": str(public)})
@@ -66,10 +62,8 @@ def trial(
     as_json: AsJson = False,
 ) -> None:
     """All keys of a job at once, to try it on one machine: whoever made them has everybody's."""
-    from mixveil import files
     from mixveil.federated import certificates
 
-    files.check_new(folder)
     names = [name.strip() for name in parties.split(",") if name.strip()]
     certificates.make_trial(folder, names)
     if as_json:

@@ -27,6 +27,7 @@ _YEARS, _DAYS = 10, 825  # of the authority, and of a server's certificate: more
 
 def make_server(out: Path, hosts: Sequence[str]) -> None:
     """An authority, and a server's certificate for the hosts by which parties reach it."""
+    files.check_new(out)
     authority = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "mixveil")])
     ca = (
@@ -59,6 +60,7 @@ def make_server(out: Path, hosts: Sequence[str]) -> None:
 def make_party(out: Path, party: str) -> Path:
     """A party's key, and beside it the public half, which the coordinator gets."""
     check_name("party", party)
+    files.check_new(out)
     key = ec.generate_private_key(ec.SECP384R1())
     private = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
@@ -72,6 +74,7 @@ def make_party(out: Path, party: str) -> Path:
 
 def make_trial(out: Path, parties: Sequence[str]) -> None:
     """All keys of a job at once, for a trial on one machine: a folder for the server and one for each party."""
+    files.check_new(out)
     if len(set(parties)) != len(parties) or not parties:
         raise ArgumentError("name every party, once")
     for party in parties:

@@ -192,7 +192,7 @@ class Relay:
 
 
 @contextmanager
-def node(port: int, key: Path, ca: Path, answer: Callable[[Parcel], Parcel]) -> Iterator[None]:
+def node(port: int, key: Path, ca: Path, answer: Callable[[Parcel], Parcel], pause: float = 0.2) -> Iterator[None]:
     """A node with a key that answers as a test wants: Flower's own connection, and nothing of a party's code."""
     from cryptography.hazmat.primitives.serialization import load_ssh_private_key
     from flwr.app import Message
@@ -219,7 +219,7 @@ def node(port: int, key: Path, ca: Path, answer: Callable[[Parcel], Parcel]) -> 
         with http_request_response(f"127.0.0.1:{port}", False, ca.read_bytes(), keys, 2, 10.0) as connection:
             _, receive, send, _, _, pull, push, confirm = connection
             there.set()
-            while not over.wait(0.2):
+            while not over.wait(pause):
                 found = receive()
                 if found is None:
                     continue

@@ -7,9 +7,11 @@ installed on the machine.
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from mixveil.errors import MissingDependencyError
@@ -18,6 +20,7 @@ APP = Path(__file__).parent / "app"
 """The folder of the Flower app: `flwr run` takes it."""
 
 HOME = "FLWR_HOME"
+_ARENA_MAX = -8  # M_ARENA_MAX of malloc.h
 SERVER = "MIXVEIL_SERVER"
 """The variable that names a server's folder to the app that runs there."""
 
@@ -37,6 +40,7 @@ def environment(home: Path) -> dict[str, str]:
         "FLWR_DISABLE_UPDATE_CHECK": "1",
         "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
         "FLWR_OIDC_ENABLED": "0",
+        "MALLOC_ARENA_MAX": "2",  # many threads that each handle megabytes: glibc would keep them apart, and all of it
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]),
     }
 
@@ -46,3 +50,5 @@ def settle(home: Path, *, verbose: bool) -> None:
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
     os.environ.update(environment(home))
     os.environ["FLWR_LOG_LEVEL"] = "INFO" if verbose else "ERROR"
+    with suppress(OSError, AttributeError):  # the same for this process, where there is glibc
+        ctypes.CDLL(None).mallopt(_ARENA_MAX, 2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -24,7 +24,7 @@ from mixveil.federated.parcel import SMALL, Ask, Parcel, check_name
 from mixveil.federated.serving import run
 
 app = ServerApp()
-_PAUSE = 0.3  # seconds between two looks for an answer
+_PAUSE, _LONGEST = 0.3, 2.0  # seconds between two looks for an answer, at first and later on
 _LOOK = 1.0  # seconds between two looks who is there
 _TRIES = 3  # a party that could not answer is asked so often
 
@@ -129,7 +129,7 @@ class Nodes:
         (number,) = self._grid.push_messages([Message(packed(parcel), node, "query")])
         if not number:
             raise GoneError("the link took no message for it")
-        while True:
+        for pause in _pauses():
             coming = self._pull(number, most)
             while not coming.done():
                 self._still_there(node, since)
@@ -139,7 +139,8 @@ class Nodes:
                     raise GoneError((reply.error.reason or "no reason given")[:300])
                 return unpacked(reply.content)
             self._still_there(node, since)
-            time.sleep(_PAUSE)
+            time.sleep(pause)
+        raise RefusedError("it did not answer")
 
     def _pull(self, number: str, most: int) -> Future[Message | None]:
         """Look for an answer, in a thread that nobody needs to wait for: Flower waits minutes for the rest of one whose
@@ -171,3 +172,11 @@ class Nodes:
             now = self._there.get(node)
         if now is not None and now.since != since:
             raise GoneError("it began anew")
+
+
+def _pauses() -> Iterator[float]:
+    """Seconds between looks for an answer: many parties that take long must not keep the link busy."""
+    pause = _PAUSE
+    while True:
+        yield pause
+        pause = min(1.1 * pause, _LONGEST)

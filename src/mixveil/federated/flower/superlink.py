@@ -17,14 +17,17 @@ from typing import Any
 
 import uvicorn
 from flwr.common.constant import HEARTBEAT_DEFAULT_INTERVAL, NOOP_ACCOUNT_NAME, NOOP_FLWR_AID
+from flwr.server.superlink.linkstate import LinkStateFactory
 from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER
 from flwr.supercore.http_logging import get_uvicorn_log_config
+from flwr.supercore.object_store import ObjectStoreFactory
+from flwr.superlink import main as superlink_main
 from flwr.superlink.cli.flower_superlink import SuperLinkLifespan, _parse_superlink_lifespan_config
-from flwr.superlink.main import create_app
 
 from mixveil.errors import ServiceError
 from mixveil.federated import link
 from mixveil.federated.flower import SERVER
+from mixveil.federated.flower.objects import Files
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -42,7 +45,12 @@ def serve(server: Path, options: Iterable[str], parties: Mapping[str, bytes], *,
     sys.argv = ["flower-superlink", *options]
     os.environ[SERVER] = str(server)
     config = _parse_superlink_lifespan_config()
-    app = create_app(config, SuperLinkLifespan)
+    store = ObjectStoreFactory(config.database)
+    store.store_instance = Files(link.home(server) / "objects")
+    factories = "get_objectstore_linkstate_factories"
+    getattr(superlink_main, factories)  # it must be there to be replaced
+    setattr(superlink_main, factories, lambda base, manager: (store, LinkStateFactory(base, manager, store)))
+    app = superlink_main.create_app(config, SuperLinkLifespan)
     link.write_nodes(server, _registered(app.state.linkstate_factory.state(), parties))
     uvicorn.run(
         app=Guard(app, frozenset(parties.values()) if config.enable_supernode_auth else None),

@@ -1,0 +1,148 @@
+"""`mixveil keys`, `serve`, `join`, `run`, `status` and `approve`, as they are typed: without a network."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mixveil.federated.parcel import Parcel
+from mixveil.federated.party import Party
+from mixveil.ledger import Ledger
+from tests.cli.test_cli import Run, run, small
+from tests.federated.here import a_party
+
+__all__ = ["run", "small"]
+
+TASK = {"version": 1, "job": "ab" * 16, "name": "autumn", "method": "one-shot"}
+
+
+def offered(party: Party, **more: Any) -> Any:
+    about = {**TASK, "ask": "offer", "kind": "records", "projection": None, **more}
+    return party.answer(Parcel(about)).about["state"]
+
+
+def test_keys_of_a_server_and_of_a_party(run: Run, tmp_path: Path) -> None:
+    made = run("keys", "server", "--host", "learn.example.org", "--out", "server", "--json")
+    assert made.code == 0 and "learn.example.org" in made.json["hosts"]
+    own = run("keys", "party", "north", "--out", "north")
+    assert own.code == 0 and "give this to the coordinator" in own.out
+    assert (tmp_path / "north" / "north.key").stat().st_mode & 0o777 == 0o600
+    again = run("keys", "party", "north", "--out", "north")
+    assert again.code == 2 and "exists already" in again.err
+    assert run("keys", "trial", "a,b", "--out", "trial", "--json").json["parties"] == ["a", "b"]
+    assert run("keys", "party", "../north", "--out", "x").code == 2 and not (tmp_path / "x").exists()
+
+
+# Approval
+
+
+def test_nothing_waits(run: Run) -> None:
+    assert "Nothing waits." in run("approve").out
+    assert run("approve", "--json").json == []
+    assert run("approve", "autumn").code == 2
+
+
+def test_a_certified_release_is_approved_by_what_was_fixed_without_looking_at_the_data(
+    run: Run, tmp_path: Path
+) -> None:
+    party = a_party(tmp_path, "a", 0, approve=True)
+    assert offered(party) == "waiting"
+    waits = run("approve", "--folder", "jobs-a", "--json")
+    assert waits.json == [{"job": "autumn", "id": "ab" * 16, "kind": "records"}]
+    shown = run("approve", "autumn", "--folder", "jobs-a", "--yes")
+    assert shown.code == 0 and "every record is 4-GDP" in shown.out and "approved" in shown.out
+    (folder,) = tmp_path.glob("jobs-a/a/*/")
+    assert not (folder / "audit").exists()  # no attack on the real data decided anything
+    assert json.loads((folder / "approved-records.json").read_text())["looked_at"] == "figures"
+    assert offered(party) == "ready"
+
+
+def test_what_is_not_certified_is_attacked_before_it_is_approved(run: Run, tmp_path: Path) -> None:
+    party = a_party(tmp_path, "a", 0, mu=None, tau=0.5, budget=None, allow="one-shot", approve=True)
+    assert offered(party) == "waiting"
+    shown = run("approve", "ab", "--folder", "jobs-a", "--yes")
+    assert shown.code == 0, shown.err
+    (folder,) = tmp_path.glob("jobs-a/a/*/")
+    assert (folder / "audit" / "report.html").exists() and "not certified" in shown.out and "lmmse" in shown.out
+    assert json.loads((folder / "approved-records.json").read_text())["looked_at"] == "audit"
+    assert offered(party) == "ready"
+
+
+def test_who_says_no_lets_nothing_leave(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    party = a_party(tmp_path, "a", 0, approve=True)
+    offered(party)
+    monkeypatch.setattr("typer.confirm", lambda *_, **__: False)
+    shown = run("approve", "autumn", "--folder", "jobs-a")
+    assert shown.code == 0 and "not approved" in shown.out
+    assert offered(party) == "waiting"
+
+
+def test_rounds_are_approved_as_what_they_are(run: Run, tmp_path: Path) -> None:
+    party = a_party(tmp_path, "a", 0, allow="fedavg", budget=None, approve=True)
+    extractor: dict[str, Any] = {"names": [], "stage": None, "mirror": False, "size": 224}
+    asked = {"method": "fedavg", "kind": "updates", "extractor": extractor}
+    assert offered(party, **asked) == "waiting" and not Ledger().entries()
+    shown = run("approve", "autumn", "--folder", "jobs-a", "--yes")
+    assert "Nothing bounds what they show" in " ".join(shown.out.split())
+    assert offered(party, **asked) == "ready"
+    assert "updates" in run("ledger", "--json").out
+
+
+# What is refused before anything is started
+
+
+JOIN = ("join", "127.0.0.1:9", "--party", "a", "--insecure")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "one of the two"),
+        (("--mu", 1), "set budget"),
+        (("--mu", 1, "--tau", 1), "one of the two"),
+        (("--tau", 0.5), "releases for tau"),
+        (("--mu", 1, "--budget", 5, "--allow", "all"), "allow must name"),
+        (("--mu", 1, "--approve", "--allow", "fedavg", "--budget", 5), "no budget holds with fedavg"),
+        (("--mu", 1, "--budget", 5, "--keys", "."), "--insecure"),
+        (("--mu", 1, "--budget", 5), "127.0.0.1:9 is not there"),
+    ],
+)
+def test_a_party_that_cannot_join_is_told_why(run: Run, small: Path, words: tuple[object, ...], said: str) -> None:
+    result = run(*JOIN, "--data", small, *words)
+    assert result.code == 2 and said in " ".join(result.err.split()), result.err
+
+
+def test_a_party_without_data_is_told_now(run: Run) -> None:
+    result = run(*JOIN, "--data", "nothing.npz", "--mu", 1, "--budget", 5)
+    assert result.code == 2 and "nothing.npz" in result.err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("serve", "server"), "one of the two"),
+        (("serve", "server", "--insecure", "--host", "0.0.0.0"), "--insecure is for 127.0.0.1 alone"),  # noqa: S104
+        (("serve", "server", "--keys", "nowhere"), "has no ca.crt"),
+        (("run", "one-shot", "server"), "is no server's folder"),
+        (("status", "server"), "is no server's folder"),
+    ],
+)
+def test_a_server_that_cannot_be_is_told_why(run: Run, tmp_path: Path, words: tuple[str, ...], said: str) -> None:
+    result = run(*words)
+    assert result.code == 2 and said in " ".join(result.err.split()), result.err
+    assert not (tmp_path / "server").exists()
+
+
+def test_a_server_that_is_not_running_is_said(run: Run, tmp_path: Path) -> None:
+    from mixveil.federated import link
+    from mixveil.federated.flower.supernode import free_port
+
+    link.prepared(tmp_path / "server", None, host="127.0.0.1", port=free_port(), insecure=True)
+    asked = run("run", "one-shot", "server")
+    assert asked.code == 2 and "say with --parties how many" in asked.err
+    result = run("run", "one-shot", "server", "--parties", 2)
+    assert result.code == 2 and "is `mixveil serve` running?" in result.err, result.err
+    assert run("run", "two-step", "server", "--parties", 2).code == 2

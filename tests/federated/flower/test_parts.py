@@ -1,0 +1,362 @@
+"""The pieces between Flower and a job, one by one: what they let through, and what not."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import zipfile
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography import x509
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, Metadata, RecordDict
+from flwr.app.message import make_message
+from flwr.cli.build import build_fab_from_disk
+from flwr.proto.message_pb2 import ObjectTree
+from flwr.supercore.fab import Fab
+from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree
+
+from mixveil.errors import ArgumentError, DataFormatError, ManifestError, OutputExistsError, RefusedError, ServiceError
+from mixveil.federated import certificates, link
+from mixveil.federated.flower import APP, environment, objects, supernode
+from mixveil.federated.flower.bounded import unfolded
+from mixveil.federated.flower.objects import Files
+from mixveil.federated.flower.superlink import LARGEST, Guard
+from mixveil.federated.flower.wire import packed, unpacked
+from mixveil.federated.parcel import Parcel
+from mixveil.federated.settings import Settings
+
+
+def _message(parcel: Parcel) -> Message:
+    about = Metadata(1, "m", 1, 7, "", "", 0.0, 60.0, "query")
+    return make_message(about, packed(parcel))
+
+
+# Parcels
+
+
+def test_a_parcel_comes_out_as_it_went_in() -> None:
+    parcel = Parcel({"ask": "offer", "μ": [1, None, True]}, {"a.bin": b"\0\1\2" * 1000, "empty": b""})
+    found = unpacked(packed(parcel))
+    assert found.about == parcel.about and dict(found.files) == dict(parcel.files)
+
+
+def _content(text: Any = "{}", **arrays: Array) -> RecordDict:
+    return RecordDict({"about": ConfigRecord({"json": text}), "files": ArrayRecord(arrays)})
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        RecordDict(),
+        RecordDict({"about": ConfigRecord({"json": "{}"})}),
+        RecordDict({"about": ConfigRecord({"json": "{}"}), "files": ConfigRecord()}),
+        _content(5),
+        _content("[]"),
+        _content("{"),
+        _content('{"a": NaN}'),
+        _content(" " * (2 << 20)),
+        _content(x=Array("uint8", (3,), "numpy.ndarray", b"abc")),
+        _content(x=Array("uint8", (4,), "mixveil.bytes", b"abc")),
+        _content(x=Array("uint8", (), "mixveil.bytes", b"abc")),
+    ],
+)
+def test_what_is_no_parcel_is_refused(content: RecordDict) -> None:
+    with pytest.raises((RefusedError, ManifestError)):
+        unpacked(content)
+
+
+def test_equal_pieces_count_as_often_as_they_are_named() -> None:
+    """Flower sends them once, and puts them together again as often as it is told."""
+    message = _message(Parcel({}, {"x": b" " * (30 << 20)}))
+    contents = {name: part.deflate() for name, part in get_all_nested_objects(message).items()}
+    assert sum(map(len, contents.values())) < 6 << 20
+    assert unfolded(contents) >= 30 << 20
+
+
+# The link
+
+
+class Inner:
+    """What lies behind the guard."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        self.asked.append(scope.get("path", scope["type"]))
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+
+
+KEY = b"-----BEGIN PUBLIC KEY-----"
+
+
+def status(path: str, client: str = "10.0.0.9", *, keys: frozenset[bytes] | None = None, **headers: str) -> int:
+    """What the guard says to a request."""
+    said: list[Any] = []
+
+    async def send(message: Any) -> None:
+        said.append(message)
+
+    inner = Inner()
+    scope = {
+        "type": "http",
+        "path": path,
+        "client": (client, 4000),
+        "server": ("10.0.0.5", 8000),
+        "headers": [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()],
+    }
+    asyncio.run(Guard(inner, keys)(scope, None, send))  # type: ignore[arg-type]
+    assert bool(inner.asked) == (said[0]["status"] == 200)
+    return int(said[0]["status"])
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/v1/control/start-run", "/v1/control/register-node", "/v1/runtime/acquire-task", "/docs", "/openapi.json", "/",
+     "/v1/fleet", "/v1/fleetx/pull-messages", "//v1/fleet/pull-messages"],
+)  # fmt: skip
+def test_other_machines_reach_the_nodes_interface_alone(path: str) -> None:
+    assert status(path) == 403
+    assert status(path, "127.0.0.1") == 200 and status(path, "::1") == 200
+    assert status(path, "10.0.0.5") == 200  # this machine, by its own address
+    assert status(path, "not an address") == 403
+    assert status(path, x_forwarded_for="127.0.0.1") == 403
+
+
+def test_only_known_keys_reach_it() -> None:
+    known = frozenset({KEY})
+    named = base64.b64encode(KEY).decode()
+    assert status("/v1/fleet/pull-messages", keys=known, flwr_public_key=named) == 200
+    assert status("/v1/fleet/pull-messages", keys=known) == 401
+    assert status("/v1/fleet/activate-node", "127.0.0.1", keys=known, flwr_public_key="AAAA") == 401
+    assert status("/v1/fleet/activate-node", keys=known, flwr_public_key="no base64") == 401
+    assert status("/v1/fleet/pull-messages") == 200  # a trial without keys
+
+
+def test_requests_are_no_larger_than_they_need_be() -> None:
+    path = "/v1/fleet/push-object"
+    assert status(path, content_length=str(LARGEST)) == 200
+    assert status(path, content_length=str(LARGEST + 1)) == 413
+    assert status(path, content_length="-5") == 413
+    assert status(path, content_length="many") == 413
+    assert status(path, transfer_encoding="chunked") == 413
+
+
+def test_nothing_but_http_is_let_through() -> None:
+    said: list[Any] = []
+
+    async def send(message: Any) -> None:
+        said.append(message)
+
+    inner = Inner()
+    asyncio.run(Guard(inner, None)({"type": "websocket", "path": "/v1/fleet/x"}, None, send))  # type: ignore[arg-type]
+    assert said == [{"type": "websocket.close", "code": 1008}] and not inner.asked
+
+
+def _sent(data: bytes) -> tuple[ObjectTree, dict[str, bytes]]:
+    message = _message(Parcel({}, {"x": data}))
+    return get_object_tree(message), {name: part.deflate() for name, part in get_all_nested_objects(message).items()}
+
+
+def test_what_is_under_way_lies_in_files_until_it_is_taken(tmp_path: Path) -> None:
+    store = Files(tmp_path / "objects")
+    outline, contents = _sent(b"abc" * 100)
+    assert set(store.preregister(5, outline)) == set(contents)
+    name = next(iter(contents))
+    assert store.get(name) == b"" and store.get("0" * 64) is None
+    for key, content in contents.items():
+        store.put(key, content)
+    assert {path.name for path in store.folder.iterdir()} == set(contents)
+    assert all(store.get(key) == content for key, content in contents.items())
+    assert all(entry.content == b"" for entry in store.store.values())  # not in memory
+    store.delete(outline.object_id)
+    assert not list(store.folder.iterdir()) and len(store) == 0
+
+
+def test_what_was_not_announced_or_is_not_what_it_says_is_not_kept(tmp_path: Path) -> None:
+    store = Files(tmp_path / "objects")
+    outline, contents = _sent(b"abc")
+    name, content = next(iter(contents.items()))
+    with pytest.raises(Exception, match="was not pre-registered"):
+        store.put(name, content)
+    store.preregister(5, outline)
+    with pytest.raises(ValueError, match="does not match"):
+        store.put(name, content + b"x")
+    assert not list(store.folder.iterdir())
+
+
+def test_no_party_fills_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Files(tmp_path / "objects")
+    outline, contents = _sent(b"abc")
+    store.preregister(5, outline)
+    monkeypatch.setattr(objects, "SPARED", 1 << 60)
+    with pytest.raises(OSError, match="nearly full"):
+        store.put(*next(iter(contents.items())))
+    assert not list(store.folder.iterdir())
+
+
+def test_a_link_that_begins_anew_keeps_nothing_of_the_old(tmp_path: Path) -> None:
+    folder = tmp_path / "objects"
+    folder.mkdir()
+    (folder / "old").write_bytes(b"x")
+    assert not list(Files(folder).folder.iterdir())
+
+
+# The node
+
+
+def test_an_app_that_is_another_one_is_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server's app could bring code: it is looked at by its hash, and nothing of it is unpacked."""
+    monkeypatch.setattr(supernode, "answer", lambda *_: pytest.fail("it was run"))
+    message = _message(Parcel({}))
+    context = Context(1, 7, {}, RecordDict(), {})
+    evil = BytesIO()
+    with zipfile.ZipFile(evil, "w") as archive:
+        archive.writestr("mixveil/federated/flower/client.py", "raise SystemExit")
+    data = evil.getvalue()
+    fab = Fab(hashlib.sha256(data).hexdigest(), data, {})
+    reply = supernode._answered(message, context, fab, supernode.own_app())
+    assert reply.has_error() and "its app is another one" in str(reply.error.reason)
+    lying = Fab(supernode.own_app(), data, {})  # its stated hash is not believed
+    assert supernode._answered(message, context, lying, supernode.own_app()).has_error()
+
+
+def test_the_app_is_the_same_wherever_it_is_built_and_holds_no_code() -> None:
+    one, other = build_fab_from_disk(APP), build_fab_from_disk(APP)
+    assert one == other and hashlib.sha256(one).hexdigest() == supernode.own_app()
+    assert sorted(zipfile.ZipFile(BytesIO(one)).namelist()) == [".info/CONTENT", "pyproject.toml"]
+
+
+def test_errors_of_a_party_say_nothing_to_the_server(tmp_path: Path) -> None:
+    """Flower would tell the server the text of what is raised."""
+    from mixveil.federated.flower.client import answer
+
+    message = _message(Parcel({"version": 1}))
+    configs: list[dict[str, Any]] = [{}, {"party": "a", "data": str(tmp_path / "secret"), "folder": "no"}]
+    for config in configs:
+        reply = answer(message, Context(1, 7, config, RecordDict(), {}))
+        about = unpacked(reply.content).about
+        assert about["state"] == "failed" and "secret" not in str(about)
+
+
+def test_flower_reports_to_nobody_and_installs_nothing(tmp_path: Path) -> None:
+    found = environment(tmp_path)
+    assert found["FLWR_TELEMETRY_ENABLED"] == "0" and found["FLWR_DISABLE_UPDATE_CHECK"] == "1"
+    assert found["FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION"] == "1" and found["FLWR_HOME"] == str(tmp_path)
+
+
+# Keys
+
+
+def test_keys_of_a_trial_are_their_owners_alone(tmp_path: Path) -> None:
+    certificates.make_trial(tmp_path / "keys", ["a", "b"])
+    for path in (tmp_path / "keys").rglob("*.key"):
+        assert path.stat().st_mode & 0o777 == 0o600, path
+    assert (tmp_path / "keys" / "a").stat().st_mode & 0o777 == 0o700
+    known = certificates.known_parties(tmp_path / "keys" / "server")
+    assert sorted(known) == ["a", "b"] and known["a"] != known["b"]
+    found = x509.load_pem_x509_certificate((tmp_path / "keys" / "server" / "server.crt").read_bytes())
+    names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert "localhost" in names.get_values_for_type(x509.DNSName)
+    authority = x509.load_pem_x509_certificate((tmp_path / "keys" / "a" / "ca.crt").read_bytes())
+    found.verify_directly_issued_by(authority)
+    with pytest.raises(OutputExistsError):
+        certificates.make_party(tmp_path / "keys" / "a", "a")
+
+
+def test_a_certificate_is_for_the_hosts_that_were_named(tmp_path: Path) -> None:
+    certificates.make_server(tmp_path / "keys", ["learn.example.org", "10.0.0.5"])
+    found = x509.load_pem_x509_certificate((tmp_path / "keys" / "server.crt").read_bytes())
+    names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert "learn.example.org" in names.get_values_for_type(x509.DNSName)
+    assert "10.0.0.5" in {str(address) for address in names.get_values_for_type(x509.IPAddress)}
+    with pytest.raises(ArgumentError, match="a host is"):
+        certificates.make_server(tmp_path / "others", ["a b"])
+    assert not (tmp_path / "others").exists()
+
+
+@pytest.mark.parametrize("parties", [[], ["a", "a"], ["../a"], ["server"]])
+def test_parties_of_a_trial_have_names_of_their_own(tmp_path: Path, parties: list[str]) -> None:
+    with pytest.raises(ArgumentError):
+        certificates.make_trial(tmp_path / "keys", parties)
+    assert not (tmp_path / "keys").exists()
+
+
+def test_what_is_no_public_key_is_said(tmp_path: Path) -> None:
+    certificates.make_trial(tmp_path / "keys", ["a", "b"])
+    folder = tmp_path / "keys" / "server"
+    (folder / "parties" / "c.pub").write_text("ssh-rsa AAAA")
+    with pytest.raises(DataFormatError, match=r"c\.pub is not a public key"):
+        certificates.known_parties(folder)
+    (folder / "parties" / "c.pub").write_bytes((folder / "parties" / "a.pub").read_bytes())
+    with pytest.raises(DataFormatError, match="two parties have the same key"):
+        certificates.known_parties(folder)
+
+
+# Where a server is
+
+
+def test_nothing_in_the_clear_leaves_this_machine(tmp_path: Path) -> None:
+    for host in ("0.0.0.0", "10.0.0.5", "example.org"):  # noqa: S104
+        with pytest.raises(ArgumentError, match="--insecure is for"):
+            link.prepared(tmp_path / "server", None, host=host, port=8000, insecure=True)
+        with pytest.raises(ArgumentError, match="--insecure is for"):
+            link.joining(f"{host}:8000", "a", None, insecure=True)
+    assert not (tmp_path / "server").exists()
+
+
+@pytest.mark.parametrize("insecure", [True, False])
+def test_keys_or_none_are_one_decision(tmp_path: Path, insecure: bool) -> None:
+    certificates.make_trial(tmp_path / "keys", ["a"])
+    keys = tmp_path / "keys" / "server" if insecure else None
+    with pytest.raises(ArgumentError, match="one of the two"):
+        link.prepared(tmp_path / "server", keys, host="127.0.0.1", port=supernode.free_port(), insecure=insecure)
+    with pytest.raises(ArgumentError, match="one of the two"):
+        link.joining("127.0.0.1:8000", "a", keys, insecure=insecure)
+
+
+def test_a_server_needs_its_keys_and_somebodys(tmp_path: Path) -> None:
+    port = supernode.free_port()
+    with pytest.raises(ServiceError, match=r"has no ca\.crt"):
+        link.prepared(tmp_path / "server", tmp_path, host="127.0.0.1", port=port, insecure=False)
+    certificates.make_server(tmp_path / "keys", [])
+    with pytest.raises(ServiceError, match="nobody could join"):
+        link.prepared(tmp_path / "server", tmp_path / "keys", host="127.0.0.1", port=port, insecure=False)
+
+
+def test_a_port_that_is_taken_is_said(tmp_path: Path) -> None:
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(ServiceError, match="cannot be listened on"):
+        link.prepared(tmp_path / "s", None, host="127.0.0.1", port=taken.getsockname()[1], insecure=True)
+
+
+def test_a_key_that_others_can_read_is_not_used(tmp_path: Path) -> None:
+    certificates.make_trial(tmp_path / "keys", ["a"])
+    assert link.joining("127.0.0.1:8000", "a", tmp_path / "keys" / "a", insecure=False).options
+    (tmp_path / "keys" / "a" / "a.key").chmod(0o640)
+    with pytest.raises(ServiceError, match="can be read by others"):
+        link.joining("127.0.0.1:8000", "a", tmp_path / "keys" / "a", insecure=False)
+    with pytest.raises(ServiceError, match=r"b\.key is not there"):
+        link.joining("127.0.0.1:8000", "b", tmp_path / "keys" / "a", insecure=False)
+
+
+@pytest.mark.parametrize("address", ["", "host", "host:", ":80", "host:x", "host:0", "host:70000"])
+def test_an_address_has_a_host_and_a_port(address: str) -> None:
+    with pytest.raises(ArgumentError, match="HOST:PORT"):
+        link.joining(address, "a", None, insecure=True)
+
+
+def test_settings_go_through_flowers_own_parser(tmp_path: Path) -> None:
+    from flwr.common.config import parse_config_args
+
+    settings = Settings(
+        party="a", data='/data/x "y" = z/päth', folder=str(tmp_path), mu=1.5, budget=3.0, grey=True, size=8
+    )
+    path = link.write_settings(tmp_path, "a", settings.plain())
+    assert Settings.read(parse_config_args([str(path)])) == settings
+    assert path.stat().st_mode & 0o777 == 0o600
