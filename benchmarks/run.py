@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from tests.federated.flower.load import under_load
 from torch.nn.functional import cross_entropy
 
 from mixveil import files, results
@@ -305,6 +306,22 @@ def medians(*works: Callable[[], object], calls: int, repetitions: int) -> list[
     return [statistics.median(kept[1:]) for kept in times]
 
 
+def network(folder: Path, parties: int = 20, size: int = 50_000_000) -> dict[str, float]:
+    """Releases of many parties over TLS into a server's files, checked, against copying the same bytes over loopback. All
+    of it on this machine: the parties' work is in the figure."""
+    load = under_load(folder / "load", parties, size)
+    return {
+        "parties": parties,
+        "megabytes": load.bytes / 1e6,
+        "seconds": load.seconds,
+        "megabytes_per_second": load.bytes / 1e6 / load.seconds,
+        "copying_seconds": load.copying,
+        "times_copying": load.seconds / load.copying,
+        "server_peak_rss_anon_gb": load.most / 1e9,
+        "releases_lost": parties - load.arrived,
+    }
+
+
 def settle() -> None:
     """Wait until a GPU, where there is one, has done all that it was given."""
     if torch.cuda.is_available():
@@ -338,7 +355,9 @@ def source(about: Mapping[str, Any]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
-        "--only", choices=("minimax", "growth", "encoding", "features", "training", "transform"), help="one of them"
+        "--only",
+        choices=("minimax", "growth", "encoding", "features", "training", "transform", "network"),
+        help="one of them",
     )
     parser.add_argument("--folder", type=Path, help="where 13 GB can be written for a while; else the temporary folder")
     parser.add_argument("--out", type=Path, default=HERE / "results.json")
@@ -354,6 +373,7 @@ def main() -> None:
             "features": lambda: [features()],
             "training": lambda: [training(Path(name))],
             "transform": transform,
+            "network": lambda: [network(Path(name))],
         }
         for what, work in works.items():
             if chosen.only in (None, what):

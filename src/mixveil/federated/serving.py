@@ -10,7 +10,7 @@ import contextlib
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Protocol
@@ -25,6 +25,7 @@ from mixveil.federated.algorithms import Weights, average, new_head, weights_of
 from mixveil.federated.inbox import Inbox, Kind
 from mixveil.federated.jobs import Fate, Job
 from mixveil.federated.parcel import INLINE, MANIFEST, MANIFEST_LIMIT, SMALL, Ask, Parcel
+from mixveil.federated.slots import Slots
 from mixveil.model import write_model
 from mixveil.release import read_release
 from mixveil.statistics import directions, read_statistics
@@ -34,6 +35,7 @@ POLL = 5.0
 """Seconds between two questions to a party whose owner has not approved yet."""
 
 _LOOK = 0.1  # seconds between two looks at the threads
+_SENDING = Slots(4, 60.0)  # parties that send large files at a time
 Check = Callable[[], None]
 """Called before anything is changed: it raises once nobody waits for it any more."""
 
@@ -124,13 +126,14 @@ def _collected(job: Job, fleet: Fleet, inbox: Inbox, kind: Kind, known: training
                     inbox.take(name, kind, file, data)
             for file, size in needed.items():
                 if file not in answer.files:
-                    with _SLOTS.held(check):
-                        parcel = Parcel({**about, "ask": "file", "file": file})
-                        data = _file(_ready(name, ask(parcel, size + SMALL)), file)
+                    parcel = Parcel({**about, "ask": "file", "file": file})
+                    with _SENDING.held():
                         check()
-                        fate.bytes += len(data)
-                        inbox.take(name, kind, file, data)
-                        del data
+                        data = _file(_ready(name, ask(parcel, size + SMALL)), file)
+                    check()
+                    fate.bytes += len(data)
+                    inbox.take(name, kind, file, data)
+                    del data  # before the next one comes
             check()
             inbox.finish(name, kind)
             fate.state = "arrived"
@@ -334,35 +337,6 @@ def _one(job: Job, name: str, ask: Ask, work: Work, check: Check) -> None:
 
 _OUT = ("rejected", "refused", "failed")
 """States of parties that are not asked again in this run."""
-
-
-class _Slots:
-    """So many large files are in memory at a time. One that takes long to come does not keep the others waiting."""
-
-    def __init__(self, count: int, seconds: float) -> None:
-        self._free, self._seconds = threading.Semaphore(count), seconds
-
-    @contextlib.contextmanager
-    def held(self, check: Check) -> Iterator[None]:
-        while not self._free.acquire(timeout=1):
-            check()
-        once = iter([self._free.release])
-
-        def release() -> None:
-            for free in once:
-                free()
-
-        timer = threading.Timer(self._seconds, release)
-        timer.daemon = True
-        timer.start()
-        try:
-            yield
-        finally:
-            timer.cancel()
-            release()
-
-
-_SLOTS = _Slots(3, 60.0)
 
 
 class _Late(Exception):  # noqa: N818

@@ -42,6 +42,7 @@ class Load:
 
 
 def under_load(folder: Path, parties: int, size: int) -> Load:
+    folder.mkdir(exist_ok=True)
     names = [f"p{number:02d}" for number in range(parties)]
     make_trial(folder / "keys", names)
     release = _release(folder / "release", size)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Mapping
+from contextlib import nullcontext
 
 from flwr.app import Array, Message
 from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest
@@ -24,6 +25,10 @@ from flwr.supercore.inflatable.inflatable_utils import (
 from flwr.superlink.grid import HttpGrid
 
 from mixveil.errors import RefusedError, ServiceError
+from mixveil.federated.slots import Slots
+
+_LARGE = 16 << 20
+_IN_MEMORY = Slots(2, 60.0)
 
 
 class GoneError(Exception):
@@ -52,15 +57,16 @@ def pulled(grid: Grid, number: str, most: int) -> Message | None:
         return content
 
     try:
-        contents = pull_objects([item.object_id for item in iterate_object_tree(tree)], bounded)
+        with _IN_MEMORY.held() if most > _LARGE else nullcontext():
+            contents = pull_objects([item.object_id for item in iterate_object_tree(tree)], bounded)
+            if unfolded(contents) > most:
+                raise RefusedError(f"it sent more than the {most:,} bytes that its answer may have, folded")
+            message = inflate_object_from_contents(identity, contents)
     except ObjectPullError as error:
         raise GoneError(f"its answer did not come whole: {error}") from None
     finally:  # the link need not keep it
         request = ConfirmMessageReceivedRequest(node=grid.node, run_id=grid.run.run_id, message_object_id=identity)
         client.ConfirmMessageReceived(request)
-    if unfolded(contents) > most:
-        raise RefusedError(f"it sent more than the {most:,} bytes that its answer may have, folded")
-    message = inflate_object_from_contents(identity, contents)
     if not isinstance(message, Message):
         raise RefusedError("its answer is no message")
     return message
