@@ -307,8 +307,8 @@ def medians(*works: Callable[[], object], calls: int, repetitions: int) -> list[
 
 
 def network(folder: Path, parties: int = 20, size: int = 50_000_000) -> dict[str, float]:
-    """Releases of many parties over TLS into a server's files, checked, against copying the same bytes over loopback. All
-    of it on this machine: the parties' work is in the figure."""
+    """Releases of many parties over TLS into a server's files, checked, against copying the same bytes over loopback.
+    All of it on this machine: the parties' work is in the figure."""
     load = under_load(folder / "load", parties, size)
     return {
         "parties": parties,

@@ -80,15 +80,27 @@ def test_who_says_no_lets_nothing_leave(run: Run, tmp_path: Path, monkeypatch: p
     assert offered(party) == "waiting"
 
 
-def test_rounds_are_approved_as_what_they_are(run: Run, tmp_path: Path) -> None:
+def test_rounds_are_approved_as_what_they_are(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     party = a_party(tmp_path, "a", 0, allow="fedavg", budget=None, approve=True)
     extractor: dict[str, Any] = {"names": [], "stage": None, "mirror": False, "size": 224}
     asked = {"method": "fedavg", "kind": "updates", "extractor": extractor}
     assert offered(party, **asked) == "waiting" and not Ledger().entries()
-    shown = run("approve", "autumn", "--folder", "jobs-a", "--yes")
+    quick = run("approve", "autumn", "--folder", "jobs-a", "--yes")
+    assert quick.code == 2 and "answer yourself" in quick.err and offered(party, **asked) == "waiting"
+    monkeypatch.setattr("typer.confirm", lambda *_, **__: True)
+    shown = run("approve", "autumn", "--folder", "jobs-a")
     assert "Nothing bounds what they show" in " ".join(shown.out.split())
     assert offered(party, **asked) == "ready"
     assert "updates" in run("ledger", "--json").out
+
+
+def test_one_name_of_two_jobs_is_not_enough(run: Run, tmp_path: Path) -> None:
+    party = a_party(tmp_path, "a", 0, approve=True)
+    assert offered(party) == offered(party, job="cd" * 16) == "waiting"
+    both = run("approve", "autumn", "--folder", "jobs-a", "--yes")
+    assert both.code == 2 and "several jobs are called 'autumn'" in both.err
+    assert run("approve", "cd", "--folder", "jobs-a", "--yes").code == 0
+    assert offered(party) == "waiting" and offered(party, job="cd" * 16) == "ready"
 
 
 # What is refused before anything is started

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import threading
@@ -10,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load, save
@@ -17,7 +19,7 @@ from safetensors.torch import load, save
 from mixveil import manifest as manifests
 from mixveil import projection
 from mixveil.data import open_data
-from mixveil.errors import ArgumentError, BudgetError, MismatchError
+from mixveil.errors import ArgumentError, BudgetError, MismatchError, RefusedError
 from mixveil.federated.algorithms import federated, new_head
 from mixveil.federated.approval import waiting
 from mixveil.federated.inbox import Inbox
@@ -32,7 +34,7 @@ from mixveil.release import read_release, write_release
 from mixveil.statistics import read_statistics
 from mixveil.train import opened, train
 from mixveil.train.batches import RemixedEveryBatch
-from tests.federated.here import Answer, Here, a_party, a_projection, done, job_of, never
+from tests.federated.here import Answer, Here, a_party, a_projection, approving, done, job_of, never, saved
 from tests.made import blobs, features_of
 
 NAMES = ("a", "b", "c")
@@ -201,8 +203,6 @@ def changed(answer: Answer, change: Any) -> Answer:
 
 def tensors(whole: dict[str, Any], files: dict[str, bytes], change: Any) -> None:
     """Change the first shard's tensors, and the manifest with them."""
-    import hashlib
-
     name = whole["shards"][0]["file"]
     found = load(files[name])
     files[name] = save(change(found))
@@ -272,7 +272,7 @@ LIES = {
     floats: "(DtypeError)",
     fewer: "(ShapeError)",
     lying_mu: "(FalseClaimError)",
-    seeded: "(",
+    seeded: "(FalseClaimError)",
     other_name: "it is signed as 'a', and came from c (RefusedError)",
     too_large: "(ShardSizeError)",
     one_bit: "(HashError)",
@@ -333,6 +333,89 @@ def test_a_release_of_an_earlier_job_is_not_taken_again(tmp_path: Path, three: d
     assert "was taken before, in job first from c: nothing is taken twice" in whole["parties"]["c"]["why"]
 
 
+def test_the_same_rows_under_another_id_are_not_taken_again(tmp_path: Path, three: dict[str, Answer]) -> None:
+    assert done(job_of(tmp_path), Here(three))["ok"]
+    old = files_of(kept(tmp_path, "c"))
+    old[MANIFEST] = json.dumps({**json.loads(old[MANIFEST]), "id": "7" * 32}).encode()
+    fleet = Here({**three, "c": lambda parcel: Parcel({"state": "ready", "party": "c", "reason": ""}, old)})
+    whole = done(job_of(tmp_path, job="second"), fleet)
+    assert "was taken before, in job first from c" in whole["parties"]["c"]["why"]
+
+
+def test_one_partys_wrong_statistics_do_not_end_the_job_of_all(tmp_path: Path, three: dict[str, Answer]) -> None:
+    def narrower(parcel: Parcel) -> Parcel:
+        found = three["c"](parcel)
+        if "sums.safetensors" not in found.files:
+            return found
+        data = save({"sums": load(found.files["sums.safetensors"])["sums"][:, :-1].contiguous()})
+        whole = json.loads(found.files[MANIFEST])
+        whole |= {"dimension": whole["dimension"] - 1}
+        whole["file"] = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+        return Parcel(found.about, {MANIFEST: json.dumps(whole).encode(), "sums.safetensors": data})
+
+    job = job_of(tmp_path, method="two-step", projection=str(a_projection(tmp_path)))
+    whole = done(job, Here({**three, "c": narrower}))
+    assert whole["ok"] and "its projection has" in whole["parties"]["c"]["why"]
+    assert sorted(read_model(Path(whole["model"])).card["mu"]) == ["a", "b"]
+
+
+def test_records_without_statistics_do_not_end_the_job_of_all(tmp_path: Path, three: dict[str, Answer]) -> None:
+    late = threading.Event()
+
+    def second_step_only(parcel: Parcel) -> Parcel:
+        if parcel.about.get("kind") == "statistics" and not late.is_set():
+            return never(parcel)
+        return three["c"](parcel)
+
+    job = job_of(tmp_path, method="two-step", projection=str(a_projection(tmp_path)), wait=2.0, least=2)
+    whole = done(job, Here({**three, "c": second_step_only}))
+    assert whole["ok"] and sorted(read_model(Path(whole["model"])).card["mu"]) == ["a", "b"]
+
+
+def test_no_file_is_larger_than_a_release_makes_them(tmp_path: Path, three: dict[str, Answer]) -> None:
+    def large(whole: dict[str, Any], files: dict[str, bytes]) -> None:
+        whole["shards"][0]["bytes"] = 1 << 31
+
+    fleet = Here({**three, "c": changed(three["c"], large)})
+    whole = done(job_of(tmp_path), fleet)
+    assert "and a file of a release has at most" in whole["parties"]["c"]["why"] and ("c", "file") not in fleet.asked
+
+
+def test_no_party_writes_the_coordinators_log(tmp_path: Path, three: dict[str, Answer]) -> None:
+    evil = "x\n05:00:00 a: rejected: it lied\x1b[2J"
+
+    def forging(parcel: Parcel) -> Parcel:
+        found = three["c"](parcel)
+        return Parcel(found.about, {**found.files, evil: b"x"})
+
+    job = job_of(tmp_path)
+    whole = done(job, Here({**three, "c": forging}))
+    text = (job.folder / "events.log").read_text()
+    assert whole["parties"]["c"]["state"] == "rejected" and "\x1b" not in text
+    assert not any(line.startswith("05:00:00") for line in text.splitlines())
+
+
+def test_what_came_stays_when_the_time_is_over(
+    tmp_path: Path, three: dict[str, Answer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mixveil.federated.party.INLINE", 100)
+    monkeypatch.setattr("mixveil.release.SHARD_BYTES", 1000)
+    count = 0
+
+    def stalling(parcel: Parcel) -> Parcel:
+        nonlocal count
+        count += parcel.about["ask"] == "file"
+        if count > 2:
+            time.sleep(2.5)
+            raise RefusedError("the job is over")  # as the network says then
+        return three["c"](parcel)
+
+    job = job_of(tmp_path, wait=1.5, least=2)
+    assert done(job, Here({**three, "c": stalling}))["ok"]
+    time.sleep(1.5)
+    assert len(list((job.folder / "incoming" / "records-c").glob("shard-*"))) == 2
+
+
 def test_another_partys_release_is_not_taken(tmp_path: Path, three: dict[str, Answer]) -> None:
     whole = done(job_of(tmp_path), Here({**three, "c": three["a"]}))
     assert whole["parties"]["c"]["why"] == "it says it is 'a', and its key is c's (RefusedError)"
@@ -367,16 +450,39 @@ def test_a_minority_with_other_classes_or_shapes_is_left_out(tmp_path: Path, thr
 
 def test_no_majority_is_no_job(tmp_path: Path, three: dict[str, Answer]) -> None:
     other = a_party(tmp_path, "d", 5, images=blobs(60, 5, classes=2))
-    whole = done(job_of(tmp_path, parties=2, least=1), Here({"a": three["a"], "d": other.answer}))
-    assert not whole["ok"] and "do not agree" in whole["reason"]
+    job = job_of(tmp_path, parties=2, least=1)
+    whole = done(job, Here({"a": three["a"], "d": other.answer}))
+    assert not whole["ok"] and "a and d do not have the same classes" in whole["reason"]
+
+
+def test_too_few_that_agree_are_no_job_and_may_send_anew(tmp_path: Path, three: dict[str, Answer]) -> None:
+    other = a_party(tmp_path, "d", 5, images=blobs(60, 5, classes=2))
+    job = job_of(tmp_path, parties=4, least=4)
+    whole = done(job, Here({**three, "d": other.answer}))
+    assert not whole["ok"] and whole["reason"] == "3 part(ies) sent records that agree, and 4 are needed at least"
+
+
+def test_more_nodes_than_parties_are_all_waited_for(tmp_path: Path, three: dict[str, Answer]) -> None:
+    """A fast refusal does not push out a slow and honest party."""
+    refusing = a_party(tmp_path, "d", 5, allow="two-step")
+
+    def slow(parcel: Parcel) -> Parcel:
+        time.sleep(1)
+        return three["a"](parcel)
+
+    job = job_of(tmp_path, parties=3)
+    whole = done(job, Here({**three, "a": slow, "d": refusing.answer}))
+    assert whole["ok"] and whole["parties"]["a"]["state"] == "arrived"
+    assert "are over" not in (job.folder / "events.log").read_text()
 
 
 def test_records_through_another_projection_are_not_taken(tmp_path: Path, three: dict[str, Answer]) -> None:
     inbox = Inbox(job_of(tmp_path).folder)
     job = job_of(tmp_path, job="other")
     answer = three["a"](Parcel({**job.task.plain(), "ask": "offer", "kind": "records", "projection": None}))
-    with pytest.raises(Exception, match="went through no projection, and this job's records go through the projection"):
-        inbox.offer("a", "records", answer.files[MANIFEST], "1" * 64)
+    known = projection.read(a_projection(tmp_path))
+    with pytest.raises(RefusedError, match="went through no projection, and this job's records go through the"):
+        inbox.offer("a", "records", answer.files[MANIFEST], known)
 
 
 # What a party decides
@@ -454,6 +560,64 @@ def test_two_steps_are_not_begun_where_the_second_could_not_be_paid(tmp_path: Pa
     assert any(BudgetError.__name__ in text for text in said)
 
 
+@pytest.mark.parametrize("each", [1, 2, 3, 4])
+def test_two_steps_of_units_cost_what_they_should(tmp_path: Path, each: int) -> None:
+    images = blobs(120, 0)
+    x, y = images.take(torch.arange(120))
+    patients = np.array([f"patient {row // each}" for row in range(120)])
+    path = tmp_path / "units.npz"
+    np.savez(path, x=x.numpy(), y=y.argmax(1).numpy(), classes=np.array(images.classes), patient=patients)
+    settings = Settings(party="a", data=str(path), folder=str(tmp_path / "u"), mu=2.0, budget=2.0, unit="patient")
+    job = job_of(tmp_path, method="two-step", parties=1, projection=str(a_projection(tmp_path)))
+    whole = done(job, Here({"a": Party(settings).answer}))
+    assert whole["ok"], whole
+    assert Ledger().spent(Ledger().owners(settings.images())).most == pytest.approx(2.0)
+
+
+def test_a_server_does_not_fill_a_partys_disk(tmp_path: Path, three: dict[str, Answer]) -> None:
+    job = job_of(tmp_path)
+    whole = done(job, Here(three))
+    model = files_of(Path(whole["model"]))
+    party = a_party(tmp_path, "d", 4)
+    about = {**job.task.plain(), "ask": "model"}
+    assert party.answer(Parcel(about, model)).about["reason"] == "it took no part in this job"
+    for number in range(30):
+        card = {**json.loads(model["card.json"]), "created": f"at {number}"}
+        three["a"](Parcel(about, {**model, "card.json": json.dumps(card).encode()}))
+    assert len(list((tmp_path / "jobs-a" / "a" / job.task.id).glob("model*"))) == 20
+
+
+def test_not_many_jobs_wait_for_an_owner_at_a_time(tmp_path: Path) -> None:
+    party = a_party(tmp_path, "a", 0, approve=True)
+    states = [asked(party, job=f"{number:032x}").about["state"] for number in range(12)]
+    assert states == ["waiting"] * 10 + ["refused"] * 2 and len(Ledger().entries()) == 10
+    assert asked(party, job=f"{3:032x}").about["state"] == "waiting"
+
+
+def test_what_waits_since_the_owner_wants_to_look_is_shown(tmp_path: Path) -> None:
+    party = a_party(tmp_path, "a", 0)
+    assert asked(party).about["state"] == "ready" and not waiting(tmp_path / "jobs-a")
+    careful = Party(replace(party.settings, approve=True))
+    assert asked(careful).about["state"] == "waiting"
+    (item,) = waiting(tmp_path / "jobs-a")
+    item.approve("figures")
+    assert asked(careful).about["state"] == "ready"
+
+
+def test_classes_are_no_oracle(tmp_path: Path) -> None:
+    """Whether its data have certain classes is not said before anything is entered."""
+    path = a_projection(tmp_path)
+    found = projection.read(path)[0]
+    narrow = replace(found, classes=("x", "y"), means=found.means.new_zeros(2, found.dimension),
+                     precision=found.precision.new_ones(2))  # fmt: skip
+    other = tmp_path / "other.safetensors"
+    digest = projection.write(other, narrow)
+    party = a_party(tmp_path, "a", 0)
+    about = {"version": 1, "job": "0" * 32, "name": "j", "method": "one-shot", "ask": "offer", "kind": "records"}
+    answer = party.answer(Parcel({**about, "projection": digest}, {"projection": other.read_bytes()}))
+    assert answer.about == {"state": "failed", "party": "a", "reason": FAILED}
+
+
 def test_a_job_that_calls_itself_another_is_refused(tmp_path: Path) -> None:
     party = a_party(tmp_path, "a", 0)
     assert asked(party).about["state"] == "ready"
@@ -481,8 +645,6 @@ def test_a_projection_must_be_what_it_is_called(tmp_path: Path) -> None:
     whole = {"version": 1, "job": "0" * 32, "name": "j", "method": "one-shot", "ask": "offer", "kind": "records"}
     wrong = Parcel({**whole, "projection": "1" * 64}, {"projection": path.read_bytes()})
     assert "is not the one that was named" in party.answer(wrong).about["reason"]
-    import hashlib
-
     junk = b"no projection"
     named = Parcel({**whole, "projection": hashlib.sha256(junk).hexdigest()}, {"projection": junk})
     assert "is not a projection" in party.answer(named).about["reason"]
@@ -606,19 +768,13 @@ def test_settings_survive_being_written(tmp_path: Path) -> None:
 # Rounds
 
 
-def by_rounds(tmp_path: Path, **more: Any) -> tuple[Job, dict[str, Any], dict[str, Any]]:
+def by_rounds(tmp_path: Path, **more: Any) -> tuple[Job, dict[str, Party], dict[str, Any]]:
     parties = {
         name: a_party(tmp_path, name, seed, allow="fedavg,fedprox", approve=True, budget=None)
         for seed, name in enumerate(NAMES)
     }
     job = job_of(tmp_path, **{"method": "fedavg", "rounds": 3, **more})
-    for name in NAMES:
-        parties[name].answer(
-            Parcel({**job.task.plain(), "ask": "offer", "kind": "updates", "extractor": job.order.extractor.plain()})
-        )
-        (item,) = waiting(tmp_path / f"jobs-{name}")
-        item.approve("figures")
-    return job, parties, done(job, Here({name: party.answer for name, party in parties.items()}))
+    return job, parties, done(job, Here({name: approving(party) for name, party in parties.items()}))
 
 
 @pytest.mark.parametrize(("method", "proximal"), [("fedavg", None), ("fedprox", 0.1)])
@@ -674,14 +830,12 @@ def test_weights_that_are_none_are_rejected_and_the_others_go_on(tmp_path: Path,
     job = job_of(tmp_path, method="fedavg", rounds=2)
 
     def wrong(parcel: Parcel) -> Parcel:
-        answer = parties["c"].answer(parcel)
+        answer = approving(parties["c"])(parcel)
         if "weights" not in answer.files:
             return answer
         return Parcel(answer.about, {"weights": save(change(load(answer.files["weights"])))})
 
-    for party in parties.values():
-        party.settings = replace(party.settings, approve=False)
-    whole = done(job, Here({"a": parties["a"].answer, "b": parties["b"].answer, "c": wrong}))
+    whole = done(job, Here({"a": approving(parties["a"]), "b": approving(parties["b"]), "c": wrong}))
     assert whole["ok"] and said in whole["parties"]["c"]["why"]
     assert whole["parties"]["a"]["rounds"] == 2 and whole["parties"]["c"]["rounds"] == 0
 
@@ -689,37 +843,86 @@ def test_weights_that_are_none_are_rejected_and_the_others_go_on(tmp_path: Path,
 def test_rounds_go_on_where_the_server_died(tmp_path: Path) -> None:
     job, parties, whole = by_rounds(tmp_path)
     straight = read_model(Path(whole["model"])).layers
-    other = tmp_path / "other"
-    other.mkdir()
-    again = {n: replace(p.settings, folder=str(other / n), approve=False) for n, p in parties.items()}
-    rows = {name: Party(settings) for name, settings in again.items()}
     order = replace(job.order, job="killed")
-    second = begin(tmp_path / "server", order)
+    answers = {name: approving(party) for name, party in parties.items()}
     count = 0
 
     def dying(parcel: Parcel) -> Parcel:
         nonlocal count
         count += parcel.about["ask"] == "round"
-        if count > 2:
-            raise KeyboardInterrupt
-        return rows["a"].answer(parcel)
+        return answers["a"](parcel) if count <= 2 else never(parcel)
 
-    def once(name: str) -> Answer:
-        return rows[name].answer
-
-    fleet = Here({"a": dying, "b": once("b"), "c": once("c")})
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(threading, "excepthook", lambda _: None)
-        done(replace(second, order=replace(order, wait=2.0, least=3)), fleet)  # ends without a model
-    third = begin(tmp_path / "server", order)
-    fleet = Here({name: party.answer for name, party in rows.items()})
-    assert done(third, fleet)["ok"]
-    assert fleet.asked.count(("a", "round")) == 1
+    second = begin(tmp_path / "server", replace(order, wait=2.0, least=3))
+    assert not done(second, Here({**answers, "a": dying}))["ok"]  # two of three rounds
+    third, fleet = begin(tmp_path / "server", order), Here(answers)
+    assert done(third, fleet)["ok"] and fleet.asked.count(("a", "round")) == 1
     assert "2 round(s) were done before" in (third.folder / "events.log").read_text()
     found = read_model(third.folder / "model").layers
-    assert all(
-        torch.equal(a, b) for x, y in zip(found.layers, straight.layers, strict=True) for a, b in zip(x, y, strict=True)
-    )
+    for one, other in zip(found.layers, straight.layers, strict=True):
+        assert all(torch.equal(left, right) for left, right in zip(one, other, strict=True))
+    fourth = begin(tmp_path / "server", order)
+    assert done(fourth, fleet)["ok"] and fleet.asked.count(("a", "round")) == 1  # all rounds are done
+
+
+def test_who_is_late_in_one_round_is_not_waited_for_in_the_next(tmp_path: Path) -> None:
+    parties = {
+        name: a_party(tmp_path, name, seed, allow="fedavg", approve=True, budget=None)
+        for seed, name in enumerate(NAMES)
+    }
+    answers = {name: approving(party) for name, party in parties.items()}
+
+    def silent(parcel: Parcel) -> Parcel:
+        return never(parcel) if parcel.about["ask"] == "round" else answers["c"](parcel)
+
+    job = job_of(tmp_path, method="fedavg", rounds=4, wait=1.5, least=2)
+    begun = time.monotonic()
+    whole = done(job, Here({**answers, "c": silent}))
+    assert whole["ok"] and time.monotonic() - begun < 2 * 1.5 + 4  # one round, and the model
+    assert [source["party"] for source in read_model(Path(whole["model"])).card["trained_on"]] == ["a", "b"]
+
+
+def test_rounds_need_the_owners_consent_whatever_they_call_themselves(tmp_path: Path) -> None:
+    """The owner allowed one job of FedAvg, and no more."""
+    job, parties, _ = by_rounds(tmp_path)
+    party = Party(replace(parties["a"].settings, allow="one-shot,two-step", approve=False, budget=100.0))
+    weights = save(dict(new_head("linear", 6, 3, job.order.recipe).state_dict()))
+    about = {
+        **job.task.plain(), "ask": "round", "kind": "updates", "extractor": job.order.extractor.plain(), "number": 0,
+        "head": "linear", "epochs": [0, 1], "recipe": {"epochs": 3}, "proximal": None,
+    }  # fmt: skip
+    assert parties["a"].answer(Parcel(about, {"weights": weights})).files  # as it was allowed
+    for changed_about in (about, {**about, "method": "one-shot", "kind": "records"}, {**about, "method": "two-step"}):
+        answer = party.answer(Parcel(changed_about, {"weights": weights}))
+        assert answer.about["state"] == "refused" and not answer.files
+    loose = Party(replace(parties["a"].settings, approve=False))  # as no party may join
+    fresh = {**about, "job": "9" * 32}
+    assert not loose.answer(Parcel(fresh, {"weights": weights})).files
+    assert loose.answer(Parcel({**fresh, "ask": "offer", "projection": None})).about["state"] == "waiting"
+
+
+def test_rounds_are_on_the_records_that_were_entered(tmp_path: Path) -> None:
+    job, parties, _ = by_rounds(tmp_path)
+    saved(blobs(120, 55), Path(parties["a"].settings.data))
+    other = Party(parties["a"].settings)
+    about = {**job.task.plain(), "ask": "offer", "kind": "updates", "extractor": job.order.extractor.plain()}
+    assert other.answer(Parcel({**about, "projection": None})).about["state"] == "failed"
+    assert len(Ledger().entries()) == 3
+
+
+@pytest.mark.parametrize("weights", [["a"], {"b": 1}, 7, "x" * 64])
+def test_nonsense_of_one_party_does_not_end_the_rounds_of_all(tmp_path: Path, weights: Any) -> None:
+    parties = {
+        name: a_party(tmp_path, name, seed, allow="fedavg", approve=True, budget=None)
+        for seed, name in enumerate(NAMES)
+    }
+    answers = {name: approving(party) for name, party in parties.items()}
+
+    def wrong(parcel: Parcel) -> Parcel:
+        found = answers["c"](parcel)
+        return Parcel({**found.about, "weights": weights}, found.files)
+
+    whole = done(job_of(tmp_path, method="fedavg", rounds=1), Here({**answers, "c": wrong}))
+    assert whole["ok"] and whole["parties"]["c"]["state"] == "rejected"
 
 
 # Orders

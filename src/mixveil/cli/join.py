@@ -110,7 +110,7 @@ def approve(
         str | None, typer.Argument(metavar="JOB", help="A job's name, or the first digits of its id.")
     ] = None,
     folder: Folder = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask. Not for fedavg and fedprox.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Look at what waits for you, and let it leave. Without JOB: list what waits.
@@ -131,14 +131,19 @@ def approve(
         if not found:
             out.print("Nothing waits.")
         return
-    chosen = [item for item in found if item.name == job or item.id.startswith(job)]
-    if not chosen:
-        from mixveil.errors import ArgumentError
+    from mixveil.errors import ArgumentError
 
+    chosen = [item for item in found if job in (item.name, item.id)] or [i for i in found if i.id.startswith(job)]
+    if len({item.id for item in chosen}) > 1:
+        ids = ", ".join(sorted({item.id for item in chosen}))
+        raise ArgumentError(f"several jobs are called {job!r:.60}: say which by its id, {ids}")
+    if not chosen:
         raise ArgumentError(f"nothing of a job {job!r:.60} waits in {_folder(folder)}")
     for item in chosen:
         looked_at = _show(item)
-        if yes or typer.confirm(f"Let the {item.kind} of {item.name} leave?", err=True):
+        if yes and item.kind == "updates":
+            raise ArgumentError("--yes is not for what promises nothing: answer yourself")
+        if yes or typer.confirm(f"Let the {item.kind} of {item.name} ({item.id[:8]}) leave?", err=True):
             item.approve(looked_at)
             out.print(f"[green]approved[/]: {escape(item.name)}, {item.kind}")
         else:

@@ -43,4 +43,4 @@ def serve(
         warn("not encrypted, and whoever reaches this port of this machine is believed to be a party: for trials only")
     who = ", ".join(link.parties) or "whoever comes"
     err.print(f"[bold]{escape(str(server))}[/] on {host}:{port}, for {escape(who)}; Ctrl-C ends it", soft_wrap=True)
-    superlink.serve(link.server, link.options, link.parties, quiet=not verbose)
+    superlink.serve(link, quiet=not verbose)

@@ -10,7 +10,7 @@ from typing import Literal
 
 from mixveil.errors import StateError
 from mixveil.federated.parcel import MANIFEST, Task
-from mixveil.federated.party import Kind, approve
+from mixveil.federated.party import WAITING, Kind, approve
 from mixveil.federated.settings import Settings
 
 _KINDS: tuple[Kind, ...] = ("statistics", "records", "updates")
@@ -59,16 +59,10 @@ def waiting(folder: Path) -> list[Waiting]:
             task, settings = Task.read(whole), Settings.read(whole["settings"])
         except (OSError, ValueError, KeyError) as error:
             raise StateError(f"{path} does not say which job it is: {error}") from None
-        if not settings.approve:
-            continue
         for kind in _KINDS:
-            if _there(path.parent, task, kind) and not _approved(path.parent, task, kind):
+            if (path.parent / f"{WAITING}{kind}").exists() and not _approved(path.parent, task, kind):
                 found.append(Waiting(path.parent, task, kind, settings))
     return found
-
-
-def _there(folder: Path, task: Task, kind: Kind) -> bool:
-    return task.method in ("fedavg", "fedprox") if kind == "updates" else (folder / kind / MANIFEST).is_file()
 
 
 def _approved(folder: Path, task: Task, kind: Kind) -> bool:

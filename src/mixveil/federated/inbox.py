@@ -8,25 +8,27 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from mixveil import files, manifest, statistics
+from mixveil import files, keys, manifest, statistics
 from mixveil.errors import HashError, ManifestError, RefusedError, ShardSizeError
 from mixveil.federated.parcel import MANIFEST, MANIFEST_LIMIT, check_name
-from mixveil.release import read_manifest, read_shard
+from mixveil.projection import Projection
+from mixveil.release import SHARD_BYTES, read_manifest, read_shard
 from mixveil.statistics import read_statistics
 
+Known = tuple[Projection, str] | None
 Kind = Literal["statistics", "records"]
 KINDS: tuple[Kind, ...] = ("statistics", "records")
 LIMIT = 8 << 30
 """Bytes of a release that a server takes, unless it is told otherwise."""
 
 _SUMS = "sums.safetensors"
+_LARGEST = 2 * SHARD_BYTES
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,9 @@ class Stated:
     party: str
     reproducible: bool
     projection: str | None
+    shape: tuple[int, ...]
+    clip: float | None
+    classes: tuple[str, ...]
     files: Mapping[str, tuple[int, str]]
 
     @property
@@ -55,22 +60,22 @@ class Inbox:
         place = self.folder / kind
         return {path.name: path for path in sorted(place.iterdir())} if place.is_dir() else {}
 
-    def offer(self, party: str, kind: Kind, text: bytes, projection: str | None) -> dict[str, int]:
-        """Look at a manifest, and keep it; the files that are still to come, and their bytes. projection: the digest of
-        the one that this job's records go through."""
+    def offer(self, party: str, kind: Kind, text: bytes, known: Known) -> dict[str, int]:
+        """Look at a manifest, and keep it; the files that are still to come, and their bytes. known: the projection of
+        this job's records."""
         stated = _stated(kind, text)
         if stated.party != check_name("party", party):
             raise RefusedError(f"it is signed as {stated.party!r:.80}, and came from {party}")
         if stated.reproducible:
             raise RefusedError("its noise came from a seeded stream, for experiments: nothing that is sent may")
-        if stated.projection != projection:
-            raise RefusedError(
-                f"it went through {_named(stated.projection)}, and this job's records go through {_named(projection)}"
-            )
+        _check_projection(stated, known)
         if stated.bytes > self.limit:
             raise RefusedError(f"it has {stated.bytes:,} bytes, and this server takes {self.limit:,}")
-        if (job := self._taken(stated.id, party, kind)) is not None:
-            raise RefusedError(f"the release {stated.id[:8]} was taken before, in {job}: nothing is taken twice")
+        for name, (size, _) in stated.files.items():
+            if size > _LARGEST:
+                raise RefusedError(f"{name} has {size:,} bytes, and a file of a release has at most {_LARGEST:,}")
+        if (job := self._taken(stated, party, kind)) is not None:
+            raise RefusedError(f"{stated.id[:8]}, or a file of it, was taken before, in {job}: nothing is taken twice")
         place = self._incoming(party, kind)
         if place.is_dir() and _bytes(place / MANIFEST) != text:  # of something else
             shutil.rmtree(place)
@@ -124,17 +129,25 @@ class Inbox:
         """Forget what came of something that is not taken."""
         shutil.rmtree(self._incoming(party, kind), ignore_errors=True)
 
+    def set_aside(self, party: str, kind: Kind) -> None:
+        """Of all that arrived this does not belong here: a party may send it anew."""
+        place = self.folder / "set-aside"
+        place.mkdir(mode=0o700, exist_ok=True)
+        (self.folder / kind / party).rename(place / f"{kind}-{party}-{keys.release_id()[:8]}")
+
     def _incoming(self, party: str, kind: Kind) -> Path:
         return self.folder / "incoming" / f"{kind}-{party}"
 
-    def _taken(self, identity: str, party: str, kind: Kind) -> str | None:
-        """The job in which a release was taken before; None if it was not."""
+    def _taken(self, stated: Stated, party: str, kind: Kind) -> str | None:
+        """The job in which a release, or one of its files, was taken before; None if it was not."""
+        digests = {digest for _, digest in stated.files.values()}
         for known in KINDS:
             for path in self.folder.parent.glob(f"*/{known}/*/{MANIFEST}"):
                 if path.parent == self.folder / kind / party:
                     continue
-                with contextlib.suppress(OSError, ValueError):
-                    if json.loads(path.read_text(encoding="utf-8"))["id"] == identity:
+                with contextlib.suppress(OSError, ManifestError):
+                    other = _stated(known, path.read_bytes())
+                    if other.id == stated.id or digests & {digest for _, digest in other.files.values()}:
                         return f"job {path.parents[2].name} from {path.parent.name}"
         return None
 
@@ -163,11 +176,41 @@ def _stated(kind: Kind, text: bytes) -> Stated:
         if type(size) is not int or not isinstance(digest, str):
             raise ManifestError("its file has no size, or no SHA-256")
         return Stated(
-            stated["id"], stated["party"], stated["reproducible"], stated["projection"], {_SUMS: (size, digest)}
+            stated["id"],
+            stated["party"],
+            stated["reproducible"],
+            stated["projection"],
+            (stated["dimension"],),
+            stated["clip"],
+            stated["classes"],
+            {_SUMS: (size, digest)},
         )
     said = manifest.parse(plain)
     shards = {shard.file: (shard.bytes, shard.sha256) for shard in said.shards}
-    return Stated(said.id, said.party, said.reproducible, said.assets.get("projection"), shards)
+    clip = getattr(said.encoder, "clip", None)
+    projection = said.assets.get("projection")
+    return Stated(said.id, said.party, said.reproducible, projection, said.shape, clip, said.classes, shards)
+
+
+def _check_projection(stated: Stated, known: Known) -> None:
+    """Refuse what did not come through this job's projection: one party's mistake must not end the others' job."""
+    digest = None if known is None else known[1]
+    if stated.projection != digest:
+        raise RefusedError(
+            f"it went through {_named(stated.projection)}, and this job's records go through {_named(digest)}"
+        )
+    if known is None:
+        return
+    found = known[0]
+    if stated.shape != (found.dimension,) or (stated.clip or found.clip) > found.clip * (1 + 1e-6):
+        raise RefusedError(
+            f"it has rows of {stated.shape} clipped to {stated.clip}, its projection has ({found.dimension},) clipped "
+            f"to {found.clip:g}"
+        )
+    if found.classes and stated.classes != found.classes:
+        raise RefusedError("it does not have the classes of the statistics, in the same order")
+    if found.spent and stated.party not in {used.party for used in found.spent}:
+        raise RefusedError("the directions were found without its statistics")
 
 
 def _named(digest: str | None) -> str:

@@ -141,7 +141,7 @@ class Job:
 
     def say(self, text: str) -> None:
         """Tell whoever follows the job, and keep it."""
-        line = f"{datetime.now(UTC).strftime('%H:%M:%S')} {text}"
+        line = f"{datetime.now(UTC).strftime('%H:%M:%S')} {printable(text)}"
         with (self.folder / "events.log").open("a", encoding="utf-8") as file:
             file.write(line + "\n")
 
@@ -168,12 +168,24 @@ class Job:
             "job": self.task.name,
             "method": self.task.method,
             "ended": datetime.now(UTC).isoformat(timespec="seconds"),
-            "parties": {name: dataclasses.asdict(fate) for name, fate in sorted(self.fates.items())},
-            "turned_away": dict(self.strangers),
+            "parties": {
+                name: {**dataclasses.asdict(fate), "why": printable(fate.why)}
+                for name, fate in sorted(self.fates.items())
+            },
+            "turned_away": {who: printable(why) for who, why in self.strangers.items()},
             **more,
         }
         files.write_whole(self.folder / "outcome.json", (json.dumps(whole, indent=2) + "\n").encode(), 0o600)
         return whole
+
+
+def printable(text: str) -> str:
+    """What others said, in one line: they must not write ours.
+
+    >>> printable("no" + chr(10) + "05:00 a: rejected" + chr(27) + "[2J")
+    'no?05:00 a: rejected?[2J'
+    """
+    return "".join(character if character.isprintable() else "?" for character in text)
 
 
 def begin(server: Path, order: Order) -> Job:

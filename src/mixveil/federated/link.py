@@ -21,9 +21,11 @@ _PARTIES, _NODES = "parties.json", "nodes.json"
 
 @dataclass(frozen=True)
 class Link:
-    """server: its folder; parties: their public keys; options: of `flower-superlink`."""
+    """server: its folder; address: by which this machine reaches it; parties: their public keys; options: of
+    `flower-superlink`."""
 
     server: Path
+    address: str
     parties: Mapping[str, bytes]
     options: tuple[str, ...]
 
@@ -72,7 +74,7 @@ def prepared(server: Path, keys: Path | None, *, host: str, port: int, insecure:
     lines += [f"{name} = {json.dumps(value)}" for name, value in connection.items()]
     files.write_whole(home(server) / "config.toml", ("\n".join(lines) + "\n").encode(), 0o600)
     files.write_whole(server / _PARTIES, (json.dumps(sorted(parties)) + "\n").encode(), 0o600)
-    return Link(server, parties, tuple(options))
+    return Link(server, str(connection["address"]), parties, tuple(options))
 
 
 @dataclass(frozen=True)

@@ -18,10 +18,10 @@ from typing import Any, Literal
 import torch
 from safetensors.torch import load, save
 
-from mixveil import calibration, files, keys, projection, state, strict
+from mixveil import calibration, files, keys, projection, state, strict, units
 from mixveil.data import Images
 from mixveil.encoders.singular import Singular
-from mixveil.errors import BudgetError, DataFormatError, FalseClaimError, RefusedError
+from mixveil.errors import BudgetError, DataFormatError, FalseClaimError, MismatchError, RefusedError
 from mixveil.extractor import Extractor
 from mixveil.federated.algorithms import local, new_head
 from mixveil.federated.parcel import INLINE, MANIFEST, Parcel, Task
@@ -30,6 +30,7 @@ from mixveil.ledger import Entry, Ledger
 from mixveil.model import read_model
 from mixveil.projection import Projected
 from mixveil.release import read_manifest, read_shard, verify_release, write_release
+from mixveil.spending import Owners
 from mixveil.statistics import read_statistics, write_statistics
 from mixveil.train.batches import RemixedEveryBatch, Source
 from mixveil.train.fit import Recipe
@@ -38,6 +39,12 @@ from mixveil.types import Cost
 Kind = Literal["statistics", "records", "updates"]
 SUMS = "sums.safetensors"
 FAILED = "it could not be made; its owner sees why"
+WAITING = "waiting-"
+MOST_WAITING = 10
+"""Jobs that may wait for their owner at a time."""
+
+_ENTERED = "updates.json"
+_MOST_MODELS, _LARGEST_SIZE = 20, 512
 _MODEL = ("model.safetensors", "card.json")
 _STEPS: dict[str, tuple[Kind, ...]] = {
     "one-shot": ("records",),
@@ -53,6 +60,7 @@ class Party:
     def __init__(self, settings: Settings, say: Callable[[str], None] = lambda text: None) -> None:
         self.settings, self.say = settings, say
         self.folder = Path(settings.folder) / settings.party
+        self._owners: tuple[Images, str] | None = None
 
     def answer(self, parcel: Parcel) -> Parcel:
         """Whatever happens, there is an answer, and it tells nothing that must not be told. One at a time: what is made
@@ -76,6 +84,7 @@ class Party:
         if task.method not in self.settings.methods:
             raise RefusedError(f"{self.settings.party} does not take part in {task.method}")
         desk = _Desk(self, task)
+        desk.check_same()
         if about.get("ask") == "offer":
             return self._offered(desk, parcel)
         if about.get("ask") == "file":
@@ -94,11 +103,14 @@ class Party:
         """What the server will get, in its manifest; made now, if it was not before."""
         kind = _kind(desk.task, parcel)
         digest = parcel.about.get("projection")
-        if digest is not None and not desk.keep_projection(strict.text("projection", digest, "[0-9a-f]{64}"), parcel):
+        if digest is not None:
+            strict.text("projection", digest, "[0-9a-f]{64}")
+        self._check_room(desk)
+        desk.begin(digest)
+        if digest is not None and not desk.keep_projection(digest, parcel):
             return self._said("send projection")
         if kind == "updates":
             return self._ready_for_rounds(desk, parcel)
-        desk.begin(digest)
         if not (desk.folder / kind).exists():
             if kind == "statistics":
                 desk.make_statistics()
@@ -107,9 +119,21 @@ class Party:
             self.say(f"{kind} for {desk.task.name} are made: {desk.folder / kind}")
         written = desk.manifest(kind)
         if not desk.approved(kind, written):
-            return self._said("waiting", "its owner has not approved it yet")
+            return self._waits(desk, kind)
         desk.verify(kind)
         return Parcel(self._said("ready").about, {MANIFEST: written, **desk.small_files(kind)})
+
+    def _waits(self, desk: _Desk, kind: Kind) -> Parcel:
+        if desk.mark_waiting(kind):
+            self.say(f"{kind} for {desk.task.name} wait for you: mixveil approve {desk.task.name}")
+        return self._said("waiting", "its owner has not approved it yet")
+
+    def _check_room(self, desk: _Desk) -> None:
+        """Refuse a further job where many wait for their owner already: each has made something."""
+        if self.settings.approve and not desk.folder.exists():
+            waiting = {path.parent for path in self.folder.glob(f"*/{WAITING}*")}
+            if len(waiting) >= MOST_WAITING:
+                raise RefusedError(f"{len(waiting)} jobs wait for its owner already")
 
     def _sent(self, desk: _Desk, parcel: Parcel) -> Parcel:
         """One file of what was offered, as it lies on disk."""
@@ -117,7 +141,7 @@ class Party:
         if kind == "updates" or not (desk.folder / kind).exists():
             raise RefusedError("nothing of the kind was offered")
         if not desk.approved(kind, desk.manifest(kind)):
-            return self._said("waiting", "its owner has not approved it yet")
+            return self._waits(desk, kind)
         return Parcel(self._said("ready").about, {name: desk.file(kind, name)})
 
     # FedAvg and FedProx
@@ -125,9 +149,8 @@ class Party:
     def _ready_for_rounds(self, desk: _Desk, parcel: Parcel) -> Parcel:
         """Whether it takes part in rounds, with how many rows. What its weights show has no bound: it is entered in the
         ledger as something that promises nothing."""
-        desk.begin(None)
         if not desk.approved("updates", desk.task.id.encode()):
-            return self._said("waiting", "its owner has not approved it yet")
+            return self._waits(desk, "updates")
         source, images = self._rows(parcel)
         desk.enter_updates(images)
         return self._said(
@@ -136,11 +159,11 @@ class Party:
 
     def _trained(self, desk: _Desk, parcel: Parcel) -> Parcel:
         """The server's weights, trained some epochs further on the party's rows."""
-        _kind(desk.task, parcel)
-        if not desk.approved("updates", desk.task.id.encode()) or not desk.entered:
+        if _kind(desk.task, parcel) != "updates" or not desk.approved("updates", desk.task.id.encode()):
             raise RefusedError("nothing of the kind was offered")
         about = parcel.about
         source, images = self._rows(parcel)
+        desk.check_entered(images)
         head = strict.text("head", about.get("head"), "linear|mlp")
         first, last = strict.items("epochs", about.get("epochs"))
         recipe = Recipe(**strict.mapping("recipe", about.get("recipe")))
@@ -151,9 +174,15 @@ class Party:
         found = local(model, weights, source, recipe, range(first, last), party=number, proximal=proximal)
         return Parcel(self._said("ready", rows=source.rows).about, {"weights": save(dict(found))})
 
+    def owners(self, images: Images) -> str:
+        """Whose the images are, as the ledger knows them: read once, while they are held."""
+        if self._owners is None or self._owners[0] is not images:
+            self._owners = (images, _digest(Ledger().owners(images)))
+        return self._owners[1]
+
     def _rows(self, parcel: Parcel) -> tuple[Source, Images]:
         """Its rows in the clear, as the job wants them, in memory: they do not leave it."""
-        extractor = Extractor.read(parcel.about.get("extractor"))
+        extractor = _modest(Extractor.read(parcel.about.get("extractor")))
         held = self.__dict__.get("_held")
         if held is None or held[3] != extractor:
             images = self.settings.images()
@@ -168,16 +197,19 @@ class _Desk:
     """What a party keeps of one job."""
 
     def __init__(self, party: Party, task: Task) -> None:
-        self.settings, self.say, self.task = party.settings, party.say, task
+        self._party, self.settings, self.say, self.task = party, party.settings, party.say, task
         self.folder = party.folder / task.id
+
+    def check_same(self) -> None:
+        """An id is one job's for ever: what was allowed for it is not allowed for another."""
+        path = self.folder / "job.json"
+        if path.exists() and Task.read(json.loads(path.read_text())) != self.task:
+            raise RefusedError("this id is another job's")
 
     def begin(self, digest: str | None) -> None:
         """Write down which job this is."""
         path = self.folder / "job.json"
-        if path.exists():
-            if Task.read(json.loads(path.read_text())) != self.task:
-                raise RefusedError("this id is another job's")
-        else:
+        if not path.exists():
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             whole = {**self.task.plain(), "begun": _now(), "projection": digest, "settings": self.settings.plain()}
             files.write_whole(path, _json(whole), 0o600)
@@ -189,10 +221,12 @@ class _Desk:
             return True
         if "projection" not in parcel.files:
             return False
+        if len(list(self.folder.glob("projection-*"))) >= len(_STEPS[self.task.method]):
+            raise RefusedError("this job has its projections already")
         data = parcel.files["projection"]
+        files.check_space(path, len(data))
         if hashlib.sha256(data).hexdigest() != digest:
             raise RefusedError("the projection that came is not the one that was named")
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         files.write_whole(path, data, 0o600)
         try:
             projection.read(path)
@@ -210,11 +244,11 @@ class _Desk:
 
     def _projected(self, digest: str) -> Projected:
         found, _ = projection.read(self._projection(digest))
-        features, weights = self.settings.features(self._images, found.extractor)
+        features, weights = self.settings.features(self._images, _modest(found.extractor), found.weights)
         protected = self.settings.certified or self.settings.label_epsilon is not None
         rows = projection.projected(features, weights, found, certified=protected)
         if found.classes and rows.classes != found.classes:
-            raise RefusedError("its data do not have the classes of the statistics, in the same order")
+            raise MismatchError("your data do not have the classes of the statistics, in the same order")
         if self.settings.certified and not found.spent and (shared := projection.shared(found, self._images)):
             self.say(
                 f"warning: {shared} of your images were used to fit the projection: it is not public for them, and "
@@ -229,7 +263,8 @@ class _Desk:
         book = Ledger()
         owners = book.owners(self._images)
         limits = [limit for limit in (self.settings.budget, book.budget) if limit is not None]
-        if limits and book.spent(owners, Cost(mu, mu, 1.0)).most > min(limits) * (1 + 1e-9):
+        row = mu / units.largest(rows)  # of a unit's rows each costs its share
+        if limits and book.spent(owners, Cost(row, row, 1.0)).most > min(limits) * (1 + 1e-9):
             raise BudgetError(f"both steps would cost some record more than the budget of {min(limits):g}")
         write_statistics(
             self.folder / "statistics",
@@ -284,9 +319,10 @@ class _Desk:
 
     def enter_updates(self, images: Images) -> None:
         """Enter the rounds of this job in the ledger, once, before anything leaves."""
-        if self.entered:
+        if (self.folder / _ENTERED).exists():
+            self.check_entered(images)
             return
-        book, identity = Ledger(), keys.release_id()
+        book, identity, nothing = Ledger(), keys.release_id(), None
         owners = book.owners(images)
         entry = Entry(
             identity,
@@ -294,18 +330,22 @@ class _Desk:
             self.settings.party,
             self._recipient,
             self.task.method,
-            None,
-            None,
-            None,
-            None,
+            nothing,
+            nothing,
+            nothing,
+            nothing,
             len(images),
         )
         with book.making(entry, owners, self.settings.budget):
-            files.write_whole(self.folder / "updates.json", _json({"id": identity}), 0o600)
+            files.write_whole(self.folder / _ENTERED, _json({"id": identity, "owners": _digest(owners)}), 0o600)
 
-    @property
-    def entered(self) -> bool:
-        return (self.folder / "updates.json").exists()
+    def check_entered(self, images: Images) -> None:
+        """Refuse rounds on other records than those that were entered."""
+        path = self.folder / _ENTERED
+        if not path.exists():
+            raise RefusedError("nothing of the kind was offered")
+        if json.loads(path.read_text())["owners"] != self._party.owners(images):
+            raise MismatchError("your data are not those that this job was entered with: it is over")
 
     def manifest(self, kind: Kind) -> bytes:
         """The manifest of what was made, if it is as it was written here."""
@@ -349,18 +389,28 @@ class _Desk:
         raise RefusedError(f"there is no file {name!r:.60} in it")
 
     def approved(self, kind: Kind, written: bytes) -> bool:
-        """Whether it may leave. written: what the owner looked at."""
-        if not self.settings.approve:
+        """Whether it may leave. written: what the owner looked at. What promises nothing never leaves without."""
+        if not self.settings.approve and kind != "updates":
             return True
         path = self.folder / f"approved-{kind}.json"
         if not path.exists():
             return False
         return bool(json.loads(path.read_text())["sha256"] == hashlib.sha256(written).hexdigest())
 
+    def mark_waiting(self, kind: Kind) -> bool:
+        """Remember that something waits for its owner; whether it is new."""
+        path = self.folder / f"{WAITING}{kind}"
+        new = not path.exists()
+        path.touch(0o600)
+        return new
+
     def keep_model(self, parcel: Parcel) -> None:
         """The model that came back, beside those that came before."""
         if set(parcel.files) != set(_MODEL):
             raise RefusedError("a model has a card and tensors")
+        if not (self.folder / "job.json").exists():
+            raise RefusedError("it took no part in this job")
+        files.check_space(self.folder, parcel.bytes)
         for out in self._models():
             if out.exists():
                 if all((out / name).read_bytes() == parcel.files[name] for name in _MODEL):
@@ -378,10 +428,9 @@ class _Desk:
 
     def _models(self) -> Iterator[Path]:
         yield self.folder / "model"
-        number = 2
-        while True:
+        for number in range(2, _MOST_MODELS + 1):
             yield self.folder / f"model-{number}"
-            number += 1
+        raise RefusedError(f"it has {_MOST_MODELS} models of this job already")
 
     @property
     def _label_epsilon(self) -> float | None:
@@ -413,6 +462,18 @@ def approve(folder: Path, kind: Kind, *, looked_at: Literal["figures", "audit"])
         written = (folder / kind / MANIFEST).read_bytes()
     whole = {"sha256": hashlib.sha256(written).hexdigest(), "looked_at": looked_at, "when": _now()}
     files.write_whole(folder / f"approved-{kind}.json", _json(whole), 0o600)
+
+
+def _digest(owners: Owners) -> str:
+    whole = owners.records.tobytes() + (b"" if owners.units is None else owners.units.tobytes())
+    return hashlib.sha256(whole).hexdigest()
+
+
+def _modest(extractor: Extractor) -> Extractor:
+    """Features that a server may ask for: larger images would keep the machine busy."""
+    if extractor.size > _LARGEST_SIZE:
+        raise RefusedError(f"images of {extractor.size} pixels are more than the {_LARGEST_SIZE} that it computes")
+    return extractor
 
 
 def _kind(task: Task, parcel: Parcel) -> Kind:

@@ -10,7 +10,7 @@ import contextlib
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Protocol
@@ -80,20 +80,17 @@ def _releases(job: Job, fleet: Fleet, poll: float) -> Trained:
         if not job.directions_path.exists():
             found = _collected(job, fleet, inbox, "statistics", known, poll)
             parts = [read_statistics(folder) for folder in found.values()]
-            agreed = _agreeing(job, {part.party: (part.classes,) for part in parts})
+            agreed = _agreeing(job, {part.party: (part.classes,) for part in parts}, "statistics")
+            _set_aside(inbox, found, agreed, "statistics")
             narrow = directions([part for part in parts if part.party in agreed], *known)
             projection.write(job.directions_path, narrow)
             job.say(f"{narrow.dimension} directions were found from the statistics of {len(agreed)} part(ies)")
         known = projection.read(job.directions_path)
-        used = {item.party for item in known[0].spent}
-        for name in inbox.arrived("statistics"):
-            if name not in used:
-                _fate(job, name).state, _fate(job, name).why = "rejected", "its statistics came after the directions"
     found = _collected(job, fleet, inbox, "records", known, poll)
     releases = {name: read_release(folder) for name, folder in found.items()}
-    agreed = _agreeing(
-        job, {name: (r.classes, r.shape, tuple(sorted(r.assets.items()))) for name, r in releases.items()}
-    )
+    stated = {name: (r.classes, r.shape, tuple(sorted(r.assets.items()))) for name, r in releases.items()}
+    agreed = _agreeing(job, stated, "records")
+    _set_aside(inbox, found, agreed, "records")
     opened = training.opened([found[name] for name in sorted(agreed)], known)
     job.say(f"training on {opened.rows:,} records of {len(agreed)} part(ies)")
     if job.order.head != "mlp":
@@ -109,38 +106,38 @@ def _collected(job: Job, fleet: Fleet, inbox: Inbox, kind: Kind, known: training
     digest = None if known is None else known[1]
     about = {**job.task.plain(), "kind": kind}
 
+    def take(name: str, fate: Fate, file: str, data: bytes) -> None:
+        fate.bytes += len(data)
+        inbox.take(name, kind, file, data)
+
     def deliver(name: str, ask: Ask, fate: Fate, check: Check) -> None:
         if name in inbox.arrived(kind):
             fate.state = "arrived"
             return
-        try:
-            answer = _offered(name, ask, {**about, "ask": "offer", "projection": digest}, known, fate, check, poll)
-            fate.state, fate.why = "sending", ""
+        answer = _offered(name, ask, {**about, "ask": "offer", "projection": digest}, known, fate, check, poll)
+        fate.state, fate.why = "sending", ""
+        with _dropping(inbox, name, kind):
             if MANIFEST not in answer.files:
                 raise RefusedError(f"{MANIFEST} was asked for, and did not come")
-            needed = inbox.offer(name, kind, answer.files[MANIFEST], digest)
+            needed = inbox.offer(name, kind, answer.files[MANIFEST], known)
             for file, data in answer.files.items():  # small ones came with it
                 if file != MANIFEST:
+                    take(name, fate, file, data)
+        for file, size in needed.items():
+            if file not in answer.files:
+                parcel = Parcel({**about, "ask": "file", "file": file})
+                with _SENDING.held():
                     check()
-                    fate.bytes += len(data)
-                    inbox.take(name, kind, file, data)
-            for file, size in needed.items():
-                if file not in answer.files:
-                    parcel = Parcel({**about, "ask": "file", "file": file})
-                    with _SENDING.held():
-                        check()
-                        data = _file(_ready(name, ask(parcel, size + SMALL)), file)
-                    check()
-                    fate.bytes += len(data)
-                    inbox.take(name, kind, file, data)
-                    del data  # before the next one comes
-            check()
+                    got = _ready(name, ask(parcel, size + SMALL))
+                check()
+                with _dropping(inbox, name, kind):
+                    take(name, fate, file, _file(got, file))
+                del got  # before the next one comes
+        check()
+        with _dropping(inbox, name, kind):
             inbox.finish(name, kind)
-            fate.state = "arrived"
-            job.say(f"{name}: its {kind} are here ({fate.bytes / 1e3:,.0f} kB), checked")
-        except MixveilError:
-            inbox.drop(name, kind)
-            raise
+        fate.state = "arrived"
+        job.say(f"{name}: its {kind} are here ({fate.bytes / 1e3:,.0f} kB), checked")
 
     if before := inbox.arrived(kind):
         job.say(f"the {kind} of {', '.join(before)} came before, and are still here")
@@ -148,6 +145,16 @@ def _collected(job: Job, fleet: Fleet, inbox: Inbox, kind: Kind, known: training
     found = inbox.arrived(kind)
     _check_enough(job, len(found), kind)
     return found
+
+
+@contextlib.contextmanager
+def _dropping(inbox: Inbox, name: str, kind: Kind) -> Iterator[None]:
+    """Of what is wrong nothing is kept. What did not come yet is not wrong."""
+    try:
+        yield
+    except MixveilError:
+        inbox.drop(name, kind)
+        raise
 
 
 def _offered(
@@ -190,22 +197,23 @@ def _rounds(job: Job, fleet: Fleet, poll: float) -> Trained:
 
     def offer(name: str, ask: Ask, fate: Fate, check: Check) -> None:
         answer = _offered(name, ask, {**base, "ask": "offer", "projection": None}, None, fate, check, poll)
+        weights = answer.about.get("weights")
         ready[name] = {
             "rows": strict.count("rows", answer.about.get("rows")),
             "inputs": strict.count("inputs", answer.about.get("inputs")),
             "classes": tuple(strict.text("class", c) for c in strict.items("classes", answer.about.get("classes"))),
-            "weights": answer.about.get("weights"),
+            "weights": None if weights is None else strict.text("weights", weights, "[0-9a-f]{64}"),
         }
         fate.state, fate.why = "arrived", ""
 
     _together(job, fleet, offer)
-    agreed = _agreeing(job, {n: (r["classes"], r["inputs"], r["weights"]) for n, r in dict(ready).items()})
-    _check_enough(job, len(agreed), "answers")
-    names = sorted(agreed)
-    first = ready[names[0]]
+    _check_enough(job, len(ready), "answers")
+    agreed = _agreeing(job, {n: (r["classes"], r["inputs"], r["weights"]) for n, r in dict(ready).items()}, "answers")
+    first = ready[min(agreed)]
     head = "mlp" if order.head == "mlp" else "linear"
     model = new_head("mlp" if head == "mlp" else "linear", first["inputs"], len(first["classes"]), recipe)
-    start, weights = _kept(job, names, weights_of(model))
+    start, names, weights = _kept(job, sorted(agreed), weights_of(model))
+    going = [name for name in names if name in agreed]
     proximal = order.proximal if order.method == "fedprox" else None
     for number in range(start, order.rounds):
         epochs = [number * order.schedule.epochs, (number + 1) * order.schedule.epochs]
@@ -227,18 +235,20 @@ def _rounds(job: Job, fleet: Fleet, poll: float) -> Trained:
             sent[name] = _weights(data, weights)
             fate.bytes, fate.rounds, fate.state = fate.bytes + len(data), fate.rounds + 1, "arrived"
 
-        _together(job, fleet, step, among=names)
+        _together(job, fleet, step, among=going)
         _check_enough(job, len(sent), f"answers in round {number + 1}")
-        weights = average((sent[name], ready[name]["rows"]) for name in sorted(sent))
+        going = [name for name in going if name in sent]  # who was late once is not waited for again
+        weights = average((sent[name], ready[name]["rows"]) for name in going)
         _keep(job, names, number + 1, weights)
-        job.say(f"round {number + 1} of {order.rounds}: {len(sent)} of {len(names)} part(ies)")
+        job.say(f"round {number + 1} of {order.rounds}: {len(going)} of {len(names)} part(ies)")
     model.load_state_dict(dict(weights))
     layers = model.eval().layers()
     if not all(bool(tensor.isfinite().all()) for layer in layers.layers for tensor in layer):
         raise TrainingError("the trained layers are not finite: try a smaller learning rate")
     how = {"head": head, "method": order.method, "rounds": order.rounds, **asdict(recipe), "proximal": proximal}
-    sources = tuple(Source(job.task.id, name, "updates", ready[name]["rows"], None) for name in names)
-    nothing = dict.fromkeys(names)
+    took = sorted(name for name in ready if name in names and (start or _fate(job, name).rounds))
+    sources = tuple(Source(job.task.id, name, "updates", ready[name]["rows"], None) for name in took)
+    nothing = dict.fromkeys(took)
     return Trained(
         layers, how, first["classes"], order.extractor, first["weights"], None, sources, nothing, nothing, False
     )
@@ -264,17 +274,18 @@ def _keep(job: Job, names: list[str], number: int, weights: Weights) -> None:
     files.write_whole(job.folder / "rounds.safetensors", save(dict(weights), header), 0o600)
 
 
-def _kept(job: Job, names: list[str], first: Weights) -> tuple[int, Weights]:
+def _kept(job: Job, agreed: list[str], first: Weights) -> tuple[int, list[str], Weights]:
+    """How many rounds were done before, with whom, and the weights after them. The names number the parties' draws."""
     path = job.folder / "rounds.safetensors"
     if not path.exists():
-        return 0, first
+        return 0, agreed, first
     with safe_open(path, framework="pt") as file:
         header = file.metadata() or {}
-    number = int(header.get("rounds", "0"))
-    if header.get("parties") != ",".join(names) or number >= job.order.rounds:
-        return 0, first
+    number, names = int(header.get("rounds", "0")), header.get("parties", "").split(",")
+    if not set(agreed) <= set(names):
+        return 0, agreed, first
     job.say(f"{number} round(s) were done before: going on from there")
-    return number, _weights(path.read_bytes(), first)
+    return number, names, _weights(path.read_bytes(), first)
 
 
 # All parties at once
@@ -300,11 +311,12 @@ def _together(job: Job, fleet: Fleet, work: Work, *, among: Iterable[str] | None
                 threads[name].start()
         out = {name for name, fate in job.fates.items() if fate.state in _OUT and (wanted is None or name in wanted)}
         settled = out | {name for name, thread in threads.items() if not thread.is_alive()}
-        if len(settled) >= expected or time.monotonic() >= end:
+        busy = threads.keys() - settled
+        if (len(settled) >= expected and not busy) or time.monotonic() >= end:
             break
         time.sleep(_LOOK)
     over.set()
-    late = sorted(threads.keys() - settled)
+    late = sorted(busy)
     never = sorted(wanted - settled - threads.keys()) if wanted is not None else []
     if wanted is None and (count := expected - len(settled) - len(late)) > 0:
         never = [f"{count} that never came"]
@@ -371,7 +383,7 @@ def _ready(name: str, answer: Parcel) -> Parcel:
 
 def _file(answer: Parcel, name: str) -> bytes:
     if set(answer.files) != {name}:
-        raise RefusedError(f"{name} was asked for, and {', '.join(sorted(answer.files))[:80] or 'nothing'} came")
+        raise RefusedError(f"{name} was asked for, and {sorted(answer.files)!r:.80} came")
     return answer.files[name]
 
 
@@ -379,19 +391,29 @@ def _fate(job: Job, name: str) -> Fate:
     return job.fates.setdefault(name, Fate())
 
 
-def _agreeing(job: Job, stated: Mapping[str, Hashable]) -> set[str]:
+def _agreeing(job: Job, stated: Mapping[str, Hashable], what: str) -> set[str]:
     """The parties that say the same of their rows: the most there are. The others do not belong to this job."""
     if not stated:
         return set()
     (most, count), *others = Counter(stated.values()).most_common(2)
     if others and others[0][1] == count:
-        raise RefusedError("the parties do not agree on classes and shapes, and none has a majority")
-    for name, said in stated.items():
-        if said != most:
-            fate = _fate(job, name)
-            fate.state, fate.why = "rejected", "it has other classes, shapes or features than most parties"
-            job.say(f"{name}: rejected: {fate.why}")
-    return {name for name, said in stated.items() if said == most}
+        sides = [[name for name, said in sorted(stated.items()) if said == side] for side in (most, others[0][0])]
+        raise RefusedError(
+            f"{', '.join(sides[0])} and {', '.join(sides[1])} do not have the same classes, shapes and features, and "
+            f"neither are more: take the {what} of some out of {job.folder}, and start it again"
+        )
+    agreed = {name for name, said in stated.items() if said == most}
+    for name in sorted(stated.keys() - agreed):
+        fate = _fate(job, name)
+        fate.state, fate.why = "rejected", "it has other classes, shapes or features than most parties"
+        job.say(f"{name}: rejected: {fate.why}")
+    _check_enough(job, len(agreed), f"{what} that agree")
+    return agreed
+
+
+def _set_aside(inbox: Inbox, found: Mapping[str, Path], agreed: set[str], kind: Kind) -> None:
+    for name in found.keys() - agreed:
+        inbox.set_aside(name, kind)
 
 
 def _check_enough(job: Job, count: int, what: str) -> None:

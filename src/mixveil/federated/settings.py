@@ -13,7 +13,8 @@ from typing import Any
 
 from mixveil import checks, strict
 from mixveil.data import Images, data_folder, open_data
-from mixveil.errors import ArgumentError
+from mixveil.errors import ArgumentError, RefusedError
+from mixveil.extractor import Extractor
 from mixveil.features import Features, cache_folder, extract, load
 from mixveil.federated.parcel import METHODS, Method, check_name
 from mixveil.ledger import Ledger
@@ -131,9 +132,12 @@ class Settings:
             classes=None if self.classes is None else tuple(n.strip() for n in self.classes.split(",") if n.strip()),
         )
 
-    def features(self, images: Images, extractor: Any) -> tuple[Features, str]:
-        """The features of images, and the digest of what made them."""
+    def features(self, images: Images, extractor: Extractor, wanted: str | None = None) -> tuple[Features, str]:
+        """The features of images, and the digest of what made them. wanted: the digest that they should have: of others
+        nothing is computed."""
         loaded = load(extractor, data_folder(None if self.data_dir is None else Path(self.data_dir)))
+        if wanted is not None and loaded.digest != wanted:
+            raise RefusedError(f"its weights of {extractor} are others than the projection's")
         return extract(images, loaded, cache_folder() if self.cache is None else Path(self.cache)), loaded.digest
 
 

@@ -15,6 +15,8 @@ from cryptography import x509
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, Metadata, RecordDict
 from flwr.app.message import make_message
 from flwr.cli.build import build_fab_from_disk
+from flwr.proto.control_pb2 import StartRunRequest
+from flwr.proto.fab_pb2 import Fab as FabProto
 from flwr.proto.message_pb2 import ObjectTree
 from flwr.supercore.fab import Fab
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree
@@ -23,8 +25,9 @@ from mixveil.errors import ArgumentError, DataFormatError, ManifestError, Output
 from mixveil.federated import certificates, link
 from mixveil.federated.flower import APP, environment, objects, supernode
 from mixveil.federated.flower.bounded import unfolded
+from mixveil.federated.flower.bundle import own_app
+from mixveil.federated.flower.guard import HERE, LARGEST, START, Guard
 from mixveil.federated.flower.objects import Files
-from mixveil.federated.flower.superlink import LARGEST, Guard
 from mixveil.federated.flower.wire import packed, unpacked
 from mixveil.federated.parcel import Parcel
 from mixveil.federated.settings import Settings
@@ -109,15 +112,14 @@ def status(path: str, client: str = "10.0.0.9", *, keys: frozenset[bytes] | None
         "server": ("10.0.0.5", 8000),
         "headers": [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()],
     }
-    asyncio.run(Guard(inner, keys)(scope, None, send))  # type: ignore[arg-type]
+    asyncio.run(Guard(inner, keys, "")(scope, None, send))  # type: ignore[arg-type]
     assert bool(inner.asked) == (said[0]["status"] == 200)
     return int(said[0]["status"])
 
 
 @pytest.mark.parametrize(
     "path",
-    ["/v1/control/start-run", "/v1/control/register-node", "/v1/runtime/acquire-task", "/docs", "/openapi.json", "/",
-     "/v1/fleet", "/v1/fleetx/pull-messages", "//v1/fleet/pull-messages"],
+    ["/v1/control/list-runs", "/v1/control/list-nodes", "/v1/control/stop-run", "/v1/runtime/acquire-task", "/health"],
 )  # fmt: skip
 def test_other_machines_reach_the_nodes_interface_alone(path: str) -> None:
     assert status(path) == 403
@@ -125,6 +127,46 @@ def test_other_machines_reach_the_nodes_interface_alone(path: str) -> None:
     assert status(path, "10.0.0.5") == 200  # this machine, by its own address
     assert status(path, "not an address") == 403
     assert status(path, x_forwarded_for="127.0.0.1") == 403
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/v1/control/register-node", "/v1/control/start-automation", "/v1/control/add-app", "/docs", "/openapi.json", "/",
+     "/v1/fleet", "/v1/fleetx/pull-messages", "//v1/fleet/pull-messages", "/v1/control/start-run/", "/V1/fleet/x"],
+)  # fmt: skip
+def test_what_nobody_needs_is_for_nobody(path: str) -> None:
+    assert status(path) == 403 and status(path, "127.0.0.1") == 403
+    assert path not in HERE
+
+
+def test_no_run_is_started_but_of_the_app_that_is_installed() -> None:
+    def started(content: bytes, client: str = "127.0.0.1", parts: int = 1) -> tuple[int, bytes]:
+        body = StartRunRequest(fab=FabProto(hash_str=own_app(), content=content)).SerializeToString()
+        cut = len(body) // parts
+        chunks = [body[i * cut : (i + 1) * cut if i + 1 < parts else None] for i in range(parts)]
+        told = iter([{"type": "http.request", "body": c, "more_body": n + 1 < parts} for n, c in enumerate(chunks)])
+        said, inside = [], b""
+
+        async def send(message: Any) -> None:
+            said.append(message)
+
+        async def receive() -> Any:
+            return next(told)
+
+        async def app(scope: Any, receive: Any, send: Any) -> None:
+            nonlocal inside
+            inside = (await receive())["body"]
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+
+        scope = {"type": "http", "path": START, "client": (client, 1), "server": ("10.0.0.5", 1), "headers": []}
+        asyncio.run(Guard(app, None, own_app())(scope, receive, send))
+        return said[0]["status"], inside
+
+    ours = build_fab_from_disk(APP)
+    for parts in (1, 3):
+        code, inside = started(ours, parts=parts)
+        assert code == 200 and StartRunRequest.FromString(inside).fab.content == ours
+    assert started(ours + b"x")[0] == 403 and started(b"")[0] == 403 and started(ours, "10.0.0.9")[0] == 403
 
 
 def test_only_known_keys_reach_it() -> None:
@@ -153,7 +195,7 @@ def test_nothing_but_http_is_let_through() -> None:
         said.append(message)
 
     inner = Inner()
-    asyncio.run(Guard(inner, None)({"type": "websocket", "path": "/v1/fleet/x"}, None, send))  # type: ignore[arg-type]
+    asyncio.run(Guard(inner, None, "")({"type": "websocket", "path": "/v1/fleet/x"}, None, send))  # type: ignore[arg-type]
     assert said == [{"type": "websocket.close", "code": 1008}] and not inner.asked
 
 
@@ -199,6 +241,18 @@ def test_no_party_fills_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert not list(store.folder.iterdir())
 
 
+def test_what_comes_twice_is_not_written_again_while_others_read_it(tmp_path: Path) -> None:
+    store = Files(tmp_path / "objects")
+    outline, contents = _sent(b"abc" * 100)
+    store.preregister(5, outline)
+    name, content = max(contents.items(), key=lambda item: len(item[1]))
+    store.put(name, content)
+    before = (store.folder / name).stat()
+    store.put(name, content)
+    assert (store.folder / name).stat().st_ino == before.st_ino and store.get(name) == content
+    assert len(list(store.folder.iterdir())) == 1
+
+
 def test_a_link_that_begins_anew_keeps_nothing_of_the_old(tmp_path: Path) -> None:
     folder = tmp_path / "objects"
     folder.mkdir()
@@ -219,15 +273,15 @@ def test_an_app_that_is_another_one_is_not_run(monkeypatch: pytest.MonkeyPatch) 
         archive.writestr("mixveil/federated/flower/client.py", "raise SystemExit")
     data = evil.getvalue()
     fab = Fab(hashlib.sha256(data).hexdigest(), data, {})
-    reply = supernode._answered(message, context, fab, supernode.own_app())
+    reply = supernode._answered(message, context, fab, own_app())
     assert reply.has_error() and "its app is another one" in str(reply.error.reason)
-    lying = Fab(supernode.own_app(), data, {})  # its stated hash is not believed
-    assert supernode._answered(message, context, lying, supernode.own_app()).has_error()
+    lying = Fab(own_app(), data, {})  # its stated hash is not believed
+    assert supernode._answered(message, context, lying, own_app()).has_error()
 
 
 def test_the_app_is_the_same_wherever_it_is_built_and_holds_no_code() -> None:
     one, other = build_fab_from_disk(APP), build_fab_from_disk(APP)
-    assert one == other and hashlib.sha256(one).hexdigest() == supernode.own_app()
+    assert one == other and hashlib.sha256(one).hexdigest() == own_app()
     assert sorted(zipfile.ZipFile(BytesIO(one)).namelist()) == [".info/CONTENT", "pyproject.toml"]
 
 

@@ -8,7 +8,7 @@ import torch
 
 from mixveil.data import open_data
 from tests.federated.flower.net import Process, Relay, Server, free_port, until
-from tests.federated.flower.test_network import HONEST, digits, encodings
+from tests.federated.flower.test_network import HONEST, ROWS, digits, encodings
 
 
 def test_releases_cross_and_no_original_does(tmp_path: Path) -> None:
@@ -37,5 +37,5 @@ def test_releases_cross_and_no_original_does(tmp_path: Path) -> None:
     for name in HONEST:
         shard = server.job("open") / "records" / name / "shard-00000.safetensors"
         assert shard.read_bytes() in bytes(relays[name].sent)  # what is looked for is found
-        images = open_data(str(data[name])).take(torch.arange(60)).x
+        images = open_data(str(data[name])).take(torch.arange(ROWS)).x
         assert not any(image in crossed for image in encodings(images))

@@ -6,6 +6,7 @@ from __future__ import annotations
 import shutil
 from contextlib import suppress
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 
 from flwr.supercore.inflatable.inflatable_object import get_object_id
 from flwr.supercore.inflatable.inflatable_utils import validate_object_content
@@ -30,15 +31,22 @@ class Files(InMemoryObjectStore):
         if object_id != get_object_id(object_content):
             raise ValueError(f"Object ID {object_id} does not match content hash")
         validate_object_content(content=object_content)
-        if shutil.disk_usage(self.folder).free < SPARED + len(object_content):
-            raise OSError("the server's disk is nearly full")
-        (self.folder / object_id).write_bytes(object_content)
         with self.lock_store:
             entry = self.store.get(object_id)
-            if entry is None:
-                (self.folder / object_id).unlink()
-                raise NoObjectInStoreError(f"Object with ID '{object_id}' was not pre-registered.")
-            entry.is_available = True
+        if entry is None:
+            raise NoObjectInStoreError(f"Object with ID '{object_id}' was not pre-registered.")
+        if entry.is_available:
+            return
+        if shutil.disk_usage(self.folder).free < SPARED + len(object_content):
+            raise OSError("the server's disk is nearly full")
+        with NamedTemporaryFile(dir=self.folder, delete=False) as part:  # others may read it while it comes again
+            part.write(object_content)
+        with self.lock_store:
+            if object_id in self.store:
+                Path(part.name).replace(self.folder / object_id)
+                self.store[object_id].is_available = True
+            else:
+                Path(part.name).unlink()
 
     def get(self, object_id: str) -> bytes | None:
         with self.lock_store:

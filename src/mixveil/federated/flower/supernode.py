@@ -23,7 +23,6 @@ import uvicorn
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 from flwr.app import Context, Error, Message
-from flwr.cli.build import build_fab_from_disk
 from flwr.common.constant import HEARTBEAT_DEFAULT_INTERVAL, ErrorCode, SubStatus
 from flwr.proto.fleet_pb2 import ActivateNodeRequest, DeactivateNodeRequest
 from flwr.proto.runtime_pb2 import AcquireTaskRequest
@@ -45,18 +44,13 @@ from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, 
 
 from mixveil import keys
 from mixveil.errors import ServiceError
-from mixveil.federated.flower import APP
+from mixveil.federated.flower.bundle import own_app
 from mixveil.federated.flower.client import answer, say
 from mixveil.federated.link import Node
 
 _ACQUIRE = frozenset({"/flwr.proto.Runtime/AcquireTask"})
 _PAUSE = 0.2  # seconds between two looks for work
 _PATIENCE = 2.0  # seconds between two tries to come back
-
-
-def own_app() -> str:
-    """The SHA-256 of the app that is installed here, as a server sends it."""
-    return hashlib.sha256(build_fab_from_disk(APP)).hexdigest()
 
 
 def join(node: Node, folder: Path, config: Path) -> None:
