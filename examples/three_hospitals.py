@@ -27,7 +27,7 @@ def mixveil(*words: str, folder: Path, role: str, background: bool = False) -> s
     """Show a command with whose it is, and run it. Every role has a state folder of its own."""
     print(f"{role}$ {shlex.join(['mixveil', *words])}", flush=True)
     variables = {**os.environ, "MIXVEIL_STATE": str(folder / f"state-{role}"), "OMP_NUM_THREADS": "1"}
-    log = (folder / f"{role}.log").open("w") if background or words[0] == "predict" else None
+    log = (folder / f"{role}-{words[0]}.log").open("w") if background or words[0] == "predict" else None
     command = [sys.executable, "-m", "mixveil", *words]
     errors = log if background else None
     process = subprocess.Popen(command, cwd=folder, env=variables, text=True, stdout=log, stderr=errors)  # noqa: S603

@@ -41,7 +41,7 @@ def test_keys_of_a_server_and_of_a_party(run: Run, tmp_path: Path) -> None:
 
 def test_nothing_waits(run: Run) -> None:
     assert "Nothing waits." in run("approve").out
-    assert run("approve", "--json").json == []
+    assert run("approve", "--json").json == {"waiting": []}
     assert run("approve", "autumn").code == 2
 
 
@@ -51,7 +51,7 @@ def test_a_certified_release_is_approved_by_what_was_fixed_without_looking_at_th
     party = a_party(tmp_path, "a", 0, approve=True)
     assert offered(party) == "waiting"
     waits = run("approve", "--folder", "jobs-a", "--json")
-    assert waits.json == [{"job": "autumn", "id": "ab" * 16, "kind": "records"}]
+    assert waits.json == {"waiting": [{"job": "autumn", "id": "ab" * 16, "kind": "records"}]}
     shown = run("approve", "autumn", "--folder", "jobs-a", "--yes")
     assert shown.code == 0 and "every record is 4-GDP" in shown.out and "approved" in shown.out
     (folder,) = tmp_path.glob("jobs-a/a/*/")
@@ -78,6 +78,8 @@ def test_who_says_no_lets_nothing_leave(run: Run, tmp_path: Path, monkeypatch: p
     shown = run("approve", "autumn", "--folder", "jobs-a")
     assert shown.code == 0 and "not approved" in shown.out
     assert offered(party) == "waiting"
+    no = run("approve", "autumn", "--folder", "jobs-a", "--refuse")
+    assert no.code == 0 and "stays in your ledger" in no.out and offered(party) == "refused"
 
 
 def test_rounds_are_approved_as_what_they_are(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,7 +115,8 @@ JOIN = ("join", "127.0.0.1:9", "--party", "a", "--insecure")
     ("words", "said"),
     [
         ((), "one of the two"),
-        (("--mu", 1), "set budget"),
+        (("--mu", 1), "say what they may cost a record in all (--budget)"),
+        (("--mu", 3, "--budget", 2), "none could be"),
         (("--mu", 1, "--tau", 1), "one of the two"),
         (("--tau", 0.5), "releases for tau"),
         (("--mu", 1, "--budget", 5, "--allow", "all"), "allow must name"),
@@ -145,7 +148,26 @@ def test_a_party_without_data_is_told_now(run: Run) -> None:
 def test_a_server_that_cannot_be_is_told_why(run: Run, tmp_path: Path, words: tuple[str, ...], said: str) -> None:
     result = run(*words)
     assert result.code == 2 and said in " ".join(result.err.split()), result.err
-    assert not (tmp_path / "server").exists()
+    assert not (tmp_path / "server" / "flower").exists()
+
+
+def test_one_folder_has_one_server(run: Run, tmp_path: Path) -> None:
+    from mixveil.federated.link import alone
+
+    (tmp_path / "server").mkdir()
+    with alone(tmp_path / "server"):
+        result = run("serve", "server", "--insecure")
+    assert result.code == 2 and "is served already, by the process" in result.err
+
+
+def test_what_is_no_certificate_is_said(run: Run, small: Path, tmp_path: Path) -> None:
+    assert run("keys", "party", "a", "--out", "keys").code == 0
+    (tmp_path / "keys" / "ca.crt").write_text("garbage")
+    words = ("--party", "a", "--keys", "keys", "--data", small, "--mu", 1, "--budget", 5)
+    result = run("join", "127.0.0.1:9", *words)
+    assert result.code == 2 and "ca.crt is no certificate" in result.err
+    address = run("join", "https://127.0.0.1:9", *words)
+    assert address.code == 2 and "HOST:PORT" in address.err
 
 
 def test_a_server_that_is_not_running_is_said(run: Run, tmp_path: Path) -> None:
@@ -158,3 +180,8 @@ def test_a_server_that_is_not_running_is_said(run: Run, tmp_path: Path) -> None:
     result = run("run", "one-shot", "server", "--parties", 2)
     assert result.code == 2 and "is `mixveil serve` running?" in result.err, result.err
     assert run("run", "two-step", "server", "--parties", 2).code == 2
+    missing = run("run", "one-shot", "server", "--parties", 2, "--projection", "nowhere.safetensors")
+    assert missing.code == 2 and "nowhere.safetensors is not a projection" in missing.err
+    shown = run("status", "server")
+    assert shown.code == 0 and "No job was started yet" in shown.out and "not running" in shown.err
+    assert run("stop", "server", "autumn").code == 2

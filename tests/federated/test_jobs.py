@@ -162,10 +162,53 @@ def test_it_goes_on_without_those_that_say_nothing_and_says_so(tmp_path: Path, t
     assert sorted(read_model(Path(whole["model"])).card["mu"]) == ["a", "b"]
 
 
+def after_hello(answer: Answer) -> Answer:
+    """A party that is there, and says nothing more."""
+    return lambda parcel: answer(parcel) if parcel.about["ask"] == "hello" else never(parcel)
+
+
 def test_too_few_are_no_job(tmp_path: Path, three: dict[str, Answer]) -> None:
-    whole = done(job_of(tmp_path, wait=1.0, least=2), Here({"a": three["a"], "b": never, "c": never}))
+    mute = {name: after_hello(three[name]) for name in ("b", "c")}
+    whole = done(job_of(tmp_path, wait=1.0, least=2), Here({"a": three["a"], **mute}))
     assert not whole["ok"] and whole["reason"] == "1 part(ies) sent records, and 2 are needed at least"
     assert whole["model"] is None
+
+
+def test_nobody_makes_anything_for_a_job_that_cannot_be(tmp_path: Path, three: dict[str, Answer]) -> None:
+    refusing = a_party(tmp_path, "c", 2, allow="two-step")
+    fleet = Here({"a": three["a"], "b": never, "c": refusing.answer})
+    whole = done(job_of(tmp_path, wait=1.0, least=2), fleet)
+    assert (
+        not whole["ok"] and whole["reason"] == "1 part(ies) are there and willing, and 2 are needed: nothing was made"
+    )
+    assert not Ledger().entries() and {ask for _, ask in fleet.asked} == {"hello", "ended"}
+
+
+def test_a_key_that_is_known_by_another_name_costs_nothing(tmp_path: Path, three: dict[str, Answer]) -> None:
+    said: list[str] = []
+    party = a_party(tmp_path, "d", 4)
+    party.say = said.append
+    whole = done(job_of(tmp_path), Here({"a": three["a"], "b": three["b"], "c": party.answer}))
+    assert whole["parties"]["c"]["state"] == "refused" and len(Ledger().entries()) == 2
+    assert said == ["first: refused: its key is known as 'c', and it calls itself another"]
+
+
+def test_those_that_did_not_come_are_named(tmp_path: Path, three: dict[str, Answer]) -> None:
+    order = job_of(tmp_path, wait=1.0, least=2, parties=3).order
+    job = begin(tmp_path / "server", order, NAMES)
+    whole = done(job, Here({"a": three["a"], "b": three["b"]}))
+    assert whole["ok"] and whole["parties"]["c"]["state"] == "expected"
+    assert "1 s are over: going on without c" in (job.folder / "events.log").read_text()
+
+
+def test_parties_hear_that_it_ended(tmp_path: Path, three: dict[str, Answer]) -> None:
+    said: list[str] = []
+    party = a_party(tmp_path, "d", 4)
+    party.say = said.append
+    done(job_of(tmp_path, wait=1.0, least=2, parties=2), Here({"d": party.answer}))
+    assert said == [
+        "first ended without a model: 1 part(ies) are there and willing, and 2 are needed: nothing was made"
+    ]
 
 
 def test_what_comes_too_late_is_not_trained_on(tmp_path: Path, three: dict[str, Answer]) -> None:
@@ -311,6 +354,8 @@ def test_a_seeded_release_is_not_taken(tmp_path: Path, three: dict[str, Answer])
     party = a_party(tmp_path, "c", 2)
 
     def seeded_party(parcel: Parcel) -> Parcel:
+        if parcel.about["ask"] == "hello":
+            return party.answer(parcel)
         folder = tmp_path / "seeded"
         if not folder.exists():
             honest = read_release(kept(tmp_path, "c")) if list(tmp_path.glob("jobs-c/*/*/records")) else None
@@ -418,8 +463,11 @@ def test_what_came_stays_when_the_time_is_over(
 
 def test_another_partys_release_is_not_taken(tmp_path: Path, three: dict[str, Answer]) -> None:
     whole = done(job_of(tmp_path), Here({**three, "c": three["a"]}))
-    assert whole["parties"]["c"]["why"] == "it says it is 'a', and its key is c's (RefusedError)"
+    assert whole["parties"]["c"]["why"] == "its key is known as 'c', and it calls itself another"
     assert whole["parties"]["a"]["state"] == "arrived"
+    lying = Here({**three, "c": lambda parcel: three["a"](Parcel({**parcel.about, "you": "a"}, parcel.files))})
+    whole = done(job_of(tmp_path, job="second"), lying)
+    assert whole["parties"]["c"]["why"] == "it says it is 'a', and its key is c's (RefusedError)"
 
 
 def test_strangers_are_turned_away_and_said(tmp_path: Path, three: dict[str, Answer]) -> None:
@@ -551,12 +599,13 @@ def test_the_budget_ends_it(tmp_path: Path) -> None:
 
 def test_two_steps_are_not_begun_where_the_second_could_not_be_paid(tmp_path: Path) -> None:
     path = a_projection(tmp_path)
-    party = a_party(tmp_path, "a", 0, budget=3.0)  # one step costs 2.83
+    party = a_party(tmp_path, "a", 0, budget=5.0)
+    assert asked(party).about["state"] == "ready"  # 4 are spent: one step of 2.83 would fit, both do not
     said: list[str] = []
     party.say = said.append
     job = job_of(tmp_path, method="two-step", parties=1, projection=str(path))
     whole = done(job, Here({"a": party.answer}))
-    assert whole["parties"]["a"]["state"] == "failed" and not Ledger().entries()
+    assert whole["parties"]["a"]["state"] == "failed" and len(Ledger().entries()) == 1
     assert any(BudgetError.__name__ in text for text in said)
 
 
@@ -584,7 +633,7 @@ def test_a_server_does_not_fill_a_partys_disk(tmp_path: Path, three: dict[str, A
     for number in range(30):
         card = {**json.loads(model["card.json"]), "created": f"at {number}"}
         three["a"](Parcel(about, {**model, "card.json": json.dumps(card).encode()}))
-    assert len(list((tmp_path / "jobs-a" / "a" / job.task.id).glob("model*"))) == 20
+    assert len(list((tmp_path / "jobs-a" / "a" / f"first-{job.task.id}").glob("model*"))) == 20
 
 
 def test_not_many_jobs_wait_for_an_owner_at_a_time(tmp_path: Path) -> None:
@@ -602,6 +651,14 @@ def test_what_waits_since_the_owner_wants_to_look_is_shown(tmp_path: Path) -> No
     (item,) = waiting(tmp_path / "jobs-a")
     item.approve("figures")
     assert asked(careful).about["state"] == "ready"
+
+
+def test_who_said_no_is_not_asked_for_ever(tmp_path: Path) -> None:
+    party = a_party(tmp_path, "a", 0, approve=True)
+    assert asked(party).about["state"] == "waiting"
+    (item,) = waiting(tmp_path / "jobs-a")
+    item.refuse()
+    assert asked(party).about["reason"] == "its owner said no" and not waiting(tmp_path / "jobs-a")
 
 
 def test_classes_are_no_oracle(tmp_path: Path) -> None:
@@ -697,9 +754,9 @@ def test_an_approval_is_of_what_was_looked_at(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ({"budget": None}, "set budget"),
+        ({"budget": None}, "say what they may cost"),
         ({"mu": None, "tau": 0.5, "allow": "one-shot", "budget": None}, "releases for tau"),
-        ({"allow": "fedavg,one-shot", "budget": None}, "what fedavg give away"),
+        ({"allow": "fedavg,one-shot", "budget": None}, "what fedavg would give away"),
     ],
 )
 def test_a_party_does_not_join_where_nothing_bounds_what_it_gives_away(
@@ -751,6 +808,7 @@ def test_a_standing_budget_is_a_budget(tmp_path: Path) -> None:
         ({"party": "../a"}, "party must be"),
         ({"folder": "here"}, "absolute"),
         ({"tau": 1.0}, "one of the two"),
+        ({"budget": 0.5}, "none could be"),
         ({"allow": "everything"}, "allow must name"),
     ],
 )

@@ -41,11 +41,14 @@ def join(
         typer.Option("--budget", help="What all jobs, and all else in your ledger, may cost a record in all."),
     ] = None,
     allow: Annotated[
-        str,
+        str | None,
         typer.Option(
-            "--allow", help="Methods to take part in. fedavg and fedprox promise nothing: name them to allow."
+            "--allow",
+            help="Methods to take part in. Default: one-shot and, with --mu, two-step. fedavg and fedprox promise "
+            "nothing: name them to allow them.",
+            show_default=False,
         ),
-    ] = "one-shot,two-step",
+    ] = None,
     approve: Annotated[
         bool, typer.Option("--approve", help="Nothing leaves before you have looked at it: `mixveil approve`.")
     ] = False,
@@ -80,7 +83,7 @@ def join(
         mu=mu,
         tau=tau,
         budget=budget,
-        allow="one-shot" if tau is not None and allow == "one-shot,two-step" else allow,
+        allow=allow or ("one-shot" if tau is not None else "one-shot,two-step"),
         approve=approve,
         unit=unit,
         classes=None if names is None else ",".join(names),
@@ -101,7 +104,14 @@ def join(
     flower.settle(Path(settings.folder) / ".flower", verbose=verbose)
     from mixveil.federated.flower import supernode
 
-    err.print(f"[bold]{escape(party)}[/] joins {escape(address)}: {_what(settings, len(images))}", soft_wrap=True)
+    units = None if images.units is None else len(set(images.units))
+    err.print(
+        f"[bold]{escape(party)}[/] joins {escape(address)}: {_what(settings, len(images), units)}", soft_wrap=True
+    )
+    if keys is not None:
+        from mixveil.federated import certificates
+
+        err.print(f"  ca.crt: {certificates.fingerprint(keys / certificates.CA)}")
     supernode.join(node, Path(settings.folder), config)
 
 
@@ -111,6 +121,7 @@ def approve(
     ] = None,
     folder: Folder = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask. Not for fedavg and fedprox.")] = False,
+    refuse: Annotated[bool, typer.Option("--refuse", help="Say no for good: the server hears it.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Look at what waits for you, and let it leave. Without JOB: list what waits.
@@ -119,20 +130,23 @@ def approve(
     attack on the real data would itself tell of them, and void the certificate. Anything else is attacked first, and
     the audit is kept beside it.
     """
+    from mixveil.errors import ArgumentError
     from mixveil.federated.approval import waiting
 
+    if as_json and job is not None:
+        raise ArgumentError("--json lists what waits: leave JOB out")
+    if yes and refuse:
+        raise ArgumentError("--yes or --refuse: one of the two")
     found = waiting(_folder(folder))
     if job is None:
         if as_json:
-            print_json([{"job": item.name, "id": item.id, "kind": item.kind} for item in found])
+            print_json({"waiting": [{"job": item.name, "id": item.id, "kind": item.kind} for item in found]})
             return
         for item in found:
             out.print(f"{escape(item.name)} ({item.id[:8]}): {item.kind}")
         if not found:
             out.print("Nothing waits.")
         return
-    from mixveil.errors import ArgumentError
-
     chosen = [item for item in found if job in (item.name, item.id)] or [i for i in found if i.id.startswith(job)]
     if len({item.id for item in chosen}) > 1:
         ids = ", ".join(sorted({item.id for item in chosen}))
@@ -140,7 +154,13 @@ def approve(
     if not chosen:
         raise ArgumentError(f"nothing of a job {job!r:.60} waits in {_folder(folder)}")
     for item in chosen:
+        if refuse:
+            item.refuse()
+            out.print(f"refused: {escape(item.name)}, {item.kind}. What it cost stays in your ledger")
+            continue
         looked_at = _show(item)
+        if item.kind != "updates":
+            out.print("It is in your ledger already: whether it leaves or not, its cost is counted.", soft_wrap=True)
         if yes and item.kind == "updates":
             raise ArgumentError("--yes is not for what promises nothing: answer yourself")
         if yes or typer.confirm(f"Let the {item.kind} of {item.name} ({item.id[:8]}) leave?", err=True):
@@ -197,8 +217,22 @@ def _folder(folder: Path | None) -> Path:
     return (state_folder() / "jobs" if folder is None else folder).absolute()
 
 
-def _what(settings: Settings, rows: int) -> str:
-    kept = f"μ = {settings.mu:g} a job" if settings.mu is not None else f"τ = {settings.tau}, not certified"
-    limit = "" if settings.budget is None else f", {settings.budget:g} in all"
-    look = "; you approve everything that leaves" if settings.approve else ""
-    return f"{rows:,} rows, {kept}{limit}, for {', '.join(settings.methods)}{look}. Ctrl-C ends it"
+def _what(settings: Settings, rows: int, units: int | None) -> str:
+    """What a party agrees to by joining."""
+    from mixveil.federated.settings import PROMISED
+
+    whose = f"{rows:,} rows" if units is None else f"{rows:,} rows of {units:,} {settings.unit}s"
+    kept = [name for name in settings.methods if name in PROMISED]
+    open_ended = [name for name in settings.methods if name not in PROMISED]
+    said = []
+    if kept and settings.mu is not None:
+        per = "record" if units is None else settings.unit
+        limit = "" if settings.budget is None else f", {settings.budget:g} in all"
+        said.append(f"{', '.join(kept)} at μ = {settings.mu:g} a job for every {per}{limit}")
+    elif kept:
+        said.append(f"{', '.join(kept)} at τ = {settings.tau}, not certified")
+    if open_ended:
+        said.append(f"{', '.join(open_ended)}, which promise nothing")
+    labels = "labels are shown" if settings.label_epsilon is None else f"labels are {settings.label_epsilon:g}-DP a job"
+    look = " You approve everything that leaves." if settings.approve else ""
+    return f"{whose}; {'; '.join(said)}; {labels}.{look} Ctrl-C ends it"

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from mixveil.cli._common import AsJson, escape, out, print_json
+from mixveil.cli._common import AsJson, escape, out, print_json, warn
 
 app = typer.Typer(no_args_is_help=True, help="Make certificates and keys for jobs between organisations.")
 
@@ -32,9 +32,16 @@ def server(
 
     certificates.make_server(folder, host or [])
     if as_json:
-        print_json({"keys": str(folder), "hosts": sorted({*certificates.HERE, *(host or [])})})
+        hosts = sorted({*certificates.HERE, *(host or [])})
+        print_json({"keys": str(folder), "hosts": hosts, "fingerprint": certificates.fingerprint(folder / "ca.crt")})
         return
     out.print(f"[bold]{escape(str(folder))}[/]: give [bold]{certificates.CA}[/] to every party", soft_wrap=True)
+    out.print(f"  {certificates.fingerprint(folder / certificates.CA)}: read this to them")
+    until = certificates.check_certificate(folder / certificates.CERTIFICATE).not_valid_after_utc
+    names = ", ".join([*(host or []), *certificates.HERE])
+    out.print(f"  the server is known as {escape(names)}, until {until:%Y-%m-%d}", soft_wrap=True)
+    if not host:
+        warn("no --host: nobody can reach it from another machine by this certificate")
     out.print(f"  put the parties' public keys into {escape(str(folder / certificates.PARTIES))}", soft_wrap=True)
 
 
@@ -49,15 +56,19 @@ def party(
 
     public = certificates.make_party(folder, name)
     if as_json:
-        print_json({"keys": str(folder), "public": str(public)})
+        print_json({"keys": str(folder), "public": str(public), "fingerprint": certificates.fingerprint(public)})
         return
     out.print(f"[bold]{escape(str(public))}[/]: give this to the coordinator", soft_wrap=True)
+    out.print(f"  {certificates.fingerprint(public)}: read this to him")
     out.print(f"  and put the coordinator's ca.crt into {escape(str(folder))}", soft_wrap=True)
 
 
 @app.command()
 def trial(
-    parties: Annotated[str, typer.Argument(metavar="PARTIES", help="Names, with commas between.", show_default=False)],
+    parties: Annotated[
+        str,
+        typer.Argument(metavar="PARTIES", help="Their names, with commas between: north,south.", show_default=False),
+    ],
     folder: Out,
     as_json: AsJson = False,
 ) -> None:

@@ -55,6 +55,7 @@ app.command("join")(join.join)
 app.command("approve")(join.approve)
 app.command("run")(run.run)
 app.command("status")(run.status)
+app.command("stop")(run.stop)
 app.command("results")(results.results)
 app.command("demo")(demo.demo)
 

@@ -52,7 +52,8 @@ def run(
     optimiser: Annotated[Literal["adamw", "sgd"], typer.Option("--optimiser")] = "adamw",
     learning_rate: Annotated[float, typer.Option("--learning-rate", help="Falling to zero.")] = 1e-3,
     proximal: Annotated[float, typer.Option("--proximal", help="μ of fedprox.")] = 1e-3,
-    seed: Annotated[int, typer.Option("--seed", help="Of a training.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", help="Of a training: first weights, order, dropout.")] = 0,
+    again: Annotated[bool, typer.Option("--again", help="Train again, where it is done already.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Start a job with all parties, follow it, and say what became of each.
@@ -62,7 +63,7 @@ def run(
     """
     from mixveil import keys
     from mixveil.federated import flower, link
-    from mixveil.federated.jobs import Order
+    from mixveil.federated.jobs import Order, look
 
     flower.check_installed()
     server = server.absolute()
@@ -90,45 +91,84 @@ def run(
         proximal=proximal,
         seed=seed,
     )
+    look(server, order)
     folder = server / "jobs" / order.job
     _check_idle(folder)
-    started = time.time()
-    _start(server, order.plain())
-    whole = _followed(folder, started, quiet=as_json)
+    whole = _done(folder)
+    if whole is not None and not again:
+        if not as_json:
+            out.print(f"{order.job} is done already; --again trains again on what arrived", soft_wrap=True)
+    else:
+        if method == "one-shot" and projection is None:
+            warn("without --projection parties release noisy pixels, which teach little: see `mixveil prepare`")
+        started = time.time()
+        _start(server, order.plain())
+        whole = _followed(folder, started, quiet=as_json)
     if as_json:
         print_json(whole)
     else:
         _show(folder, whole)
     if not whole.get("ok"):
-        raise ServiceError(f"{order.job} ended without a model: {whole.get('reason', '')}")
+        raise typer.Exit(2)
 
 
 def status(server: Server, as_json: AsJson = False) -> None:
-    """Who is there, and what became of each job."""
+    """Who is there, and what became of each job, the newest first."""
     from mixveil.federated import flower, link
 
     flower.check_installed()
     server = server.absolute()
-    link.expected(server)
-    nodes = _flwr(server, "supernode", "list", link.NAME, "--format", "json").get("nodes", [])
-    jobs = [_job(path.parent) for path in sorted((server / "jobs").glob("*/job.json"))]
-    names = link.read_nodes(server)
-    seen = [
-        {"party": names.get(str(node.get("node-id"))), "id": str(node.get("node-id")), "status": _where(node)}
-        for node in nodes
-    ]
+    names = link.expected(server)
+    jobs = [_job(path.parent) for path in _begun(server)]
+    seen: list[dict[str, str]] = []
+    down = ""
+    try:
+        nodes = _flwr(server, "supernode", "list", link.NAME, "--format", "json").get("nodes", [])
+        known = link.read_nodes(server)
+        for node in nodes:
+            number = str(node.get("node-id"))
+            seen.append({"party": known.get(number, f"node {number}"), "status": str(node.get("status", "unknown"))})
+    except ServiceError:
+        down = "the server is not running"
+        seen = [{"party": name, "status": "unknown"} for name in names]
     if as_json:
-        print_json({"parties": seen, "jobs": jobs})
+        print_json({"running": not down, "parties": seen, "jobs": jobs})
         return
-    for node in seen:
-        colour, who = "green" if node["status"] == "online" else "dim", node["party"] or f"node {node['id']}"
-        out.print(f"[{colour}]{escape(who)}: {node['status']}[/]")
-    for item in jobs:
-        out.print(f"[bold]{escape(item['job'])}[/] ({item['method']}): {item['state']}")
-        for name, fate in item["parties"].items():
+    if down:
+        warn(down)
+    for item in seen:
+        colour = "green" if item["status"] == "online" else "dim"
+        status = "never came yet" if item["status"] == "registered" else item["status"]
+        out.print(f"[{colour}]{escape(item['party'])}: {status}[/]")
+    for job in jobs:
+        out.print(f"[bold]{escape(job['job'])}[/] ({job['method']}): {escape(job['state'])}", soft_wrap=True)
+        for name, fate in job["parties"].items():
             out.print(f"  {escape(name)}: {_fate(fate)}", soft_wrap=True)
+        if job.get("model"):
+            out.print(f"  {escape(job['model'])}", soft_wrap=True)
     if not jobs:
         out.print("No job was started yet.")
+
+
+def stop(
+    server: Server, job: Annotated[str, typer.Argument(metavar="JOB", help="Its name.", show_default=False)]
+) -> None:
+    """End a job that is running. What arrived stays, and the same job can go on later."""
+    import signal
+
+    from mixveil.federated.jobs import find
+
+    folder = find(server.absolute(), job)
+    pid = _running(folder)
+    if pid is None:
+        raise ServiceError(f"{job} is not running")
+    os.kill(pid, signal.SIGTERM)
+    out.print(f"{escape(job)} is told to end")
+
+
+def _begun(server: Path) -> list[Path]:
+    found = (server / "jobs").glob("*/job.json")
+    return sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)
 
 
 def _start(server: Path, config: dict[str, Any]) -> None:
@@ -158,8 +198,10 @@ def _flwr(server: Path, *arguments: str) -> dict[str, Any]:
         whole = {}
     if done.returncode or not isinstance(whole, dict) or whole.get("success") is False:
         said = whole.get("error-message") if isinstance(whole, dict) else None
-        lines = [line for line in (said or done.stderr or done.stdout).splitlines() if line.strip()]
-        raise ServiceError(f"the server does not answer: {' '.join(lines)[-300:]}; is `mixveil serve` running?")
+        lines = [line.strip() for line in (said or done.stderr or done.stdout).splitlines() if line.strip()]
+        raise ServiceError(
+            f"the server does not answer; is `mixveil serve` running? Flower says: {' '.join(lines)[-200:]}"
+        )
     return whole
 
 
@@ -184,33 +226,41 @@ def _followed(folder: Path, started: float, *, quiet: bool) -> dict[str, Any]:
             _check_alive(folder, started)
             time.sleep(0.3)
     except KeyboardInterrupt:
-        warn("the job goes on without you: `mixveil status` tells what becomes of it")
+        warn("the job goes on without you: `mixveil status` tells what becomes of it, `mixveil stop` ends it")
         raise
 
 
 def _check_alive(folder: Path, started: float) -> None:
     path = folder / "pid"
     if path.exists() and path.stat().st_mtime >= started - 1:
-        try:
-            os.kill(int(path.read_text()), 0)
-        except (ProcessLookupError, ValueError):
-            if not (folder / "outcome.json").exists():
-                raise ServiceError(
-                    f"the server's app has died: what arrived is in {folder}; start the same job again to go on"
-                ) from None
+        if _running(folder) is None and not (folder / "outcome.json").exists():
+            raise ServiceError(
+                f"it ended before it was done: what arrived is in {folder}; the same job goes on from there"
+            )
     elif time.time() - started > _START:
         raise ServiceError(f"the job did not begin within {_START:g} s: see what `mixveil serve` says")
 
 
-def _check_idle(folder: Path) -> None:
-    path = folder / "pid"
-    if not path.exists() or (folder / "outcome.json").exists():
-        return
+def _running(folder: Path) -> int | None:
+    """The process of a job that is running."""
     try:
-        os.kill(int(path.read_text()), 0)
-    except (ProcessLookupError, ValueError):
-        return
-    raise ServiceError(f"the job {folder.name} is running already")
+        pid = int((folder / "pid").read_text())
+        os.kill(pid, 0)
+    except (OSError, ValueError):
+        return None
+    return pid
+
+
+def _check_idle(folder: Path) -> None:
+    if _running(folder) is not None and not (folder / "outcome.json").exists():
+        raise ServiceError(f"the job {folder.name} is running already: `mixveil stop` ends it")
+
+
+def _done(folder: Path) -> dict[str, Any] | None:
+    """How a job ended, if it ended with a model."""
+    path = folder / "outcome.json"
+    whole: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    return whole if whole.get("ok") else None
 
 
 def _job(folder: Path) -> dict[str, Any]:
@@ -218,27 +268,21 @@ def _job(folder: Path) -> dict[str, Any]:
     found: dict[str, Any] = {"job": folder.name, "method": stated["method"], "state": "running", "parties": {}}
     if (folder / "outcome.json").exists():
         whole = json.loads((folder / "outcome.json").read_text(encoding="utf-8"))
-        found |= {"state": "done" if whole["ok"] else f"ended without a model: {whole['reason']}"}
-        found |= {"model": whole["model"], "parties": whole["parties"]}
-        return found
-    try:
-        os.kill(int((folder / "pid").read_text()), 0)
-    except (OSError, ValueError):
-        found["state"] = "died; start it again to go on"
-    for kind in ("statistics", "records"):
-        for path in sorted((folder / kind).glob("*")):
-            found["parties"][path.name] = {"state": f"its {kind} arrived", "why": "", "bytes": 0, "returned": False}
+        ended = whole["ended"].replace("+00:00", " UTC").replace("T", " ")
+        found |= {"state": f"done, {ended}" if whole["ok"] else f"ended without a model, {ended}: {whole['reason']}"}
+        return found | {"model": whole["model"], "parties": whole["parties"]}
+    if _running(folder) is None:
+        found["state"] = "ended before it was done: start it again to go on"
+    if (folder / "progress.json").exists():
+        found["parties"] = json.loads((folder / "progress.json").read_text(encoding="utf-8"))
     return found
 
 
-def _where(node: dict[str, Any]) -> str:
-    return str(node.get("status", "unknown"))
-
-
 def _fate(fate: dict[str, Any]) -> str:
+    state = "never came" if fate["state"] == "expected" and not fate["why"] else fate["state"]
     why = f": {fate['why']}" if fate["why"] else ""
     size = f", {fate['bytes'] / 1e3:,.0f} kB" if fate["bytes"] else ""
-    return f"{fate['state']}{escape(why)}{size}{', has the model' if fate['returned'] else ''}"
+    return f"{state}{escape(why)}{size}{', has the model' if fate['returned'] else ''}"
 
 
 def _show(folder: Path, whole: dict[str, Any]) -> None:
@@ -248,3 +292,11 @@ def _show(folder: Path, whole: dict[str, Any]) -> None:
     if whole.get("ok"):
         card = json.loads((Path(whole["model"]) / "card.json").read_text(encoding="utf-8"))
         out.print(f"[bold]{escape(whole['model'])}[/]: {escape(card['guarantee'])}", soft_wrap=True)
+        out.print(
+            f"How good it is, on labelled data of yours: mixveil predict {escape(whole['model'])} DATA", soft_wrap=True
+        )
+    else:
+        out.print(f"[red]It ended without a model[/]: {escape(whole['reason'])}", soft_wrap=True)
+        out.print(
+            "What arrived is kept: the same command goes on with it; another --job would begin anew.", soft_wrap=True
+        )

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from mixveil.cli._common import err, escape, warn
+
+if TYPE_CHECKING:
+    from mixveil.federated.link import Link
 
 Server = Annotated[
     Path, typer.Argument(metavar="SERVER", help="The server's folder: what arrives is kept there.", show_default=False)
@@ -32,15 +35,27 @@ def serve(
     machine alone, with [bold]mixveil run[/].
     """
     from mixveil.federated import flower
-    from mixveil.federated.link import prepared
+    from mixveil.federated.link import alone, prepared
 
     flower.check_installed()
-    link = prepared(server, keys, host=host, port=port, insecure=insecure)
+    server.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with alone(server):
+        link = prepared(server, keys, host=host, port=port, insecure=insecure)
+        _serve(link, host, port, keys, insecure=insecure, verbose=verbose)
+
+
+def _serve(link: Link, host: str, port: int, keys: Path | None, *, insecure: bool, verbose: bool) -> None:
+    from mixveil.federated import certificates, flower
+
     flower.settle(link.home, verbose=verbose)
     from mixveil.federated.flower import superlink
 
     if insecure:
         warn("not encrypted, and whoever reaches this port of this machine is believed to be a party: for trials only")
-    who = ", ".join(link.parties) or "whoever comes"
-    err.print(f"[bold]{escape(str(server))}[/] on {host}:{port}, for {escape(who)}; Ctrl-C ends it", soft_wrap=True)
+    where = f"[bold]{escape(str(link.server))}[/] on {host}:{port}"
+    err.print(f"{where}, for {', '.join(link.parties) or 'whoever comes'}; Ctrl-C ends it", soft_wrap=True)
+    if keys is not None:
+        err.print(f"  ca.crt: {certificates.fingerprint(keys / certificates.CA)}")
+        for name in link.parties:
+            err.print(f"  {name}: {certificates.fingerprint(keys / certificates.PARTIES / f'{name}.pub')}")
     superlink.serve(link, quiet=not verbose)

@@ -10,7 +10,7 @@ from typing import Literal
 
 from mixveil.errors import StateError
 from mixveil.federated.parcel import MANIFEST, Task
-from mixveil.federated.party import WAITING, Kind, approve
+from mixveil.federated.party import REFUSED, WAITING, Kind, approve, refuse
 from mixveil.federated.settings import Settings
 
 _KINDS: tuple[Kind, ...] = ("statistics", "records", "updates")
@@ -49,6 +49,9 @@ class Waiting:
     def approve(self, looked_at: Literal["figures", "audit"]) -> None:
         approve(self.folder, self.kind, looked_at=looked_at)
 
+    def refuse(self) -> None:
+        refuse(self.folder, self.kind)
+
 
 def waiting(folder: Path) -> list[Waiting]:
     """All that waits in the folder where parties keep their jobs."""
@@ -60,7 +63,8 @@ def waiting(folder: Path) -> list[Waiting]:
         except (OSError, ValueError, KeyError) as error:
             raise StateError(f"{path} does not say which job it is: {error}") from None
         for kind in _KINDS:
-            if (path.parent / f"{WAITING}{kind}").exists() and not _approved(path.parent, task, kind):
+            marks = (path.parent / f"{WAITING}{kind}").exists(), (path.parent / f"{REFUSED}{kind}").exists()
+            if marks == (True, False) and not _approved(path.parent, task, kind):
                 found.append(Waiting(path.parent, task, kind, settings))
     return found
 

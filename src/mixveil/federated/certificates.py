@@ -3,6 +3,7 @@ party. Private keys are their owner's to read, and are never sent."""
 
 from __future__ import annotations
 
+import hashlib
 import ipaddress
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -103,6 +104,24 @@ def known_parties(folder: Path) -> dict[str, bytes]:
     if len(set(found.values())) != len(found):
         raise DataFormatError(f"{folder / PARTIES}: two parties have the same key")
     return found
+
+
+def check_certificate(path: Path) -> x509.Certificate:
+    """A certificate, if that is what the file holds."""
+    try:
+        return x509.load_pem_x509_certificate(path.read_bytes())
+    except ValueError:
+        raise DataFormatError(f"{path} is no certificate") from None
+
+
+def fingerprint(path: Path) -> str:
+    """Of a certificate or a public key: what two people can read to each other."""
+    if path.suffix == ".pub":
+        data = path.read_bytes().split()[1]
+    else:
+        data = check_certificate(path).public_bytes(serialization.Encoding.DER)
+    found = hashlib.sha256(data).hexdigest()[:32].upper()
+    return " ".join(found[place : place + 4] for place in range(0, len(found), 4))
 
 
 def _begun(

@@ -6,8 +6,9 @@ import dataclasses
 import json
 import os
 import shutil
+import threading
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,7 +18,7 @@ from mixveil import checks, files, keys, projection, strict
 from mixveil.errors import ArgumentError, MismatchError, ServiceError
 from mixveil.extractor import Extractor
 from mixveil.federated.algorithms import Rounds
-from mixveil.federated.parcel import METHODS, Method, Task, check_name
+from mixveil.federated.parcel import METHODS, Method, Task, check_name, printable
 from mixveil.projection import Projection
 from mixveil.train.fit import Recipe
 
@@ -117,8 +118,8 @@ class Order:
 
 @dataclass
 class Fate:
-    """What became of a party in a job. state: `expected`, `sending`, `waiting` for its owner, `arrived`, `rejected` by
-    the server, `refused` or `failed` by itself; why: in words; bytes: that came from it."""
+    """What became of a party in a job. state: `expected` (it has not come), `sending`, `waiting` for its owner,
+    `arrived`, `rejected` by the server, `refused` or `failed` by itself; why: in words; bytes: that came from it."""
 
     state: str = "expected"
     why: str = ""
@@ -135,15 +136,25 @@ class Job:
     order: Order
     task: Task
     known: tuple[Projection, str] | None
+    names: frozenset[str] = frozenset()
+    """The parties that the server knows by their keys."""
+
     fates: dict[str, Fate] = field(default_factory=dict)
     strangers: dict[str, str] = field(default_factory=dict)
     """Those that are no party of this job, and why."""
 
+    _saying: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
     def say(self, text: str) -> None:
         """Tell whoever follows the job, and keep it."""
+        with self._saying:
+            self._say(text)
+
+    def _say(self, text: str) -> None:
         line = f"{datetime.now(UTC).strftime('%H:%M:%S')} {printable(text)}"
         with (self.folder / "events.log").open("a", encoding="utf-8") as file:
             file.write(line + "\n")
+        files.write_whole(self.folder / "progress.json", _json(self._parties()), 0o600)
 
     def turn_away(self, strangers: Mapping[str, str]) -> None:
         for who, why in strangers.items():
@@ -168,52 +179,56 @@ class Job:
             "job": self.task.name,
             "method": self.task.method,
             "ended": datetime.now(UTC).isoformat(timespec="seconds"),
-            "parties": {
-                name: {**dataclasses.asdict(fate), "why": printable(fate.why)}
-                for name, fate in sorted(self.fates.items())
-            },
+            "parties": self._parties(),
             "turned_away": {who: printable(why) for who, why in self.strangers.items()},
             **more,
         }
-        files.write_whole(self.folder / "outcome.json", (json.dumps(whole, indent=2) + "\n").encode(), 0o600)
+        files.write_whole(self.folder / "outcome.json", _json(whole), 0o600)
         return whole
 
-
-def printable(text: str) -> str:
-    """What others said, in one line: they must not write ours.
-
-    >>> printable("no" + chr(10) + "05:00 a: rejected" + chr(27) + "[2J")
-    'no?05:00 a: rejected?[2J'
-    """
-    return "".join(character if character.isprintable() else "?" for character in text)
+    def _parties(self) -> dict[str, Any]:
+        found = {name: self.fates.get(name, Fate()) for name in sorted({*self.fates, *self.names})}
+        return {name: {**dataclasses.asdict(fate), "why": printable(fate.why)} for name, fate in found.items()}
 
 
-def begin(server: Path, order: Order) -> Job:
-    """Open a job's folder, or make it. A job that was begun before must be the same one still."""
+def begin(server: Path, order: Order, names: Iterable[str] = ()) -> Job:
+    """Open a job's folder, or make it. A job that was begun before must be the same one still. names: of the parties
+    that the server knows."""
+    look(server, order)
     folder = server / "jobs" / order.job
     path = folder / "job.json"
     if not path.exists():
-        known = projection.read(Path(order.projection)) if order.projection else None
-        _check(order, known)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         task = Task(keys.release_id(), order.job, order.known_method)
-        if known is not None:
+        digest = None
+        if order.projection:
             shutil.copyfile(order.projection, folder / "projection.safetensors")
-        whole = {**task.plain(), "projection": None if known is None else known[1]}
-        files.write_whole(path, (json.dumps(whole, indent=2) + "\n").encode(), 0o600)
+            digest = projection.read(folder / "projection.safetensors")[1]
+        files.write_whole(path, _json({**task.plain(), "projection": digest}), 0o600)
     stated = json.loads(path.read_text(encoding="utf-8"))
-    task = Task.read(stated)
-    known = None
-    if stated["projection"] is not None:
-        known = projection.read(folder / "projection.safetensors")
-    if task.method != order.method:
-        raise MismatchError(f"the job {order.job} is a {task.method}: give another name to a {order.method}")
-    if order.projection and (known is None or projection.read(Path(order.projection))[1] != known[1]):
-        raise MismatchError(f"the job {order.job} was begun with another projection: give this one another name")
+    known = None if stated["projection"] is None else projection.read(folder / "projection.safetensors")
     (folder / "outcome.json").unlink(missing_ok=True)
     (folder / "incoming").mkdir(mode=0o700, exist_ok=True)
     files.write_whole(folder / "pid", f"{os.getpid()}\n".encode(), 0o600)
-    return Job(folder, order, task, known)
+    return Job(folder, order, Task.read(stated), known, frozenset(names))
+
+
+def look(server: Path, order: Order) -> None:
+    """Refuse an order that cannot be done, before anything is begun."""
+    known = projection.read(Path(order.projection)) if order.projection else None
+    _check(order, known)
+    path = server / "jobs" / order.job / "job.json"
+    if not path.exists():
+        return
+    stated = json.loads(path.read_text(encoding="utf-8"))
+    if stated["method"] != order.method:
+        raise MismatchError(f"the job {order.job} is a {stated['method']}: give another name to a {order.method}")
+    if known is not None and stated["projection"] != known[1]:
+        raise MismatchError(f"the job {order.job} was begun with another projection: give this one another name")
+
+
+def _json(whole: Any) -> bytes:
+    return (json.dumps(whole, indent=2) + "\n").encode()
 
 
 def _check(order: Order, known: tuple[Projection, str] | None) -> None:

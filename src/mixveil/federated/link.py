@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import ipaddress
 import json
+import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -97,7 +100,7 @@ class Node:
 def joining(address: str, party: str, keys: Path | None, *, insecure: bool) -> Node:
     """How a party joins a server."""
     host, _, port = address.rpartition(":")
-    if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
+    if not host or "/" in host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
         raise ArgumentError(f"a server's address is HOST:PORT, got {address!r:.80}")
     if insecure and not _loopback(host.strip("[]")):
         raise ArgumentError(f"--insecure is for 127.0.0.1 alone, not for {host}: nothing would be encrypted")
@@ -109,6 +112,7 @@ def joining(address: str, party: str, keys: Path | None, *, insecure: bool) -> N
     for path, what in ((key, "`mixveil keys party` makes it"), (ca, "the coordinator gives it to you")):
         if not path.is_file():
             raise ServiceError(f"{path} is not there: {what}")
+    certificates.check_certificate(ca)
     if key.stat().st_mode & 0o077:
         raise ServiceError(f"{key} can be read by others on this machine: chmod 600 it")
     return Node(address, key, ca)
@@ -130,6 +134,27 @@ def expected(server: Path) -> list[str]:
     except (OSError, ValueError):
         raise ServiceError(f"{server} is no server's folder: `mixveil serve` makes it") from None
     return found
+
+
+def known_names(server: Path) -> list[str]:
+    """The same, where there may be none."""
+    return expected(server) if (server / _PARTIES).exists() else []
+
+
+@contextmanager
+def alone(server: Path) -> Iterator[None]:
+    """Refuse a second server in the same folder."""
+    path = server / "pid"
+    with path.open("a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise ServiceError(f"{server} is served already, by the process {path.read_text().strip()}") from None
+        file.seek(0)
+        file.truncate()
+        file.write(f"{os.getpid()}\n")
+        file.flush()
+        yield
 
 
 def write_nodes(server: Path, nodes: Mapping[str, str]) -> None:

@@ -72,3 +72,12 @@ def check_name(what: str, name: str) -> str:
             f"digit, got {name!r:.80}"
         )
     return name
+
+
+def printable(text: str) -> str:
+    """What others said, in one line: they must not write ours.
+
+    >>> printable("no" + chr(10) + "05:00 a: rejected" + chr(27) + "[2J")
+    'no?05:00 a: rejected?[2J'
+    """
+    return "".join(character if character.isprintable() else "?" for character in text)

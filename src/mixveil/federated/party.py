@@ -24,7 +24,7 @@ from mixveil.encoders.singular import Singular
 from mixveil.errors import BudgetError, DataFormatError, FalseClaimError, MismatchError, RefusedError
 from mixveil.extractor import Extractor
 from mixveil.federated.algorithms import local, new_head
-from mixveil.federated.parcel import INLINE, MANIFEST, Parcel, Task
+from mixveil.federated.parcel import INLINE, MANIFEST, Parcel, Task, printable
 from mixveil.federated.settings import Settings
 from mixveil.ledger import Entry, Ledger
 from mixveil.model import read_model
@@ -39,7 +39,7 @@ from mixveil.types import Cost
 Kind = Literal["statistics", "records", "updates"]
 SUMS = "sums.safetensors"
 FAILED = "it could not be made; its owner sees why"
-WAITING = "waiting-"
+WAITING, REFUSED = "waiting-", "refused-"
 MOST_WAITING = 10
 """Jobs that may wait for their owner at a time."""
 
@@ -70,19 +70,24 @@ class Party:
             with files.locked(self.folder / ".lock"):
                 return self._answered(parcel)
         except RefusedError as refused:
-            self.say(f"refused: {refused}")
+            self.say(f"{_job(parcel)}: refused: {refused}")
             return self._said("refused", str(refused))
         except Exception as error:
-            self.say(f"failed: {error} ({type(error).__name__})")
+            self.say(f"{_job(parcel)}: failed: {error} ({type(error).__name__})")
             return self._said("failed", FAILED)
 
     def _answered(self, parcel: Parcel) -> Parcel:
         about = parcel.about
         task = Task.read(about)
-        if about.get("ask") == "hello":
+        if about.get("you", self.settings.party) != self.settings.party:
+            raise RefusedError(f"its key is known as {strict.shown(about.get('you'))}, and it calls itself another")
+        if about.get("ask") == "ended":
+            self.say(f"{task.name} ended without a model: {printable(str(about.get('reason'))[:500])}")
             return self._said("ready")
         if task.method not in self.settings.methods:
             raise RefusedError(f"{self.settings.party} does not take part in {task.method}")
+        if about.get("ask") == "hello":
+            return self._said("ready")
         desk = _Desk(self, task)
         desk.check_same()
         if about.get("ask") == "offer":
@@ -121,7 +126,9 @@ class Party:
         if not desk.approved(kind, written):
             return self._waits(desk, kind)
         desk.verify(kind)
-        return Parcel(self._said("ready").about, {MANIFEST: written, **desk.small_files(kind)})
+        small = desk.small_files(kind)
+        self.say(f"{desk.task.name}: sending {kind}")
+        return Parcel(self._said("ready").about, {MANIFEST: written, **small})
 
     def _waits(self, desk: _Desk, kind: Kind) -> Parcel:
         if desk.mark_waiting(kind):
@@ -172,6 +179,7 @@ class Party:
         weights = load(parcel.files["weights"])
         number = strict.of("number", about.get("number"), int)
         found = local(model, weights, source, recipe, range(first, last), party=number, proximal=proximal)
+        self.say(f"{desk.task.name}: sending weights after epoch {last} of {recipe.epochs}")
         return Parcel(self._said("ready", rows=source.rows).about, {"weights": save(dict(found))})
 
     def owners(self, images: Images) -> str:
@@ -198,7 +206,7 @@ class _Desk:
 
     def __init__(self, party: Party, task: Task) -> None:
         self._party, self.settings, self.say, self.task = party, party.settings, party.say, task
-        self.folder = party.folder / task.id
+        self.folder = party.folder / f"{task.name}-{task.id}"
 
     def check_same(self) -> None:
         """An id is one job's for ever: what was allowed for it is not allowed for another."""
@@ -390,6 +398,8 @@ class _Desk:
 
     def approved(self, kind: Kind, written: bytes) -> bool:
         """Whether it may leave. written: what the owner looked at. What promises nothing never leaves without."""
+        if (self.folder / f"{REFUSED}{kind}").exists():
+            raise RefusedError("its owner said no")
         if not self.settings.approve and kind != "updates":
             return True
         path = self.folder / f"approved-{kind}.json"
@@ -462,6 +472,15 @@ def approve(folder: Path, kind: Kind, *, looked_at: Literal["figures", "audit"])
         written = (folder / kind / MANIFEST).read_bytes()
     whole = {"sha256": hashlib.sha256(written).hexdigest(), "looked_at": looked_at, "when": _now()}
     files.write_whole(folder / f"approved-{kind}.json", _json(whole), 0o600)
+
+
+def refuse(folder: Path, kind: Kind) -> None:
+    """The owner looked, and says no for good."""
+    (folder / f"{REFUSED}{kind}").touch(0o600)
+
+
+def _job(parcel: Parcel) -> str:
+    return printable(str(parcel.about.get("name"))[:64])
 
 
 def _digest(owners: Owners) -> str:

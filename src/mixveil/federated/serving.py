@@ -35,6 +35,8 @@ POLL = 5.0
 """Seconds between two questions to a party whose owner has not approved yet."""
 
 _LOOK = 0.1  # seconds between two looks at the threads
+_REMIND = 60.0  # seconds after which it is said who is waited for
+_GRACE, _FAREWELL = 10.0, 10.0  # seconds for those that are slow to say hello, and to hear goodbye
 _SENDING = Slots(4, 60.0)  # parties that send large files at a time
 Check = Callable[[], None]
 """Called before anything is changed: it raises once nobody waits for it any more."""
@@ -59,6 +61,7 @@ class Fleet(Protocol):
 def run(job: Job, fleet: Fleet, about: Mapping[str, Any], *, poll: float = POLL) -> dict[str, Any]:
     """Do a job; how it ended. about: for the model's card."""
     try:
+        _gather(job, fleet)
         trained = _rounds(job, fleet, poll) if job.order.by_rounds else _releases(job, fleet, poll)
         out = job.new_model()
         write_model(out, trained, None, about)
@@ -67,7 +70,35 @@ def run(job: Job, fleet: Fleet, about: Mapping[str, Any], *, poll: float = POLL)
         return job.conclude(model=str(out), ok=True)
     except MixveilError as error:
         job.say(f"it ended without a model: {error}")
+        _farewell(job, fleet, str(error))
         return job.conclude(model=None, ok=False, reason=str(error))
+
+
+def _gather(job: Job, fleet: Fleet) -> None:
+    """Wait until enough parties are there and willing, before any of them makes anything: that would cost it something.
+    Each is told by which name its key is known here."""
+    willing = set(Inbox(job.folder).arrived("records"))
+
+    def hello(name: str, ask: Ask, fate: Fate, check: Check) -> None:
+        _ready(name, ask(Parcel({**job.task.plain(), "ask": "hello", "you": name}), SMALL))
+        check()
+        willing.add(name)
+
+    _together(job, fleet, hello, enough=lambda: len(willing) >= job.order.least)
+    if len(willing) < job.order.least:
+        raise RefusedError(
+            f"{len(willing)} part(ies) are there and willing, and {job.order.least} are needed: nothing was made"
+        )
+
+
+def _farewell(job: Job, fleet: Fleet, reason: str) -> None:
+    """Tell the parties that are there that it ended, if they can hear it soon."""
+
+    def tell(name: str, ask: Ask, fate: Fate, check: Check) -> None:
+        with contextlib.suppress(MixveilError):
+            ask(Parcel({**job.task.plain(), "ask": "ended", "reason": reason[:500]}), SMALL)
+
+    _together(job, fleet, tell, among=list(fleet.parties()), seconds=min(job.order.wait, _FAREWELL), quiet=True)
 
 
 # Releases
@@ -114,7 +145,7 @@ def _collected(job: Job, fleet: Fleet, inbox: Inbox, kind: Kind, known: training
         if name in inbox.arrived(kind):
             fate.state = "arrived"
             return
-        answer = _offered(name, ask, {**about, "ask": "offer", "projection": digest}, known, fate, check, poll)
+        answer = _offered(job, name, ask, {**about, "ask": "offer", "projection": digest}, known, fate, check, poll)
         fate.state, fate.why = "sending", ""
         with _dropping(inbox, name, kind):
             if MANIFEST not in answer.files:
@@ -158,6 +189,7 @@ def _dropping(inbox: Inbox, name: str, kind: Kind) -> Iterator[None]:
 
 
 def _offered(
+    job: Job,
     name: str,
     ask: Ask,
     about: Mapping[str, Any],
@@ -180,6 +212,7 @@ def _offered(
         elif said == "waiting":
             if fate.state != "waiting":
                 fate.state, fate.why = "waiting", "its owner has not approved it yet"
+                job.say(f"{name}: waits for its owner")
             parcel = Parcel(about)  # it has the projection
             time.sleep(poll)
         else:
@@ -196,7 +229,7 @@ def _rounds(job: Job, fleet: Fleet, poll: float) -> Trained:
     ready: dict[str, dict[str, Any]] = {}
 
     def offer(name: str, ask: Ask, fate: Fate, check: Check) -> None:
-        answer = _offered(name, ask, {**base, "ask": "offer", "projection": None}, None, fate, check, poll)
+        answer = _offered(job, name, ask, {**base, "ask": "offer", "projection": None}, None, fate, check, poll)
         weights = answer.about.get("weights")
         ready[name] = {
             "rows": strict.count("rows", answer.about.get("rows")),
@@ -291,10 +324,21 @@ def _kept(job: Job, agreed: list[str], first: Weights) -> tuple[int, list[str], 
 # All parties at once
 
 
-def _together(job: Job, fleet: Fleet, work: Work, *, among: Iterable[str] | None = None) -> None:
-    """Do the same with every party, each in a thread of its own, until all are done or the time is over."""
+def _together(
+    job: Job,
+    fleet: Fleet,
+    work: Work,
+    *,
+    among: Iterable[str] | None = None,
+    enough: Callable[[], bool] | None = None,
+    seconds: float | None = None,
+    quiet: bool = False,
+) -> None:
+    """Do the same with every party, each in a thread of its own, until all are done or the time is over. enough: that
+    many are, so that it may end before all came; quiet: nothing is said of those that did not."""
     wanted = None if among is None else set(among)
     expected = job.order.parties if wanted is None else len(wanted)
+    limit = job.order.wait if seconds is None else seconds
     threads: dict[str, threading.Thread] = {}
     over = threading.Event()
 
@@ -302,7 +346,7 @@ def _together(job: Job, fleet: Fleet, work: Work, *, among: Iterable[str] | None
         if over.is_set():
             raise _Late
 
-    end = time.monotonic() + job.order.wait
+    begun = told = time.monotonic()
     while True:
         job.turn_away(fleet.refused())
         for name, ask in fleet.parties().items():
@@ -312,19 +356,32 @@ def _together(job: Job, fleet: Fleet, work: Work, *, among: Iterable[str] | None
         out = {name for name, fate in job.fates.items() if fate.state in _OUT and (wanted is None or name in wanted)}
         settled = out | {name for name, thread in threads.items() if not thread.is_alive()}
         busy = threads.keys() - settled
-        if (len(settled) >= expected and not busy) or time.monotonic() >= end:
+        now, missing = time.monotonic(), expected - len(settled | busy)
+        if not busy and missing <= 0:
             break
+        if enough is not None and enough() and (not busy or now >= begun + min(_GRACE, limit)):
+            over.set()
+            return
+        absent = (job.names if wanted is None else wanted) - (settled | busy)
+        if now >= begun + limit:
+            if not quiet:
+                job.say(f"{limit:g} s are over: going on without {_names(busy, absent, missing)}")
+            break
+        if now >= told + _REMIND and not quiet:
+            told = now
+            job.say(f"waiting for {_names(busy, absent, missing)}; {begun + limit - now:.0f} s left")
         time.sleep(_LOOK)
     over.set()
-    late = sorted(busy)
-    never = sorted(wanted - settled - threads.keys()) if wanted is not None else []
-    if wanted is None and (count := expected - len(settled) - len(late)) > 0:
-        never = [f"{count} that never came"]
-    if late or never:
-        job.say(f"{job.order.wait:g} s are over: going on without {', '.join([*late, *never])}")
-    for name in late:
+    for name in busy:
         fate = _fate(job, name)
-        fate.why = fate.why or f"it did not finish within {job.order.wait:g} s"
+        fate.why = fate.why or f"it did not finish within {limit:g} s"
+
+
+def _names(busy: Iterable[str], absent: Iterable[str], missing: int) -> str:
+    """Who is waited for: those that are at work, and those that did not come, by their names where these are known."""
+    known = sorted(absent)[: max(0, missing)]
+    unknown = [f"{missing - len(known)} that never came"] if missing > len(known) else []
+    return ", ".join([*sorted(busy), *known, *unknown])
 
 
 def _one(job: Job, name: str, ask: Ask, work: Work, check: Check) -> None:

@@ -57,10 +57,14 @@ class Settings:
         if unknown := set(self.methods) - set(METHODS):
             raise ArgumentError(f"allow must name some of {', '.join(METHODS)}, got {', '.join(sorted(unknown))!r:.80}")
         if (self.mu is None) == (self.tau is None) and set(self.methods) & set(PROMISED):
-            raise ArgumentError("mu (certified) or tau (Theorem 2): one of the two")
+            raise ArgumentError("mu (--mu, certified) or tau (--tau, Theorem 2): one of the two")
         for name in ("mu", "tau", "budget", "label_epsilon"):
             if (value := getattr(self, name)) is not None:
                 checks.positive(name, value)
+        if self.mu is not None and self.budget is not None and self.mu > self.budget:
+            raise ArgumentError(
+                f"one job costs μ = {self.mu:g}, and all together may cost {self.budget:g}: none could be"
+            )
         if self.tau is not None and "two-step" in self.methods:
             raise ArgumentError("two steps are certified: they need mu; with tau, allow one-shot alone")
 
@@ -110,15 +114,15 @@ class Settings:
             return
         if open_ended:
             raise ArgumentError(
-                f"nothing bounds what {' and '.join(open_ended)} give away: set approve, so that you see every job "
-                f"before anything leaves"
+                f"nothing bounds what {' and '.join(open_ended)} would give away: see every job before anything leaves "
+                f"(--approve)"
             )
         if not self.certified:
-            raise ArgumentError("nothing bounds what releases for tau give away: set approve, so that you see each")
+            raise ArgumentError("nothing bounds what releases for tau give away: approve each (--approve)")
         if limit is None:
             raise ArgumentError(
-                "a server may start one job after another, and each costs μ: set budget, what they may cost a record "
-                "in all, or approve, so that you see each"
+                "a server may start one job after another, and each costs μ: say what they may cost a record in all "
+                "(--budget), or approve each (--approve)"
             )
 
     def images(self) -> Images:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from datetime import datetime
 
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
@@ -38,5 +39,5 @@ def _answered(message: Message, context: Context) -> Parcel:
 
 def say(text: str) -> None:
     """To the party's owner, who reads this process's log."""
-    sys.stderr.write(f"mixveil: {text}\n")
+    sys.stderr.write(f"{datetime.now().astimezone():%H:%M:%S} {text}\n")
     sys.stderr.flush()

@@ -11,6 +11,7 @@ import asyncio
 import base64
 import hashlib
 import ipaddress
+import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, ClassVar
@@ -40,6 +41,7 @@ class Guard:
 
     def __init__(self, app: App, keys: frozenset[bytes] | None, app_hash: str) -> None:
         self.app, self.keys, self.app_hash = app, keys, app_hash
+        self._strangers: set[str] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -53,6 +55,7 @@ class Guard:
             await _refuse(send, 413, b"a request must say its length, and be at most 16 MiB")
         elif path.startswith(NODES):
             if self.keys is not None and _key(scope) not in self.keys:
+                self._knocked(scope)
                 await _refuse(send, 401, b"this key is not known here")
             else:
                 await self.app(scope, receive, send)
@@ -64,6 +67,17 @@ class Guard:
             await self.app(scope, receive, send)
         else:
             await _refuse(send, 403, b"not for anybody")
+
+    def _knocked(self, scope: Scope) -> None:
+        """Tell the coordinator, once, who was not let in."""
+        client = scope.get("client")
+        where = client[0] if client else "somewhere"
+        if where not in self._strangers and len(self._strangers) < MOST:
+            self._strangers.add(where)
+            sys.stderr.write(
+                f"{where} came with a key that is not known here: if it is a party's, put its .pub into parties/ and "
+                f"start the server again\n"
+            )
 
     async def _start(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let a run begin, if it is of the app that is installed here: another could bring any code."""

@@ -16,6 +16,7 @@ from flwr.serverapp import Grid, ServerApp
 
 from mixveil import strict
 from mixveil.errors import RefusedError, ServiceError
+from mixveil.federated import link
 from mixveil.federated.flower import SERVER
 from mixveil.federated.flower.bounded import GoneError, pulled
 from mixveil.federated.flower.wire import packed, unpacked
@@ -34,7 +35,7 @@ def main(grid: Grid, context: Context) -> None:
     folder = os.environ.get(SERVER)
     if not folder:
         raise ServiceError(f"{SERVER} must name the server's folder: `mixveil serve` sets it")
-    job = begin(Path(folder), Order.read(context.run_config))
+    job = begin(Path(folder), Order.read(context.run_config), link.known_names(Path(folder)))
     job.say(f"{job.task.method} {job.task.name} has begun; {job.order.parties} part(ies) are expected")
     fleet = Nodes(grid, job)
     try:

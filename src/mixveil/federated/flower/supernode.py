@@ -59,6 +59,7 @@ def join(node: Node, folder: Path, config: Path) -> None:
         _check_plain(node.address)
     else:
         _come_back(node.address, node.key, node.ca, folder / f"{config.stem}.node")
+    say(f"connected to {node.address}, waiting for jobs")
     port, secret = free_port(), keys.local_key()
     with tempfile.TemporaryDirectory(prefix="mixveil-") as private:
         path = Path(private) / "secret"  # others on this machine must not take the node's work
