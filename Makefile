@@ -14,7 +14,7 @@ demo: .venv/ready
 	$(BIN)/mixveil demo --out demo-out
 
 test: .venv/ready
-	$(BIN)/python -m pytest -n auto --dist loadgroup
+	$(BIN)/python -m pytest -n auto
 
 lint: .venv/ready
 	$(BIN)/ruff format --check .

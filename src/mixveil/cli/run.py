@@ -268,7 +268,7 @@ def _job(folder: Path) -> dict[str, Any]:
     found: dict[str, Any] = {"job": folder.name, "method": stated["method"], "state": "running", "parties": {}}
     if (folder / "outcome.json").exists():
         whole = json.loads((folder / "outcome.json").read_text(encoding="utf-8"))
-        ended = whole["ended"].replace("+00:00", " UTC").replace("T", " ")
+        ended = whole["ended"].replace("T", " ").replace("+00:00", " UTC")
         found |= {"state": f"done, {ended}" if whole["ok"] else f"ended without a model, {ended}: {whole['reason']}"}
         return found | {"model": whole["model"], "parties": whole["parties"]}
     if _running(folder) is None:

@@ -10,7 +10,7 @@ import contextlib
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Protocol
@@ -377,11 +377,10 @@ def _together(
         fate.why = fate.why or f"it did not finish within {limit:g} s"
 
 
-def _names(busy: Iterable[str], absent: Iterable[str], missing: int) -> str:
-    """Who is waited for: those that are at work, and those that did not come, by their names where these are known."""
-    known = sorted(absent)[: max(0, missing)]
-    unknown = [f"{missing - len(known)} that never came"] if missing > len(known) else []
-    return ", ".join([*sorted(busy), *known, *unknown])
+def _names(busy: Iterable[str], absent: Collection[str], missing: int) -> str:
+    """Who is waited for: those that are at work, and those that did not come, by their names where it is these."""
+    others = sorted(absent) if len(absent) == missing else [f"{missing} that never came"] if missing > 0 else []
+    return ", ".join([*sorted(busy), *others])
 
 
 def _one(job: Job, name: str, ask: Ask, work: Work, check: Check) -> None:

@@ -130,7 +130,8 @@ def _release(out: Path, size: int) -> Path:
 
 def _varied(base: bytes, number: int) -> bytes:
     """The same rows, but for one value: nothing is taken twice."""
-    place = 8 + int.from_bytes(base[:8], "little")  # where the tensors begin
+    header = int.from_bytes(base[:8], "little")
+    place = 8 + header + int(json.loads(base[8 : 8 + header])["x"]["data_offsets"][0])
     return base[:place] + bytes([base[place] ^ number]) + base[place + 1 :]
 
 

@@ -149,14 +149,13 @@ def anonymous(pids: set[int]) -> int:
 
 
 class Relay:
-    """Carries bytes to a server and back. record: keep what parties send; stall: after so many bytes from a party,
-    counted from when `armed` is set, carry nothing any more."""
+    """Carries bytes to a server and back, and keeps them. stall: when so many bytes come from a party in one go, carry
+    nothing any more."""
 
     def __init__(self, port: int, *, stall: int | None = None) -> None:
         self.to, self.stall = port, stall
         self.sent, self.got = bytearray(), bytearray()
-        self.armed, self.stalled = threading.Event(), threading.Event()
-        self.count = 0
+        self.stalled = threading.Event()
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self.listener.getsockname()[1]
         self._sockets: list[socket.socket] = []
@@ -172,12 +171,13 @@ class Relay:
                 threading.Thread(target=self._carry, args=(far, near, self.got, False), daemon=True).start()
 
     def _carry(self, source: socket.socket, target: socket.socket, record: bytearray, up: bool) -> None:
+        burst, last = 0, 0.0
         with suppress(OSError):
             while data := source.recv(1 << 16):
                 record += data
-                if up and self.armed.is_set():
-                    self.count += len(data)
-                if self.stall is not None and self.count > self.stall:
+                now = time.monotonic()
+                burst, last = (burst if now < last + 0.2 else 0) + len(data), now
+                if up and self.stall is not None and burst > self.stall:
                     self.stalled.set()
                     time.sleep(SLOW)
                     return
@@ -207,6 +207,7 @@ def node(port: int, key: Path, ca: Path, answer: Callable[[Parcel], Parcel], pau
         pull_objects,
         push_object_contents_from_iterable,
     )
+    from flwr.supercore.run import RunNotRunningException
     from flwr.supernode.fleet_http_connection import http_request_response
 
     from mixveil.federated.flower.wire import packed, unpacked
@@ -240,7 +241,11 @@ def node(port: int, key: Path, ca: Path, answer: Callable[[Parcel], Parcel], pau
                         lambda name, content, run=run, session=session: push(run, session, name, content),  # type: ignore[misc]
                     )
 
-    thread = threading.Thread(target=loop, daemon=True)
+    def ended() -> None:
+        with suppress(RunNotRunningException):  # it answers too late
+            loop()
+
+    thread = threading.Thread(target=ended, daemon=True)
     thread.start()
     assert there.wait(20), "the node did not come in"
     try:

@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 
+from flwr.proto.message_pb2 import ObjectTree
 from flwr.supercore.inflatable.inflatable_object import get_object_id
 from flwr.supercore.inflatable.inflatable_utils import validate_object_content
 from flwr.supercore.object_store.in_memory_object_store import InMemoryObjectStore
@@ -26,6 +27,11 @@ class Files(InMemoryObjectStore):
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(mode=0o700, parents=True)
         self.folder = folder
+
+    def preregister(self, run_id: int, object_tree: ObjectTree) -> list[str]:
+        """All of a message at once: messages share equal parts, and one that is taken away must not take another's."""
+        with self.lock_store:
+            return super().preregister(run_id, object_tree)
 
     def put(self, object_id: str, object_content: bytes) -> None:
         if object_id != get_object_id(object_content):

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from flwr.app import Context, Message
 from flwr.serverapp import Grid, ServerApp
+from flwr.supercore.inflatable.inflatable_utils import ObjectPushError
 
 from mixveil import strict
 from mixveil.errors import RefusedError, ServiceError
@@ -127,7 +128,10 @@ class Nodes:
         """Send a parcel, and wait for the answer to it, however long that takes; but not for the answer of a node that
         began anew since."""
         since = self._since(node)
-        (number,) = self._grid.push_messages([Message(packed(parcel), node, "query")])
+        try:
+            (number,) = self._grid.push_messages([Message(packed(parcel), node, "query")])
+        except ObjectPushError as error:
+            raise GoneError(f"the link lost a piece of a message: {error}") from None
         if not number:
             raise GoneError("the link took no message for it")
         for pause in _pauses():

@@ -37,6 +37,7 @@ from flwr.supercore.interceptors import (
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 from flwr.supercore.retry import make_simple_http_retry_invoker
 from flwr.supercore.runtime import RuntimeHttpClient
+from flwr.supernode import start_client_internal
 from flwr.supernode.cli.flower_supernode import flower_supernode
 from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
@@ -50,6 +51,7 @@ from mixveil.federated.link import Node
 
 _ACQUIRE = frozenset({"/flwr.proto.Runtime/AcquireTask"})
 _PAUSE = 0.2  # seconds between two looks for work
+_LOOK = 0.5  # and whether there is some
 _PATIENCE = 2.0  # seconds between two tries to come back
 
 
@@ -78,8 +80,10 @@ def join(node: Node, folder: Path, config: Path) -> None:
             "--superexec-auth-secret-file",
             str(path),
         ]
+        _look_often()
         if os.environ.get("FLWR_LOG_LEVEL") == "ERROR":
-            uvicorn.config.LOGGING_CONFIG["loggers"]["uvicorn"]["level"] = "ERROR"  # where it listens concerns nobody
+            for logger in uvicorn.config.LOGGING_CONFIG["loggers"].values():  # where it listens concerns nobody
+                logger["level"] = "ERROR"
         flower_supernode()
 
 
@@ -138,6 +142,20 @@ def free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         found: int = probe.getsockname()[1]
         return found
+
+
+def _look_often() -> None:
+    """Ask the link every half second whether there is something to do: Flower's nodes look every three, and a job has
+    many questions."""
+
+    class Brisk:
+        @staticmethod
+        def sleep(seconds: float) -> None:
+            time.sleep(min(seconds, _LOOK))
+
+    name = "time"
+    getattr(start_client_internal, name)  # it must be there to be replaced
+    setattr(start_client_internal, name, Brisk)
 
 
 def _until_it_ends(port: int, secret: bytes) -> None:
