@@ -13,8 +13,9 @@ demo: .venv/ready
 	rm -rf demo-out
 	$(BIN)/mixveil demo --out demo-out
 
+# One process more than there are cores: tests of servers mostly wait.
 test: .venv/ready
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest -n $$(( $$(nproc 2>/dev/null || echo 2) + 1 ))
 
 lint: .venv/ready
 	$(BIN)/ruff format --check .

@@ -72,7 +72,14 @@ ALLOWED["scatter"] = {"checks", "units", "keys", "encoders", "projection"}
 ALLOWED["train"] |= {"scatter"}
 ALLOWED["protocol"] |= {"scatter"}
 ALLOWED["federated"] = ALLOWED["protocol"] | {"data", "protocol", "results", "strict", "files", "federated"}
-ALLOWED["federated"] |= {"ledger", "state", "manifest", "model"}  # a party keeps, a server believes nothing unchecked
+ALLOWED["federated"] |= {
+    "ledger",
+    "state",
+    "manifest",
+    "model",
+    "units",
+    "spending",
+}  # a party keeps, a server believes nothing unchecked
 ALLOWED["results"] = {"errors", "files", "strict"}
 ALLOWED["backbones"] = {"errors", "backbones"}
 ALLOWED["extractor"] = {"errors", "checks", "strict", "backbones"}
