@@ -37,7 +37,7 @@ POLL = 5.0
 _LOOK = 0.1  # seconds between two looks at the threads
 _REMIND = 60.0  # seconds after which it is said who is waited for
 _GRACE, _FAREWELL = 10.0, 10.0  # seconds for those that are slow to say hello, and to hear goodbye
-_SENDING = Slots(4, 60.0)  # parties that send large files at a time
+_SENDING = Slots(3, 60.0)  # parties that send large files at a time
 Check = Callable[[], None]
 """Called before anything is changed: it raises once nobody waits for it any more."""
 
