@@ -13,9 +13,8 @@ demo: .venv/ready
 	rm -rf demo-out
 	$(BIN)/mixveil demo --out demo-out
 
-# One process more than there are cores: tests of servers mostly wait.
 test: .venv/ready
-	$(BIN)/python -m pytest -n $$(( $$(nproc 2>/dev/null || echo 2) + 1 ))
+	$(BIN)/python -m pytest -n auto
 
 lint: .venv/ready
 	$(BIN)/ruff format --check .

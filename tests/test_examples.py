@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -28,6 +30,7 @@ def test_a_loop_with_mixed_batches() -> None:
     assert "promised: nothing" in shown
 
 
+@pytest.mark.skipif("MIXVEIL_TRIAL" not in os.environ, reason="45 s of processes that test_network starts too")
 def test_three_hospitals_learn_together(tmp_path: Path) -> None:
     shown = run("three_hospitals.py", str(tmp_path / "trial"))
     assert shown.count("kB, has the model") == 6  # as it ran, and as its status says
