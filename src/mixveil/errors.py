@@ -86,6 +86,10 @@ class ServiceError(MixveilError):
     """A server or a party cannot be started, or cannot be reached."""
 
 
+class BusyError(ServiceError):
+    """Another process is at work in the same folder."""
+
+
 class TrainingStopped(MixveilError):  # noqa: N818
     """A training was asked to stop, and can go on later."""
 

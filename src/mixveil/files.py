@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
-from mixveil.errors import OutputError, OutputExistsError
+from mixveil.errors import BusyError, OutputError, OutputExistsError
 
 PARTIAL = ".partial"
 
@@ -77,6 +79,11 @@ def check_parent(path: Path) -> None:
         raise OutputError(f"{path} could not be written: it is a folder")
 
 
+def write_json(path: Path, whole: Any) -> None:
+    """What a process keeps for itself, readable by its owner only."""
+    write_whole(path, (json.dumps(whole, indent=2) + "\n").encode(), 0o600)
+
+
 def write_whole(path: Path, data: bytes, mode: int = 0o644) -> None:
     """A file that is there whole or not at all."""
     part = path.with_name(f".{path.name}.{os.getpid()}{PARTIAL}")
@@ -99,6 +106,35 @@ def locked(path: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """The only process of this kind in a folder, as long as it lives; its number is in `pid` there."""
+    path = folder / "pid"
+    with path.open("a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise BusyError(f"{folder} is in use, by the process {path.read_text().strip()}") from None
+        file.truncate(0)
+        file.write(f"{os.getpid()}\n")
+        file.flush()
+        yield
+
+
+def held_by(folder: Path) -> int | None:
+    """The process that is alone in a folder; None if there is none. A number that a dead one left is not believed: it
+    may be another's by now."""
+    try:
+        with (folder / "pid").open() as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except OSError:
+                return int(file.read())
+    except (OSError, ValueError):
+        pass
+    return None
 
 
 def sync_folder(folder: Path) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import types
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -376,22 +375,12 @@ def _encoder(item: dict[str, Any]) -> Encoder:
     hints = typing.get_type_hints(kind)
     strict.only("encoder.settings", settings, {field.name for field in dataclasses.fields(typing.cast("Any", kind))})
     for name, value in settings.items():
-        if not _fits(value, hints[name]):
+        if not strict.fits(value, hints[name]):
             raise ManifestError(f"encoder.settings.{name} cannot be {strict.shown(value)}")
     try:
         return kind(**settings)
     except MixveilError as error:
         raise ManifestError(f"encoder.settings: {error}") from None
-
-
-def _fits(value: Any, hint: Any) -> bool:
-    if isinstance(hint, types.UnionType):
-        return any(_fits(value, choice) for choice in hint.__args__)
-    if typing.get_origin(hint) is typing.Literal:
-        return value in typing.get_args(hint)
-    if hint is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
-    return type(value) is (types.NoneType if hint is None else hint)
 
 
 def parse_epsilon(item: Any) -> float | None:

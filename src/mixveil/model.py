@@ -22,6 +22,7 @@ from mixveil.train.layers import Layers
 
 FORMAT = "mixveil-model"
 VERSION = 2
+TENSORS, CARD = "model.safetensors", "card.json"
 
 
 @dataclass(frozen=True)
@@ -77,25 +78,25 @@ def write_model(out: Path, trained: Trained, tested: Mapping[str, Any] | None, a
         tensors: dict[str, torch.Tensor] = {}
         for number, (weight, bias) in enumerate(trained.layers.layers):
             tensors |= {f"{number}.weight": weight.contiguous(), f"{number}.bias": bias.contiguous()}
-        files.write_file(folder / "model.safetensors", save(tensors))
-        files.write_file(folder / "card.json", (json.dumps(card, indent=2, allow_nan=False) + "\n").encode())
+        files.write_file(folder / TENSORS, save(tensors))
+        files.write_file(folder / CARD, (json.dumps(card, indent=2, allow_nan=False) + "\n").encode())
     return model
 
 
 def read_model(folder: Path) -> Model:
     """Open a model; everything in it is checked."""
-    if not (folder / "card.json").is_file():
+    if not (folder / CARD).is_file():
         kind = "a release" if (folder / "manifest.json").is_file() else "no model"
         raise DataFormatError(f"{folder} is {kind}: give the folder of a model")
     try:
-        card = strict.mapping("card", strict.loads((folder / "card.json").read_text(encoding="utf-8")))
+        card = strict.mapping("card", strict.loads((folder / CARD).read_text(encoding="utf-8")))
         if card.get("format") != FORMAT:
             raise ManifestError(f"format must be {FORMAT!r}, got {strict.shown(card.get('format'))}")
         if type(card.get("version")) is not int or card["version"] != VERSION:
             raise VersionError(
                 f"this mixveil reads version {VERSION}, the model has {strict.shown(card.get('version'))}"
             )
-        tensors = load((folder / "model.safetensors").read_bytes())  # not mapped: the file may be replaced
+        tensors = load((folder / TENSORS).read_bytes())  # not mapped: the file may be replaced
         return _model(card, tensors)
     except VersionError:
         raise

@@ -51,7 +51,7 @@ from mixveil.types import Cost, Guarantee, Progress
 
 FORMAT = "mixveil-statistics"
 VERSION = 2
-_FILE = "sums.safetensors"
+FILE = "sums.safetensors"
 _LIMIT = 1 << 30
 _MANIFEST_LIMIT = 8 << 20
 _ROWS = 4096
@@ -143,7 +143,7 @@ def write_statistics(
         text = _to_json(found, data)
         parsed(text)  # what we would refuse to read we do not write
         with files.atomic_folder(out, found.id[:8]) as folder:
-            files.write_file(folder / _FILE, data)
+            files.write_file(folder / FILE, data)
             files.write_file(folder / "manifest.json", text.encode())
         files.sync_folder(out.parent)
     return found
@@ -191,7 +191,7 @@ def class_sums(
 
 def read_statistics(folder: Path) -> Sums:
     """Open class sums; sizes, hash, shapes, grid range and claims are all checked."""
-    path = folder / _FILE
+    path = folder / FILE
     try:
         written = folder / "manifest.json"
         if written.stat().st_size > _MANIFEST_LIMIT:

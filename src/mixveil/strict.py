@@ -6,6 +6,8 @@ import json
 import math
 import re
 import reprlib
+import types
+import typing
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
@@ -75,3 +77,18 @@ def number(where: str, item: Any) -> float:
     if not isinstance(item, int | float) or isinstance(item, bool) or not math.isfinite(item):
         raise ManifestError(f"{where} must be a finite number, got {shown(item)}")
     return float(item)
+
+
+def fits(value: Any, hint: Any) -> bool:
+    """Whether a plain value is of a field's type: a whole number is a float too, a flag is no number.
+
+    >>> fits(1, float), fits(True, float), fits(None, int | None), fits("a", int)
+    (True, False, True, False)
+    """
+    if isinstance(hint, types.UnionType):
+        return any(fits(value, choice) for choice in hint.__args__)
+    if typing.get_origin(hint) is typing.Literal:
+        return value in typing.get_args(hint)
+    if hint is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    return type(value) is (types.NoneType if hint is None else hint)

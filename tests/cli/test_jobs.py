@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from mixveil import files
 from mixveil.federated.parcel import Parcel
 from mixveil.federated.party import Party
 from mixveil.ledger import Ledger
@@ -152,12 +154,42 @@ def test_a_server_that_cannot_be_is_told_why(run: Run, tmp_path: Path, words: tu
 
 
 def test_one_folder_has_one_server(run: Run, tmp_path: Path) -> None:
-    from mixveil.federated.link import alone
-
     (tmp_path / "server").mkdir()
-    with alone(tmp_path / "server"):
+    with files.alone(tmp_path / "server"):
         result = run("serve", "server", "--insecure")
-    assert result.code == 2 and "is served already, by the process" in result.err
+        assert files.held_by(tmp_path / "server") == os.getpid()
+    assert result.code == 2 and f"is in use, by the process {os.getpid()}" in result.err
+    assert files.held_by(tmp_path / "server") is None
+
+
+def test_a_number_that_a_dead_process_left_is_nobodys(run: Run, tmp_path: Path) -> None:
+    """Another process may have it by now: it must not be told to end."""
+    from mixveil.federated import link
+    from mixveil.federated.flower.supernode import free_port
+
+    link.prepared(tmp_path / "server", None, host="127.0.0.1", port=free_port(), insecure=True)
+    folder = tmp_path / "server" / "jobs" / "autumn"
+    folder.mkdir()
+    (folder / "job.json").write_text(json.dumps({**TASK, "projection": None}))
+    (folder / "pid").write_text(f"{os.getpid()}\n")
+    stopped = run("stop", "server", "autumn")
+    assert stopped.code == 2 and "is not running" in stopped.err
+    assert "ended before it was done" in run("status", "server").out
+
+
+def test_a_party_joins_once(run: Run, small: Path, tmp_path: Path) -> None:
+    own = tmp_path / "jobs" / "a"
+    own.mkdir(parents=True)
+    with files.alone(own):
+        result = run(*JOIN, "--data", small, "--mu", 1, "--budget", 5, "--folder", "jobs")
+    assert result.code == 2 and "is in use, by the process" in result.err
+
+
+def test_labels_that_cannot_be_protected_are_said_now(run: Run, small: Path) -> None:
+    words = ("--data", small, "--mu", 1, "--budget", 5, "--label-epsilon", 2)
+    result = run(*JOIN, *words)
+    assert result.code == 2 and "--classes" in result.err
+    assert "is not there" in run(*JOIN, *words, "--classes", "0,1,2").err
 
 
 def test_what_is_no_certificate_is_said(run: Run, small: Path, tmp_path: Path) -> None:

@@ -16,16 +16,16 @@ import pytest
 import torch
 from safetensors.torch import load, save
 
-from mixveil import manifest as manifests
 from mixveil import projection
 from mixveil.data import open_data
 from mixveil.errors import ArgumentError, BudgetError, MismatchError, RefusedError
 from mixveil.federated.algorithms import federated, new_head
 from mixveil.federated.approval import waiting
+from mixveil.federated.desk import approve
 from mixveil.federated.inbox import Inbox
 from mixveil.federated.jobs import Job, Order, begin
 from mixveil.federated.parcel import MANIFEST, Parcel
-from mixveil.federated.party import FAILED, Party, approve
+from mixveil.federated.party import FAILED, Party
 from mixveil.federated.settings import Settings
 from mixveil.keys import SeededStream
 from mixveil.ledger import Ledger
@@ -116,7 +116,7 @@ def test_a_party_makes_it_once_however_often_it_is_asked(tmp_path: Path, three: 
 def test_a_file_that_does_not_go_with_its_manifest_is_asked_for(
     tmp_path: Path, three: dict[str, Answer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mixveil.federated.party.INLINE", 100)
+    monkeypatch.setattr("mixveil.federated.desk.INLINE", 100)
     monkeypatch.setattr("mixveil.release.SHARD_BYTES", 1000)
     job, fleet = job_of(tmp_path), Here(three)
     assert done(job, fleet)["ok"]
@@ -128,7 +128,7 @@ def test_a_file_that_does_not_go_with_its_manifest_is_asked_for(
 def test_a_server_that_died_asks_for_the_rest_alone(
     tmp_path: Path, three: dict[str, Answer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mixveil.federated.party.INLINE", 100)
+    monkeypatch.setattr("mixveil.federated.desk.INLINE", 100)
     monkeypatch.setattr("mixveil.release.SHARD_BYTES", 1000)
     job = job_of(tmp_path)
     inbox, task = Inbox(job.folder), job.task.plain()
@@ -405,15 +405,14 @@ def test_one_partys_wrong_statistics_do_not_end_the_job_of_all(tmp_path: Path, t
 
 
 def test_records_without_statistics_do_not_end_the_job_of_all(tmp_path: Path, three: dict[str, Answer]) -> None:
-    late = threading.Event()
-
     def second_step_only(parcel: Parcel) -> Parcel:
-        if parcel.about.get("kind") == "statistics" and not late.is_set():
+        if parcel.about.get("kind") == "statistics":
             return never(parcel)
         return three["c"](parcel)
 
     job = job_of(tmp_path, method="two-step", projection=str(a_projection(tmp_path)), wait=2.0, least=2)
     whole = done(job, Here({**three, "c": second_step_only}))
+    assert whole["parties"]["c"]["why"] == "it sent no statistics for this job"
     assert whole["ok"] and sorted(read_model(Path(whole["model"])).card["mu"]) == ["a", "b"]
 
 
@@ -443,7 +442,7 @@ def test_no_party_writes_the_coordinators_log(tmp_path: Path, three: dict[str, A
 def test_what_came_stays_when_the_time_is_over(
     tmp_path: Path, three: dict[str, Answer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mixveil.federated.party.INLINE", 100)
+    monkeypatch.setattr("mixveil.federated.desk.INLINE", 100)
     monkeypatch.setattr("mixveil.release.SHARD_BYTES", 1000)
     count = 0
 
@@ -1024,10 +1023,3 @@ def test_an_order_is_what_the_app_knows() -> None:
     config = tomllib.loads((APP / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
     order = Order(job="j", method="one-shot", parties=1)
     assert config == {**order.plain(), "job": "", "method": "", "parties": 0}
-
-
-def test_manifests_of_certified_releases_are_parsed_as_files_are(tmp_path: Path, three: dict[str, Answer]) -> None:
-    job = job_of(tmp_path)
-    done(job, Here(three))
-    text = (job.folder / "records" / "a" / MANIFEST).read_text()
-    assert manifests.parse(text).party == "a"

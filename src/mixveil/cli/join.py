@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mixveil.cli import _common
+from mixveil.cli import _common, _spending
 from mixveil.cli._common import AsJson, Cache, Classes, DataDir, Depth, Grey, Size, Unit, err, escape, out, print_json
 from mixveil.cli._spending import LabelEpsilon
 
@@ -71,7 +71,8 @@ def join(
     once a job, with secure noise, entered in your ledger, kept, and sent as it was kept. Of the code that a server's
     app could bring nothing is run.
     """
-    from mixveil.federated import flower, link
+    from mixveil import files
+    from mixveil.federated import certificates, flower, link
     from mixveil.federated.settings import Settings
 
     flower.check_installed()
@@ -97,22 +98,23 @@ def join(
     )
     settings.check_bounded()
     images = settings.images()  # what is wrong with the data is said now, and not to a server
-    for text in images.warnings():
+    for text in images.warnings() + _spending.copies(_spending.owners_of(images)):
         _common.warn(text)
+    settings.check_labels(images)
     node = link.joining(address, party, keys, insecure=insecure)
-    config = link.write_settings(Path(settings.folder), party, settings.plain())
-    flower.settle(Path(settings.folder) / ".flower", verbose=verbose)
-    from mixveil.federated.flower import supernode
-
     units = None if images.units is None else len(set(images.units))
-    err.print(
-        f"[bold]{escape(party)}[/] joins {escape(address)}: {_what(settings, len(images), units)}", soft_wrap=True
-    )
-    if keys is not None:
-        from mixveil.federated import certificates
+    own = Path(settings.folder) / party
+    own.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with files.alone(own):
+        config = link.write_settings(Path(settings.folder), party, settings.plain())
+        flower.settle(Path(settings.folder) / ".flower", verbose=verbose)
+        from mixveil.federated.flower import supernode
 
-        err.print(f"  ca.crt: {certificates.fingerprint(keys / certificates.CA)}")
-    supernode.join(node, Path(settings.folder), config)
+        what = _what(settings, len(images), units)
+        err.print(f"[bold]{escape(party)}[/] joins {escape(address)}: {what}", soft_wrap=True)
+        if keys is not None:
+            err.print(f"  ca.crt: {certificates.fingerprint(keys / certificates.CA)}")
+        supernode.join(node, Path(settings.folder), config)
 
 
 def approve(
@@ -233,6 +235,8 @@ def _what(settings: Settings, rows: int, units: int | None) -> str:
         said.append(f"{', '.join(kept)} at τ = {settings.tau}, not certified")
     if open_ended:
         said.append(f"{', '.join(open_ended)}, which promise nothing")
-    labels = "labels are shown" if settings.label_epsilon is None else f"labels are {settings.label_epsilon:g}-DP a job"
+    labels = (
+        "labels are shown" if settings.label_epsilon is None else f"each label is {settings.label_epsilon:g}-DP a job"
+    )
     look = " You approve everything that leaves." if settings.approve else ""
     return f"{whose}; {'; '.join(said)}; {labels}.{look} Ctrl-C ends it"

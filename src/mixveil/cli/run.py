@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from mixveil import files
 from mixveil.cli._common import AsJson, err, escape, out, print_json, warn
 from mixveil.cli.serve import Server
 from mixveil.errors import ServiceError
@@ -159,7 +160,7 @@ def stop(
     from mixveil.federated.jobs import find
 
     folder = find(server.absolute(), job)
-    pid = _running(folder)
+    pid = files.held_by(folder)
     if pid is None:
         raise ServiceError(f"{job} is not running")
     os.kill(pid, signal.SIGTERM)
@@ -233,7 +234,7 @@ def _followed(folder: Path, started: float, *, quiet: bool) -> dict[str, Any]:
 def _check_alive(folder: Path, started: float) -> None:
     path = folder / "pid"
     if path.exists() and path.stat().st_mtime >= started - 1:
-        if _running(folder) is None and not (folder / "outcome.json").exists():
+        if files.held_by(folder) is None and not (folder / "outcome.json").exists():
             raise ServiceError(
                 f"it ended before it was done: what arrived is in {folder}; the same job goes on from there"
             )
@@ -241,18 +242,8 @@ def _check_alive(folder: Path, started: float) -> None:
         raise ServiceError(f"the job did not begin within {_START:g} s: see what `mixveil serve` says")
 
 
-def _running(folder: Path) -> int | None:
-    """The process of a job that is running."""
-    try:
-        pid = int((folder / "pid").read_text())
-        os.kill(pid, 0)
-    except (OSError, ValueError):
-        return None
-    return pid
-
-
 def _check_idle(folder: Path) -> None:
-    if _running(folder) is not None and not (folder / "outcome.json").exists():
+    if files.held_by(folder) is not None:
         raise ServiceError(f"the job {folder.name} is running already: `mixveil stop` ends it")
 
 
@@ -271,7 +262,7 @@ def _job(folder: Path) -> dict[str, Any]:
         ended = whole["ended"].replace("T", " ").replace("+00:00", " UTC")
         found |= {"state": f"done, {ended}" if whole["ok"] else f"ended without a model, {ended}: {whole['reason']}"}
         return found | {"model": whole["model"], "parties": whole["parties"]}
-    if _running(folder) is None:
+    if files.held_by(folder) is None:
         found["state"] = "ended before it was done: start it again to go on"
     if (folder / "progress.json").exists():
         found["parties"] = json.loads((folder / "progress.json").read_text(encoding="utf-8"))

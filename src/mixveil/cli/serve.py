@@ -34,12 +34,13 @@ def serve(
     Parties reach it encrypted, and only those whose keys lie in [bold]parties/[/] of --keys. Jobs are started from this
     machine alone, with [bold]mixveil run[/].
     """
+    from mixveil import files
     from mixveil.federated import flower
-    from mixveil.federated.link import alone, prepared
+    from mixveil.federated.link import prepared
 
     flower.check_installed()
     server.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with alone(server):
+    with files.alone(server):
         link = prepared(server, keys, host=host, port=port, insecure=insecure)
         _serve(link, host, port, keys, insecure=insecure, verbose=verbose)
 

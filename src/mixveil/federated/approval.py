@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from mixveil.errors import StateError
+from mixveil.federated.desk import KINDS, REFUSED, WAITING, Kind, approve, is_approved, refuse
 from mixveil.federated.parcel import MANIFEST, Task
-from mixveil.federated.party import REFUSED, WAITING, Kind, approve, refuse
 from mixveil.federated.settings import Settings
-
-_KINDS: tuple[Kind, ...] = ("statistics", "records", "updates")
 
 
 @dataclass(frozen=True)
@@ -62,16 +59,8 @@ def waiting(folder: Path) -> list[Waiting]:
             task, settings = Task.read(whole), Settings.read(whole["settings"])
         except (OSError, ValueError, KeyError) as error:
             raise StateError(f"{path} does not say which job it is: {error}") from None
-        for kind in _KINDS:
+        for kind in KINDS:
             marks = (path.parent / f"{WAITING}{kind}").exists(), (path.parent / f"{REFUSED}{kind}").exists()
-            if marks == (True, False) and not _approved(path.parent, task, kind):
+            if marks == (True, False) and not is_approved(path.parent, kind):
                 found.append(Waiting(path.parent, task, kind, settings))
     return found
-
-
-def _approved(folder: Path, task: Task, kind: Kind) -> bool:
-    path = folder / f"approved-{kind}.json"
-    if not path.exists():
-        return False
-    written = task.id.encode() if kind == "updates" else (folder / kind / MANIFEST).read_bytes()
-    return bool(json.loads(path.read_text())["sha256"] == hashlib.sha256(written).hexdigest())

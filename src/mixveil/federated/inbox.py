@@ -17,17 +17,15 @@ from typing import Literal
 from mixveil import files, keys, manifest, statistics
 from mixveil.errors import HashError, ManifestError, RefusedError, ShardSizeError
 from mixveil.federated.parcel import MANIFEST, MANIFEST_LIMIT, check_name
-from mixveil.projection import Projection
 from mixveil.release import SHARD_BYTES, read_manifest, read_shard
 from mixveil.statistics import read_statistics
+from mixveil.train import Known
 
-Known = tuple[Projection, str] | None
 Kind = Literal["statistics", "records"]
 KINDS: tuple[Kind, ...] = ("statistics", "records")
 LIMIT = 8 << 30
 """Bytes of a release that a server takes, unless it is told otherwise."""
 
-_SUMS = "sums.safetensors"
 _LARGEST = 2 * SHARD_BYTES
 
 
@@ -100,7 +98,7 @@ class Inbox:
         shutil.rmtree(looked_at, ignore_errors=True)
         looked_at.mkdir(mode=0o700)
         try:
-            with _named_after(party, looked_at):
+            with _elsewhere(looked_at):
                 (looked_at / MANIFEST).write_bytes((place / MANIFEST).read_bytes())
                 files.write_file(looked_at / name, data, 0o600)
                 if kind == "statistics":
@@ -153,7 +151,7 @@ class Inbox:
 
 
 @contextlib.contextmanager
-def _named_after(party: str, folder: Path) -> Iterator[None]:
+def _elsewhere(folder: Path) -> Iterator[None]:
     """What is wrong with a file is said without where it lay on this machine."""
     try:
         yield
@@ -183,7 +181,7 @@ def _stated(kind: Kind, text: bytes) -> Stated:
             (stated["dimension"],),
             stated["clip"],
             stated["classes"],
-            {_SUMS: (size, digest)},
+            {statistics.FILE: (size, digest)},
         )
     said = manifest.parse(plain)
     shards = {shard.file: (shard.bytes, shard.sha256) for shard in said.shards}

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import shutil
 import threading
-import typing
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from mixveil import checks, files, keys, projection, strict
+from mixveil import checks, files, keys, projection
 from mixveil.errors import ArgumentError, MismatchError, ServiceError
 from mixveil.extractor import Extractor
+from mixveil.federated import config as config_of
 from mixveil.federated.algorithms import Rounds
 from mixveil.federated.parcel import METHODS, Method, Task, check_name, printable
 from mixveil.projection import Projection
@@ -72,23 +71,11 @@ class Order:
 
     @classmethod
     def read(cls, config: Mapping[str, Any]) -> Order:
-        """From a run's configuration; dashes in names are underscores here."""
-        given = {name.replace("-", "_"): value for name, value in config.items()}
-        kinds = typing.get_type_hints(cls)
-        if unknown := given.keys() - kinds.keys():
-            raise ArgumentError(f"a job has no setting {', '.join(sorted(unknown))!r:.80}")
-        for name, value in given.items():
-            wanted = kinds[name]
-            if not (
-                isinstance(value, int | float) and not isinstance(value, bool)
-                if wanted is float
-                else type(value) is wanted
-            ):
-                raise ArgumentError(f"the setting {name} cannot be {strict.shown(value)}")
-        return cls(**given)
+        """From a run's configuration."""
+        return config_of.read(cls, config, "a job")
 
     def plain(self) -> dict[str, Any]:
-        return {name.replace("_", "-"): value for name, value in dataclasses.asdict(self).items()}
+        return config_of.plain(self)
 
     @property
     def by_rounds(self) -> bool:
@@ -154,7 +141,7 @@ class Job:
         line = f"{datetime.now(UTC).strftime('%H:%M:%S')} {printable(text)}"
         with (self.folder / "events.log").open("a", encoding="utf-8") as file:
             file.write(line + "\n")
-        files.write_whole(self.folder / "progress.json", _json(self._parties()), 0o600)
+        files.write_json(self.folder / "progress.json", self._parties())
 
     def turn_away(self, strangers: Mapping[str, str]) -> None:
         for who, why in strangers.items():
@@ -183,7 +170,7 @@ class Job:
             "turned_away": {who: printable(why) for who, why in self.strangers.items()},
             **more,
         }
-        files.write_whole(self.folder / "outcome.json", _json(whole), 0o600)
+        files.write_json(self.folder / "outcome.json", whole)
         return whole
 
     def _parties(self) -> dict[str, Any]:
@@ -204,12 +191,11 @@ def begin(server: Path, order: Order, names: Iterable[str] = ()) -> Job:
         if order.projection:
             shutil.copyfile(order.projection, folder / "projection.safetensors")
             digest = projection.read(folder / "projection.safetensors")[1]
-        files.write_whole(path, _json({**task.plain(), "projection": digest}), 0o600)
+        files.write_json(path, {**task.plain(), "projection": digest})
     stated = json.loads(path.read_text(encoding="utf-8"))
     known = None if stated["projection"] is None else projection.read(folder / "projection.safetensors")
     (folder / "outcome.json").unlink(missing_ok=True)
     (folder / "incoming").mkdir(mode=0o700, exist_ok=True)
-    files.write_whole(folder / "pid", f"{os.getpid()}\n".encode(), 0o600)
     return Job(folder, order, Task.read(stated), known, frozenset(names))
 
 
@@ -225,10 +211,6 @@ def look(server: Path, order: Order) -> None:
         raise MismatchError(f"the job {order.job} is a {stated['method']}: give another name to a {order.method}")
     if known is not None and stated["projection"] != known[1]:
         raise MismatchError(f"the job {order.job} was begun with another projection: give this one another name")
-
-
-def _json(whole: Any) -> bytes:
-    return (json.dumps(whole, indent=2) + "\n").encode()
 
 
 def _check(order: Order, known: tuple[Projection, str] | None) -> None:

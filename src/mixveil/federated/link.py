@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import fcntl
 import ipaddress
 import json
-import os
 import socket
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -139,22 +136,6 @@ def expected(server: Path) -> list[str]:
 def known_names(server: Path) -> list[str]:
     """The same, where there may be none."""
     return expected(server) if (server / _PARTIES).exists() else []
-
-
-@contextmanager
-def alone(server: Path) -> Iterator[None]:
-    """Refuse a second server in the same folder."""
-    path = server / "pid"
-    with path.open("a+") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise ServiceError(f"{server} is served already, by the process {path.read_text().strip()}") from None
-        file.seek(0)
-        file.truncate()
-        file.write(f"{os.getpid()}\n")
-        file.flush()
-        yield
 
 
 def write_nodes(server: Path, nodes: Mapping[str, str]) -> None:

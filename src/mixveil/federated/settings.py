@@ -3,21 +3,20 @@ any of it."""
 
 from __future__ import annotations
 
-import dataclasses
-import types
-import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mixveil import checks, strict
+from mixveil import checks
 from mixveil.data import Images, data_folder, open_data
 from mixveil.errors import ArgumentError, RefusedError
 from mixveil.extractor import Extractor
 from mixveil.features import Features, cache_folder, extract, load
+from mixveil.federated import config as config_of
 from mixveil.federated.parcel import METHODS, Method, check_name
 from mixveil.ledger import Ledger
+from mixveil.release import check_declared
 from mixveil.types import Mu, Target, Tau
 
 PROMISED: tuple[Method, ...] = ("one-shot", "two-step")
@@ -70,22 +69,12 @@ class Settings:
 
     @classmethod
     def read(cls, config: Mapping[str, Any]) -> Settings:
-        """From a node's configuration; dashes in names are underscores here."""
-        given = {name.replace("-", "_"): value for name, value in config.items()}
-        kinds = typing.get_type_hints(cls)
-        if unknown := given.keys() - kinds.keys():
-            raise ArgumentError(f"a party has no setting {', '.join(sorted(unknown))!r:.80}")
-        for field in dataclasses.fields(cls):
-            if field.default is dataclasses.MISSING and field.name not in given:
-                raise ArgumentError(f"the setting {field.name} is missing")
-        for name, value in given.items():
-            if not _fits(value, kinds[name]):
-                raise ArgumentError(f"the setting {name} cannot be {strict.shown(value)}")
-        return cls(**given)
+        """From a node's configuration."""
+        return config_of.read(cls, config, "a party")
 
     def plain(self) -> dict[str, str | int | float | bool]:
         """What was given, as a node's configuration has it."""
-        return {name.replace("_", "-"): value for name, value in dataclasses.asdict(self).items() if value is not None}
+        return config_of.plain(self)
 
     @property
     def methods(self) -> tuple[str, ...]:
@@ -125,6 +114,11 @@ class Settings:
                 "(--budget), or approve each (--approve)"
             )
 
+    def check_labels(self, images: Images) -> None:
+        """Refuse labels that could not be protected as it is set, before a job finds out."""
+        if self.label_epsilon is not None:
+            check_declared(images, self.label_epsilon / (2 if "two-step" in self.methods else 1))
+
     def images(self) -> Images:
         return open_data(
             self.data,
@@ -143,11 +137,3 @@ class Settings:
         if wanted is not None and loaded.digest != wanted:
             raise RefusedError(f"its weights of {extractor} are others than the projection's")
         return extract(images, loaded, cache_folder() if self.cache is None else Path(self.cache)), loaded.digest
-
-
-def _fits(value: Any, hint: Any) -> bool:
-    if isinstance(hint, types.UnionType):
-        return any(_fits(value, choice) for choice in hint.__args__)
-    if hint is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
-    return type(value) is hint

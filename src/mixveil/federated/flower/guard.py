@@ -29,7 +29,7 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 NODES, APPS = "/v1/fleet/", "/v1/runtime/"
 START = "/v1/control/start-run"
 HERE = {START} | {f"/v1/control/{name}" for name in ("list-runs", "list-nodes", "stop-run", "stream-logs")}
-LARGEST = 16 << 20
+LARGEST = 8 << 20
 """Bytes of a request: Flower sends arrays in pieces of 5 MB."""
 
 IDLE, MOST = 15.0, 64
@@ -52,7 +52,7 @@ class Guard:
             return
         path: str = scope["path"]
         if not 0 <= _length(scope) <= LARGEST:
-            await _refuse(send, 413, b"a request must say its length, and be at most 16 MiB")
+            await _refuse(send, 413, b"a request must say its length, and be at most 8 MiB")
         elif path.startswith(NODES):
             if self.keys is not None and _key(scope) not in self.keys:
                 self._knocked(scope)

@@ -15,7 +15,7 @@ from flwr.app import Context, Message
 from flwr.serverapp import Grid, ServerApp
 from flwr.supercore.inflatable.inflatable_utils import ObjectPushError
 
-from mixveil import strict
+from mixveil import files, strict
 from mixveil.errors import RefusedError, ServiceError
 from mixveil.federated import link
 from mixveil.federated.flower import SERVER
@@ -37,6 +37,11 @@ def main(grid: Grid, context: Context) -> None:
     if not folder:
         raise ServiceError(f"{SERVER} must name the server's folder: `mixveil serve` sets it")
     job = begin(Path(folder), Order.read(context.run_config), link.known_names(Path(folder)))
+    with files.alone(job.folder):
+        _run(job, grid)
+
+
+def _run(job: Job, grid: Grid) -> None:
     job.say(f"{job.task.method} {job.task.name} has begun; {job.order.parties} part(ies) are expected")
     fleet = Nodes(grid, job)
     try:
