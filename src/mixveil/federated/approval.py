@@ -1,4 +1,4 @@
-"""What waits for a party's owner before it may leave."""
+"""What waits for a party's owner."""
 
 from __future__ import annotations
 
@@ -8,18 +8,19 @@ from pathlib import Path
 from typing import Literal
 
 from mixveil.errors import StateError
-from mixveil.federated.desk import KINDS, REFUSED, WAITING, Kind, approve, is_approved, refuse
+from mixveil.federated.desk import QUESTIONS, Question, approve, is_waiting, refuse
 from mixveil.federated.parcel import MANIFEST, Task
 from mixveil.federated.settings import Settings
 
 
 @dataclass(frozen=True)
 class Waiting:
-    """Something of a job. folder: the job's; projection: the file that the rows went through, if they did."""
+    """A question that a job has for its owner. folder: the job's; projection: the file that records went through, if
+    they did."""
 
     folder: Path
     task: Task
-    kind: Kind
+    question: Question
     settings: Settings
 
     @property
@@ -35,19 +36,19 @@ class Waiting:
         return self.task.method
 
     @property
-    def path(self) -> Path:
-        return self.folder / self.kind
+    def records(self) -> Path:
+        return self.folder / "records"
 
     @property
     def projection(self) -> Path | None:
-        digest = json.loads((self.path / MANIFEST).read_text())["assets"].get("projection")
+        digest = json.loads((self.records / MANIFEST).read_text())["assets"].get("projection")
         return None if digest is None else self.folder / f"projection-{digest[:16]}.safetensors"
 
     def approve(self, looked_at: Literal["figures", "audit"]) -> None:
-        approve(self.folder, self.kind, looked_at=looked_at)
+        approve(self.folder, self.question, looked_at=looked_at)
 
     def refuse(self) -> None:
-        refuse(self.folder, self.kind)
+        refuse(self.folder)
 
 
 def waiting(folder: Path) -> list[Waiting]:
@@ -59,8 +60,9 @@ def waiting(folder: Path) -> list[Waiting]:
             task, settings = Task.read(whole), Settings.read(whole["settings"])
         except (OSError, ValueError, KeyError) as error:
             raise StateError(f"{path} does not say which job it is: {error}") from None
-        for kind in KINDS:
-            marks = (path.parent / f"{WAITING}{kind}").exists(), (path.parent / f"{REFUSED}{kind}").exists()
-            if marks == (True, False) and not is_approved(path.parent, kind):
-                found.append(Waiting(path.parent, task, kind, settings))
+        found += [
+            Waiting(path.parent, task, question, settings)
+            for question in QUESTIONS
+            if is_waiting(path.parent, question)
+        ]
     return found

@@ -158,6 +158,21 @@ def file(answer: Parcel, name: str) -> bytes:
     return answer.files[name]
 
 
+def answered(
+    job: Job, name: str, ask: Ask, parcel: Parcel, most: int, fate: Fate, check: Check, poll: float
+) -> Parcel:
+    """A party's answer; waits as long as its owner does. most: bytes that it may have."""
+    while True:
+        answer = willing(name, ask(parcel, most))
+        check()
+        if answer.about.get("state") != "waiting":
+            return answer
+        if fate.state != "waiting":
+            fate.state, fate.why = "waiting", "its owner has not approved it yet"
+            job.say(f"{name}: waits for its owner")
+        time.sleep(poll)
+
+
 def offered(
     job: Job,
     name: str,
@@ -168,25 +183,13 @@ def offered(
     check: Check,
     poll: float,
 ) -> Parcel:
-    """The answer of a party that has something to send; waits as long as its owner does."""
-    projection = {} if known is None else {"projection": known[0].to_bytes()}
-    parcel = Parcel(about, projection)
-    while True:
-        answer = willing(name, ask(parcel, INLINE + MANIFEST_LIMIT + SMALL))
-        check()
-        said = answer.about.get("state")
-        if said == "ready":
-            return answer
-        if said == "send projection" and projection and not parcel.files:
-            parcel = Parcel(about, projection)
-        elif said == "waiting":
-            if fate.state != "waiting":
-                fate.state, fate.why = "waiting", "its owner has not approved it yet"
-                job.say(f"{name}: waits for its owner")
-            parcel = Parcel(about)  # it has the projection
-            time.sleep(poll)
-        else:
-            raise RefusedError(f"its answer is {strict.shown(said)}")
+    """The answer of a party that has something to send. It gets the projection when it says that it has it not."""
+    most = INLINE + MANIFEST_LIMIT + SMALL
+    answer = answered(job, name, ask, Parcel(about), most, fate, check, poll)
+    if answer.about.get("state") == "send projection" and known is not None:
+        parcel = Parcel(about, {"projection": known[0].to_bytes()})
+        answer = answered(job, name, ask, parcel, most, fate, check, poll)
+    return ready(name, answer)
 
 
 def fate_of(job: Job, name: str) -> Fate:

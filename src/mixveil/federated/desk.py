@@ -1,40 +1,52 @@
-"""What a party keeps of one job, in a folder: what it made, what its owner said of it, the models that came back."""
+"""What a party keeps of one job, in a folder: what it made, what its owner said of it, the models that came back.
+
+Whether a job may go on is decided by the party's settings, by what its owner said, and by the total of its ledger. No
+record enters any of these, so a server may hear the answer.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import math
+import shutil
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from mixveil import calibration, files, keys, projection, state, units
+from mixveil import calibration, files, keys, projection, state
 from mixveil.data import Images
 from mixveil.encoders.singular import Singular
-from mixveil.errors import BudgetError, DataFormatError, FalseClaimError, MismatchError, RefusedError
+from mixveil.errors import DataFormatError, FalseClaimError, MismatchError, RefusedError
 from mixveil.extractor import Extractor
-from mixveil.federated.parcel import INLINE, MANIFEST, Parcel, Task
-from mixveil.federated.settings import Settings
+from mixveil.federated.parcel import INLINE, MANIFEST, MODELS_LIMIT, PROJECTION_LIMIT, Parcel, Task
+from mixveil.federated.settings import SLACK, Settings
 from mixveil.ledger import Entry, Ledger
 from mixveil.model import CARD, TENSORS, read_model
 from mixveil.projection import Projected
 from mixveil.release import read_manifest, read_shard, verify_release, write_release
 from mixveil.spending import Owners
 from mixveil.statistics import FILE, read_statistics, write_statistics
-from mixveil.types import Cost
 
 Kind = Literal["statistics", "records", "updates"]
-KINDS: tuple[Kind, ...] = ("statistics", "records", "updates")
 STEPS: dict[str, tuple[Kind, ...]] = {
     "one-shot": ("records",),
     "two-step": ("statistics", "records"),
     "fedavg": ("updates",),
     "fedprox": ("updates",),
 }
-WAITING, REFUSED = "waiting-", "refused-"
+Question = Literal["job", "records"]
+QUESTIONS: tuple[Question, ...] = ("job", "records")
+"""What an owner is asked: whether to take part in a job, before anything is made for it; and where a release promises
+nothing, whether it may leave."""
+
+OVER = "its budget does not allow it"
+_WAITING, _REFUSED = "waiting-", "refused-"
+_ENTERED, _ENDED = "entered", "ended"
+_FREE = ("party", "folder", "budget", "label-budget", "allow", "approve", "to")  # settings that change no release
 _MODEL = (TENSORS, CARD)
 _MOST_MODELS, _LARGEST_SIZE = 20, 512
 
@@ -46,19 +58,109 @@ class Desk:
         self.settings, self.say, self.task = settings, say, task
         self.folder = folder / f"{task.name}-{task.id}"
 
-    def check_same(self) -> None:
-        """An id is one job's for ever: what was allowed for it is not allowed for another."""
-        path = self.folder / "job.json"
-        if path.exists() and Task.read(json.loads(path.read_text())) != self.task:
-            raise RefusedError("this id is another job's")
+    # Which job it is
 
-    def begin(self, digest: str | None) -> None:
-        """Write down which job this is."""
+    def check_same(self) -> None:
+        """An id is one job's of one server for ever: what was allowed for it is not allowed for another."""
+        if not (stored := self._stored):
+            return
+        if Task.read(stored) != self.task:
+            raise RefusedError("this id is another job's")
+        if stored["settings"].get("server") != self.settings.server:
+            raise RefusedError("this id is a job of another server's")
+
+    def begin(self) -> None:
+        """Write down which job this is, and with which settings. Once something is made they stay what they were."""
+        stored, plain = self._stored, self.settings.plain()
+        if stored and (self.begun or stored["settings"] == plain):
+            return
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        files.write_json(self.folder / "job.json", {**self.task.plain(), "begun": _now(), "settings": plain})
+
+    @property
+    def _stored(self) -> dict[str, Any]:
         path = self.folder / "job.json"
-        if not path.exists():
-            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            whole = {**self.task.plain(), "begun": _now(), "projection": digest, "settings": self.settings.plain()}
-            files.write_json(path, whole)
+        return dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else {}
+
+    @property
+    def begun(self) -> bool:
+        """Whether anything of it was entered in the ledger."""
+        return (self.folder / _ENTERED).exists()
+
+    def resume(self) -> None:
+        """The server goes on with a job that it had ended."""
+        (self.folder / _ENDED).unlink(missing_ok=True)
+
+    def end(self) -> None:
+        """The server gave it up: what is not made is not held back from other jobs."""
+        if self.folder.exists():
+            (self.folder / _ENDED).touch(0o600)
+
+    def forget(self) -> None:
+        """Keep nothing of a job that failed before anything was entered, but what its owner said of it."""
+        if self.begun or not self.folder.exists():
+            return
+        for path in self.folder.glob("projection-*"):
+            path.unlink()
+        self.clear_features()
+        if not any(self.folder.glob("approved-*")) and not any(self.folder.glob(f"{_REFUSED}*")):
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    # Whether it may go on
+
+    def check_affordable(self) -> None:
+        """Refuse a job that the budgets do not allow, with all that is still to be made for it. What the ledger's
+        releases cost together counts, whoever's records were in them: no record enters the decision."""
+        missing = [step for step in STEPS[self.task.method] if not self._made(step)]
+        limit, label_limit = self.settings.limit, self.settings.label_limit
+        if not missing or (limit is None and label_limit is None):
+            return
+        total, share = Ledger().total(), len(missing) / len(STEPS[self.task.method])
+        held, held_labels = self._held()
+        mu = math.inf if "updates" in missing or self.settings.mu is None else self.settings.mu
+        mu = math.sqrt(total.mu**2 + held + mu**2 * share)
+        labels = total.label_epsilon + held_labels + share * (self.settings.label_epsilon or math.inf)
+        if limit is not None and (total.unbounded or not mu <= limit * SLACK):
+            spent = "something promised nothing" if total.unbounded else f"{total.mu:.4g} is spent in all"
+            self.say(f"{self.task.name} would be beyond the budget of {limit:g}: {spent}, with it μ = {mu:.4g}")
+            raise RefusedError(OVER)
+        if label_limit is not None and not labels <= label_limit * SLACK:
+            self.say(f"{self.task.name} would be beyond the label budget of {label_limit:g}: labels would cost {labels:.4g}")
+            raise RefusedError(OVER)
+
+    def _held(self) -> tuple[float, float]:
+        """Σμ² and Σε of the second steps of other jobs, whose first ones are paid: they are held back for them."""
+        mu = labels = 0.0
+        for path in self.folder.parent.glob("*/statistics"):
+            job = path.parent
+            over = any((job / name).exists() for name in ("records", _ENDED, *(f"{_REFUSED}{q}" for q in QUESTIONS)))
+            if over or job == self.folder:
+                continue
+            settings = json.loads((job / "job.json").read_text(encoding="utf-8"))["settings"]
+            mu += settings["mu"] ** 2 / 2
+            labels += settings.get("label-epsilon", 0.0) / 2
+        return mu, labels
+
+    def _made(self, kind: Kind) -> bool:
+        return self.entered if kind == "updates" else (self.folder / kind).exists()
+
+    def agreed(self, question: Question) -> bool:
+        """Whether its owner need not be asked, or said yes."""
+        for known in QUESTIONS:
+            if (self.folder / f"{_REFUSED}{known}").exists():
+                raise RefusedError("its owner said no")
+        rounds = STEPS[self.task.method] == ("updates",)
+        asked = self.settings.approve or rounds if question == "job" else not self.settings.certified
+        return not asked or is_approved(self.folder, question)
+
+    def mark_waiting(self, question: Question) -> bool:
+        """Remember that its owner is asked something; whether that is new."""
+        path = self.folder / f"{_WAITING}{question}"
+        new = not path.exists()
+        path.touch(0o600)
+        return new
+
+    # What is made
 
     def keep_projection(self, digest: str, parcel: Parcel) -> bool:
         """Keep the projection that came with a parcel; whether it is there."""
@@ -70,6 +172,8 @@ class Desk:
         if len(list(self.folder.glob("projection-*"))) >= len(STEPS[self.task.method]):
             raise RefusedError("this job has its projections already")
         data = parcel.files["projection"]
+        if len(data) > PROJECTION_LIMIT:
+            raise RefusedError(f"a projection of {len(data):,} bytes is more than the {PROJECTION_LIMIT:,} that it takes")
         files.check_space(path, len(data))
         if hashlib.sha256(data).hexdigest() != digest:
             raise RefusedError("the projection that came is not the one that was named")
@@ -90,7 +194,7 @@ class Desk:
 
     def _projected(self, digest: str) -> Projected:
         found, _ = projection.read(self._projection(digest))
-        features, weights = self.settings.features(self._images, modest(found.extractor), found.weights)
+        features, weights = self.settings.features(self._images, modest(found.extractor), self.folder, found.weights)
         protected = self.settings.certified or self.settings.label_epsilon is not None
         rows = projection.projected(features, weights, found, certified=protected)
         if found.classes and rows.classes != found.classes:
@@ -102,28 +206,38 @@ class Desk:
             )
         return rows
 
-    def make_statistics(self) -> None:
-        """Noisy class sums, with half of μ²; refused where the second step would be beyond the budget."""
-        mu, digest = self._mu(), self._digest()
-        rows = self._projected(digest)
-        book = Ledger()
-        owners = book.owners(self._images)
-        limits = [limit for limit in (self.settings.budget, book.budget) if limit is not None]
-        row = mu / units.largest(rows)  # of a unit's rows each costs its share
-        if limits and book.spent(owners, Cost(row, row, 1.0)).most > min(limits) * (1 + 1e-9):
-            raise BudgetError(f"both steps would cost some record more than the budget of {min(limits):g}")
-        write_statistics(
-            self.folder / "statistics",
-            rows,
-            digest,
-            mu / math.sqrt(2),
-            party=self.settings.party,
-            stream=keys.SecureStream(),
-            label_epsilon=self._label_epsilon,
-            recipient=self._recipient,
-            budget=self.settings.budget,
-            owners=owners,
-        )
+    @contextmanager
+    def _entering(self) -> Iterator[None]:
+        """Around what enters something in the ledger: from then on the job is kept."""
+        mark, before = self.folder / _ENTERED, Ledger().total().releases
+        first = not mark.exists()
+        mark.touch(0o600)
+        try:
+            yield
+        except BaseException:
+            if first and Ledger().total().releases == before:
+                mark.unlink()
+            raise
+
+    def make_statistics(self, digest: str | None) -> None:
+        """Noisy class sums, with half of μ²."""
+        if digest is None:
+            raise RefusedError("statistics go through a projection, and none came")
+        mu, rows = self._mu(), self._projected(digest)
+        with self._entering():
+            write_statistics(
+                self.folder / "statistics",
+                rows,
+                digest,
+                mu / math.sqrt(2),
+                party=self.settings.party,
+                stream=keys.SecureStream(),
+                label_epsilon=self._label_epsilon,
+                recipient=self._recipient,
+                budget=self.settings.budget,
+                label_budget=self.settings.label_budget,
+                against="everything",
+            )
 
     def make_records(self, digest: str | None) -> None:
         """Encode all rows: as they are, or through the projection; in the second of two steps with half of μ²."""
@@ -141,23 +255,34 @@ class Desk:
         )
         for text in warnings:
             self.say(f"warning: {text}")
-        write_release(
-            self.folder / "records",
-            rows,
-            encoder,
-            guarantees,
-            party=self.settings.party,
-            stream=stream.fork("release"),
-            assets=assets,
-            label_epsilon=self._label_epsilon,
-            recipient=self._recipient,
-            budget=self.settings.budget,
-        )
+        with self._entering():
+            write_release(
+                self.folder / "records",
+                rows,
+                encoder,
+                guarantees,
+                party=self.settings.party,
+                stream=stream.fork("release"),
+                assets=assets,
+                label_epsilon=self._label_epsilon,
+                recipient=self._recipient,
+                budget=self.settings.budget,
+                label_budget=self.settings.label_budget,
+                against="everything",
+            )
+        self.clear_features()
+
+    def clear_features(self) -> None:
+        shutil.rmtree(self.folder / "features", ignore_errors=True)
 
     def _check_own(self, rows: Images | Projected) -> None:
-        """The directions of the second step are found from the first one's statistics, the party's own among them."""
+        """The directions of the second step are found from the first one's statistics, the party's own among them, and
+        what was agreed to then holds now."""
         if not (self.folder / "statistics").exists():
             raise RefusedError("it sent no statistics for this job")
+        before, now = self._stored["settings"], self.settings.plain()
+        if any(before.get(name) != now.get(name) for name in (before.keys() | now.keys()) - set(_FREE)):
+            raise RefusedError("its settings are others than in the first step")
         own = read_statistics(self.folder / "statistics")
         used = rows.projection.spent if isinstance(rows, Projected) else ()
         if (own.id, own.party) not in {(item.id, item.party) for item in used}:
@@ -184,7 +309,7 @@ class Desk:
             label_epsilon=None,
             rows=len(images),
         )
-        with book.making(promised, owners, self.settings.budget):
+        with self._entering(), book.making(promised, owners, self.settings.budget, against="everything"):
             files.write_json(path, {"id": promised.id, "owners": _digest(owners)})
 
     @property
@@ -232,25 +357,15 @@ class Desk:
                 return (folder / name).read_bytes()
         raise RefusedError(f"there is no file {name!r:.60} in it")
 
-    def approved(self, kind: Kind) -> bool:
-        """Whether it may leave. What promises nothing never leaves without."""
-        if (self.folder / f"{REFUSED}{kind}").exists():
-            raise RefusedError("its owner said no")
-        return (not self.settings.approve and kind != "updates") or is_approved(self.folder, kind)
-
-    def mark_waiting(self, kind: Kind) -> bool:
-        """Remember that something waits for its owner; whether it is new."""
-        path = self.folder / f"{WAITING}{kind}"
-        new = not path.exists()
-        path.touch(0o600)
-        return new
-
     def keep_model(self, parcel: Parcel) -> None:
         """The model that came back, beside those that came before."""
         if set(parcel.files) != set(_MODEL):
             raise RefusedError("a model has a card and tensors")
-        if not (self.folder / "job.json").exists():
+        if not self.begun:
             raise RefusedError("it took no part in this job")
+        kept = sum(path.stat().st_size for path in self.folder.glob("model*/*"))
+        if kept + parcel.bytes > MODELS_LIMIT:
+            raise RefusedError(f"models of one job may have {MODELS_LIMIT:,} bytes, and it has {kept:,} already")
         files.check_space(self.folder, parcel.bytes)
         for out in self._models():
             if out.exists():
@@ -284,39 +399,42 @@ class Desk:
             raise RefusedError("two steps are certified, and this party has no μ")
         return self.settings.mu
 
-    def _digest(self) -> str:
-        digest = json.loads((self.folder / "job.json").read_text())["projection"]
-        if digest is None:
-            raise RefusedError("statistics go through a projection, and none came")
-        return str(digest)
-
     @property
     def _recipient(self) -> str:
-        return f"{self.settings.to or 'the server'}, job {self.task.name}"
+        return f"{self.settings.to or self.settings.server or 'the server'}, job {self.task.name}"
 
 
-def what_is_looked_at(folder: Path, kind: Kind) -> str:
-    """The SHA-256 of what an owner approves: a manifest, or the job itself where there is none."""
-    if kind == "updates":
-        return hashlib.sha256(Task.read(json.loads((folder / "job.json").read_text())).id.encode()).hexdigest()
-    return hashlib.sha256((folder / kind / MANIFEST).read_bytes()).hexdigest()
+def is_approved(folder: Path, question: Question) -> bool:
+    """Whether the owner said yes to what a job's folder holds now."""
+    path = folder / f"approved-{question}.json"
+    return path.exists() and bool(json.loads(path.read_text())["sha256"] == _asked(folder, question))
 
 
-def is_approved(folder: Path, kind: Kind) -> bool:
-    """Whether the owner approved what a job's folder holds of a kind, as it is now."""
-    path = folder / f"approved-{kind}.json"
-    return path.exists() and bool(json.loads(path.read_text())["sha256"] == what_is_looked_at(folder, kind))
+def is_waiting(folder: Path, question: Question) -> bool:
+    """Whether the owner was asked, and has not answered."""
+    said_no = any((folder / f"{_REFUSED}{known}").exists() for known in QUESTIONS)
+    return (folder / f"{_WAITING}{question}").exists() and not said_no and not is_approved(folder, question)
 
 
-def approve(folder: Path, kind: Kind, *, looked_at: Literal["figures", "audit"]) -> None:
-    """The owner looked at it, and lets it leave."""
-    whole = {"sha256": what_is_looked_at(folder, kind), "looked_at": looked_at, "when": _now()}
-    files.write_json(folder / f"approved-{kind}.json", whole)
+def approve(folder: Path, question: Question, *, looked_at: Literal["figures", "audit"]) -> None:
+    """The owner looked at it, and says yes."""
+    whole = {"sha256": _asked(folder, question), "looked_at": looked_at, "when": _now()}
+    files.write_json(folder / f"approved-{question}.json", whole)
 
 
-def refuse(folder: Path, kind: Kind) -> None:
-    """The owner looked, and says no for good."""
-    (folder / f"{REFUSED}{kind}").touch(0o600)
+def refuse(folder: Path) -> None:
+    """The owner says no to all that a job still asks for, for good."""
+    (folder / f"{_REFUSED}job").touch(0o600)
+
+
+def _asked(folder: Path, question: Question) -> str:
+    """The SHA-256 of what an owner says yes to: a manifest, or a job with the settings that it is done with."""
+    if question == "records":
+        return hashlib.sha256((folder / "records" / MANIFEST).read_bytes()).hexdigest()
+    whole = json.loads((folder / "job.json").read_text(encoding="utf-8"))
+    settings = {name: value for name, value in whole["settings"].items() if name not in _FREE}
+    plain = {**Task.read(whole).plain(), "settings": settings}
+    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
 
 
 def _digest(owners: Owners) -> str:

@@ -15,6 +15,9 @@ MANIFEST, MANIFEST_LIMIT = "manifest.json", 8 << 20
 INLINE = 1 << 20
 """Bytes of files that are sent with a manifest: a small release needs no further question."""
 
+PROJECTION_LIMIT, MODELS_LIMIT = 64 << 20, 512 << 20
+"""Bytes that a party takes from a server: of a projection, and of all models of one job."""
+
 Method = Literal["one-shot", "two-step", "fedavg", "fedprox"]
 METHODS: tuple[Method, ...] = get_args(Method)
 NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"

@@ -1,7 +1,8 @@
 """A party's side of a job: it makes what it is asked for once, keeps it, and sends what it kept.
 
-What leaves is decided by the party's own settings, never by the server's wish and never by what the data are: errors
-that could tell of the data are for the owner's eyes, and the server hears only that there was one.
+What leaves is decided by the party's own settings, its owner's word and the total of its ledger, never by the server's
+wish and never by what the data are. Errors that could tell of the data are for the owner's eyes, and the server hears
+only that there was one.
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ import torch
 from safetensors.torch import load, save
 
 from mixveil import files, strict
-from mixveil.errors import RefusedError
+from mixveil.errors import BudgetError, RefusedError
 from mixveil.extractor import Extractor
 from mixveil.federated.algorithms import local, new_head
-from mixveil.federated.desk import STEPS, WAITING, Desk, Kind, modest
+from mixveil.federated.desk import OVER, STEPS, Desk, Kind, Question, is_waiting, modest
 from mixveil.federated.parcel import MANIFEST, Parcel, Task, printable
 from mixveil.federated.settings import Settings
 from mixveil.train.batches import RemixedEveryBatch, Source
@@ -25,7 +26,7 @@ from mixveil.train.fit import Recipe
 
 FAILED = "it could not be made; its owner sees why"
 MOST_WAITING = 10
-"""Jobs that may wait for their owner at a time."""
+"""Jobs that may ask their owner something at a time."""
 
 
 class Party:
@@ -46,6 +47,9 @@ class Party:
         except RefusedError as refused:
             self.say(f"{_job(parcel)}: refused: {refused}")
             return self._said("refused", str(refused))
+        except BudgetError as error:  # by the ledger's total, which no record enters: another job was faster
+            self.say(f"{_job(parcel)}: refused: {error}")
+            return self._said("refused", OVER)
         except Exception as error:
             self.say(f"{_job(parcel)}: failed: {error} ({type(error).__name__})")
             return self._said("failed", FAILED)
@@ -55,15 +59,17 @@ class Party:
         task = Task.read(about)
         if about.get("you", self.settings.party) != self.settings.party:
             raise RefusedError(f"its key is known as {strict.shown(about.get('you'))}, and it calls itself another")
+        desk = Desk(self.folder, self.settings, task, self.say)
+        desk.check_same()
         if about.get("ask") == "ended":
+            desk.end()
             self.say(f"{task.name} ended without a model: {printable(str(about.get('reason'))[:500])}")
             return self._said("ready")
         if task.method not in self.settings.methods:
             raise RefusedError(f"{self.settings.party} does not take part in {task.method}")
+        desk.resume()
         if about.get("ask") == "hello":
-            return self._said("ready")
-        desk = Desk(self.folder, self.settings, task, self.say)
-        desk.check_same()
+            return self._admitted(desk) or self._said("ready")
         if about.get("ask") == "offer":
             return self._offered(desk, parcel)
         if about.get("ask") == "file":
@@ -78,43 +84,59 @@ class Party:
     def _said(self, status: str, reason: str = "", **more: Any) -> Parcel:
         return Parcel({"state": status, "party": self.settings.party, "reason": reason, **more})
 
+    def _admitted(self, desk: Desk) -> Parcel | None:
+        """None if the job may go on; else the answer that it waits for its owner. Asked before anything is made for it,
+        and again before anything leaves."""
+        desk.check_affordable()
+        if desk.agreed("job"):
+            return None
+        self._check_room(desk)
+        desk.begin()
+        return self._waits(desk, "job")
+
+    def _check_room(self, desk: Desk) -> None:
+        """Refuse a further question where many wait for the owner already."""
+        if not desk.folder.exists():
+            waiting = sum(is_waiting(path, "job") for path in self.folder.iterdir() if path.is_dir())
+            if waiting >= MOST_WAITING:
+                raise RefusedError(f"{waiting} jobs wait for its owner already")
+
+    def _waits(self, desk: Desk, question: Question) -> Parcel:
+        if desk.mark_waiting(question):
+            what = "asks whether you take part" if question == "job" else "has a release for you to look at"
+            self.say(f"{desk.task.name} {what}: mixveil approve {desk.task.name}")
+        return self._said("waiting", "its owner has not approved it yet")
+
     def _offered(self, desk: Desk, parcel: Parcel) -> Parcel:
         """What the server will get, in its manifest; made now, if it was not before."""
         kind = _kind(desk.task, parcel)
         digest = parcel.about.get("projection")
         if digest is not None:
             strict.text("projection", digest, "[0-9a-f]{64}")
-        self._check_room(desk)
-        desk.begin(digest)
-        if digest is not None and not desk.keep_projection(digest, parcel):
-            return self._said("send projection")
-        if kind == "updates":
-            return self._ready_for_rounds(desk, parcel)
-        if not (desk.folder / kind).exists():
-            if kind == "statistics":
-                desk.make_statistics()
-            else:
-                desk.make_records(digest)
-            self.say(f"{kind} for {desk.task.name} are made: {desk.folder / kind}")
+        if (waits := self._admitted(desk)) is not None:
+            return waits
+        desk.begin()
+        try:
+            if digest is not None and not desk.keep_projection(digest, parcel):
+                return self._said("send projection")
+            if kind == "updates":
+                return self._ready_for_rounds(desk, parcel)
+            if not (desk.folder / kind).exists():
+                if kind == "statistics":
+                    desk.make_statistics(digest)
+                else:
+                    desk.make_records(digest)
+                self.say(f"{kind} for {desk.task.name} are made: {desk.folder / kind}")
+        except BaseException:
+            desk.forget()
+            raise
         written = desk.manifest(kind)
-        if not desk.approved(kind):
-            return self._waits(desk, kind)
+        if kind == "records" and not desk.agreed("records"):
+            return self._waits(desk, "records")
         desk.verify(kind)
         small = desk.small_files(kind)
         self.say(f"{desk.task.name}: sending {kind}")
         return Parcel(self._said("ready").about, {MANIFEST: written, **small})
-
-    def _waits(self, desk: Desk, kind: Kind) -> Parcel:
-        if desk.mark_waiting(kind):
-            self.say(f"{kind} for {desk.task.name} wait for you: mixveil approve {desk.task.name}")
-        return self._said("waiting", "its owner has not approved it yet")
-
-    def _check_room(self, desk: Desk) -> None:
-        """Refuse a further job where many wait for their owner already: each has made something."""
-        if self.settings.approve and not desk.folder.exists():
-            waiting = {path.parent for path in self.folder.glob(f"*/{WAITING}*")}
-            if len(waiting) >= MOST_WAITING:
-                raise RefusedError(f"{len(waiting)} jobs wait for its owner already")
 
     def _sent(self, desk: Desk, parcel: Parcel) -> Parcel:
         """One file of what was offered, as it lies on disk."""
@@ -122,8 +144,10 @@ class Party:
         if kind == "updates" or not (desk.folder / kind).exists():
             raise RefusedError("nothing of the kind was offered")
         desk.manifest(kind)  # it must be as it was written
-        if not desk.approved(kind):
-            return self._waits(desk, kind)
+        if not desk.agreed("job"):
+            return self._waits(desk, "job")
+        if kind == "records" and not desk.agreed("records"):
+            return self._waits(desk, "records")
         return Parcel(self._said("ready").about, {name: desk.file(kind, name)})
 
     # FedAvg and FedProx
@@ -131,15 +155,13 @@ class Party:
     def _ready_for_rounds(self, desk: Desk, parcel: Parcel) -> Parcel:
         """Whether it takes part in rounds, with how many rows. What its weights show has no bound: it is entered in the
         ledger as something that promises nothing."""
-        if not desk.approved("updates"):
-            return self._waits(desk, "updates")
         held = self._rows(desk, parcel)
         rows, inputs = held.source.rows, held.source.inputs
         return self._said("ready", rows=rows, inputs=inputs, classes=list(held.classes), weights=held.weights)
 
     def _trained(self, desk: Desk, parcel: Parcel) -> Parcel:
         """The server's weights, trained some epochs further on the party's rows."""
-        if _kind(desk.task, parcel) != "updates" or not desk.approved("updates") or not desk.entered:
+        if _kind(desk.task, parcel) != "updates" or not desk.agreed("job") or not desk.entered:
             raise RefusedError("nothing of the kind was offered")
         about = parcel.about
         held = self._rows(desk, parcel)
@@ -162,8 +184,9 @@ class Party:
         if self._held is None or self._held.extractor != extractor or self._held.job != desk.task.id:
             images = self.settings.images()
             desk.enter_updates(images)
-            features, weights = self.settings.features(images, extractor)
+            features, weights = self.settings.features(images, extractor, desk.folder)
             x = features.take(torch.arange(len(images))).x
+            desk.clear_features()
             source = RemixedEveryBatch(x, features.labels, len(images.classes), None)
             self._held = _Held(desk.task.id, extractor, source, images.classes, weights if extractor.names else None)
         return self._held

@@ -11,7 +11,7 @@ from mixveil import projection, saved
 from mixveil import train as training
 from mixveil.errors import MixveilError, RefusedError
 from mixveil.federated import asking
-from mixveil.federated.asking import OUT, Check, Fleet, agreeing, check_enough, fate_of, offered, ready, together
+from mixveil.federated.asking import OUT, Check, Fleet, agreeing, answered, check_enough, fate_of, offered, ready, together
 from mixveil.federated.inbox import Inbox, Kind
 from mixveil.federated.jobs import Fate, Job
 from mixveil.federated.parcel import MANIFEST, SMALL, Ask, Parcel
@@ -32,7 +32,7 @@ _SENDING = Slots(3, 60.0)  # parties that send large files at a time
 def run(job: Job, fleet: Fleet, about: Mapping[str, Any], *, poll: float = POLL) -> dict[str, Any]:
     """Do a job; how it ended. about: for the model's card."""
     try:
-        _gather(job, fleet)
+        _gather(job, fleet, poll)
         trained = by_rounds(job, fleet, poll) if job.order.by_rounds else _releases(job, fleet, poll)
         out = job.new_model()
         write_model(out, trained, None, about)
@@ -45,20 +45,30 @@ def run(job: Job, fleet: Fleet, about: Mapping[str, Any], *, poll: float = POLL)
         return job.conclude(model=None, ok=False, reason=str(error))
 
 
-def _gather(job: Job, fleet: Fleet) -> None:
+def _gather(job: Job, fleet: Fleet, poll: float) -> None:
     """Wait until enough parties are there and willing, before any of them makes anything: that would cost it something.
-    Each is told by which name its key is known here."""
-    willing = set(Inbox(job.folder).arrived("records"))
+    Each is told by which name its key is known here, and looks at its budget and asks its owner. Owners are waited for;
+    those that do not come are not, where there are enough."""
+    agreed = set(Inbox(job.folder).arrived("records"))
+    asked: set[str] = set()
 
     def hello(name: str, ask: Ask, fate: Fate, check: Check) -> None:
-        ready(name, ask(Parcel({**job.task.plain(), "ask": "hello", "you": name}), SMALL))
-        check()
-        willing.add(name)
+        asked.add(name)
+        try:
+            parcel = Parcel({**job.task.plain(), "ask": "hello", "you": name})
+            ready(name, answered(job, name, ask, parcel, SMALL, fate, check, poll))
+            agreed.add(name)
+            fate.state, fate.why = "expected", ""
+        finally:
+            asked.discard(name)
 
-    together(job, fleet, hello, enough=lambda: len(willing) >= job.order.least)
-    if len(willing) < job.order.least:
+    def waits(name: str) -> bool:
+        return fate_of(job, name).state == "waiting"
+
+    together(job, fleet, hello, enough=lambda: len(agreed) >= job.order.least and not any(map(waits, list(asked))))
+    if len(agreed) < job.order.least:
         raise RefusedError(
-            f"{len(willing)} part(ies) are there and willing, and {job.order.least} are needed: nothing was made"
+            f"{len(agreed)} part(ies) are there and willing, and {job.order.least} are needed: nothing was made"
         )
 
 

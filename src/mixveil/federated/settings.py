@@ -3,6 +3,7 @@ any of it."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,13 +13,14 @@ from mixveil import checks
 from mixveil.data import Images, data_folder, open_data
 from mixveil.errors import ArgumentError, RefusedError
 from mixveil.extractor import Extractor
-from mixveil.features import Features, cache_folder, extract, load
+from mixveil.features import Features, extract, load
 from mixveil.federated import config as config_of
 from mixveil.federated.parcel import METHODS, Method, check_name
 from mixveil.ledger import Ledger
 from mixveil.release import check_declared
 from mixveil.types import Mu, Target, Tau
 
+SLACK = 1 + 1e-9
 PROMISED: tuple[Method, ...] = ("one-shot", "two-step")
 """Methods that send what is promised, where the noise is for μ."""
 
@@ -26,9 +28,10 @@ PROMISED: tuple[Method, ...] = ("one-shot", "two-step")
 @dataclass(frozen=True)
 class Settings:
     """party: its name; data: as DATA of `encode`; folder: where it keeps jobs; mu: what every job may cost a record
-    (a unit), in all its steps; label_epsilon: the same of its label; tau: instead of mu, nothing certified; budget:
-    what all jobs together may cost; allow: the methods that it takes part in, with commas between; approve: whether
-    its owner looks at everything before it leaves; to: to whom it goes, for the ledger. The others are those of
+    (a unit), in all its steps; label_epsilon: the same of its label; tau: instead of mu, nothing certified; budget,
+    label_budget: what everything in its ledger may cost together; allow: the methods that it takes part in, with commas
+    between; approve: whether its owner is asked before anything is made for a job; server: which one it talks to, so
+    that what was made for one is never sent to another; to: to whom it goes, for the ledger. The others are those of
     `encode`."""
 
     party: str
@@ -46,8 +49,9 @@ class Settings:
     grey: bool = False
     depth: int | None = None
     data_dir: str | None = None
-    cache: str | None = None
+    server: str | None = None
     to: str | None = None
+    label_budget: float | None = None
 
     def __post_init__(self) -> None:
         check_name("party", self.party)
@@ -57,9 +61,12 @@ class Settings:
             raise ArgumentError(f"allow must name some of {', '.join(METHODS)}, got {', '.join(sorted(unknown))!r:.80}")
         if (self.mu is None) == (self.tau is None) and set(self.methods) & set(PROMISED):
             raise ArgumentError("mu (--mu, certified) or tau (--tau, Theorem 2): one of the two")
-        for name in ("mu", "tau", "budget", "label_epsilon"):
+        for name in ("mu", "tau", "budget", "label_epsilon", "label_budget"):
             if (value := getattr(self, name)) is not None:
                 checks.positive(name, value)
+        if self.label_budget is not None and not (self.label_epsilon or math.inf) <= self.label_budget:
+            shown = "labels are shown" if self.label_epsilon is None else f"one job costs a label {self.label_epsilon:g}"
+            raise ArgumentError(f"{shown}, and all together may cost {self.label_budget:g}: none could be")
         if self.mu is not None and self.budget is not None and self.mu > self.budget:
             raise ArgumentError(
                 f"one job costs μ = {self.mu:g}, and all together may cost {self.budget:g}: none could be"
@@ -95,7 +102,7 @@ class Settings:
     def check_bounded(self) -> None:
         """Refuse to join where a server that starts one job after another could get ever more, and no owner looks."""
         open_ended = sorted(set(self.methods) - set(PROMISED))
-        limit = Ledger().budget if self.budget is None else self.budget
+        limit = self.limit
         if limit is not None and (open_ended or not self.certified):
             what = " and ".join(open_ended) or "tau"
             raise ArgumentError(f"no budget holds with {what}, which promise nothing, and there is one: {limit:g}")
@@ -113,6 +120,37 @@ class Settings:
                 "a server may start one job after another, and each costs μ: say what they may cost a record in all "
                 "(--budget), or approve each (--approve)"
             )
+        if self.label_epsilon is not None and self.label_limit is None:
+            raise ArgumentError(
+                "a server may start one job after another, and each costs every label ε: say what they may cost a label "
+                "in all (--label-budget), or approve each (--approve)"
+            )
+
+    @property
+    def limit(self) -> float | None:
+        """What everything may cost a record: the smaller of its own budget and the ledger's."""
+        return _least(self.budget, Ledger().budget)
+
+    @property
+    def label_limit(self) -> float | None:
+        return _least(self.label_budget, Ledger().label_budget)
+
+    def outlook(self) -> str | None:
+        """What to tell an owner who joins with too little left for one job; None where there is enough."""
+        total, limit, labels = Ledger().total(), self.limit, self.label_limit
+        if limit is not None and total.unbounded:
+            return (
+                f"your ledger holds {len(total.unbounded)} release(s) that promise nothing, so no budget holds: every job "
+                f"will be refused. Keep experiments in a state folder of their own (MIXVEIL_STATE)"
+            )
+        if limit is not None and self.mu is not None and not math.hypot(total.mu, self.mu) <= limit * SLACK:
+            return (
+                f"everything in your ledger together cost μ = {total.mu:.4g} of {limit:g}: a job of {self.mu:g} will be "
+                f"refused. Between machines all releases count against every record, or a refusal would tell of them"
+            )
+        if labels is not None and not total.label_epsilon + (self.label_epsilon or math.inf) <= labels * SLACK:
+            return f"everything in your ledger cost labels ε = {total.label_epsilon:.4g} of {labels:g}: jobs will be refused"
+        return None
 
     def check_labels(self, images: Images) -> None:
         """Refuse labels that could not be protected as it is set, before a job finds out."""
@@ -130,10 +168,17 @@ class Settings:
             classes=None if self.classes is None else tuple(n.strip() for n in self.classes.split(",") if n.strip()),
         )
 
-    def features(self, images: Images, extractor: Extractor, wanted: str | None = None) -> tuple[Features, str]:
-        """The features of images, and the digest of what made them. wanted: the digest that they should have: of others
-        nothing is computed."""
+    def features(
+        self, images: Images, extractor: Extractor, cache: Path, wanted: str | None = None
+    ) -> tuple[Features, str]:
+        """The features of images, and the digest of what made them. cache: a folder of this job's alone, or the time
+        that it takes would tell whether the images are those of an earlier job; wanted: the digest that they should
+        have: of others nothing is computed."""
         loaded = load(extractor, data_folder(None if self.data_dir is None else Path(self.data_dir)))
         if wanted is not None and loaded.digest != wanted:
             raise RefusedError(f"its weights of {extractor} are others than the projection's")
-        return extract(images, loaded, cache_folder() if self.cache is None else Path(self.cache)), loaded.digest
+        return extract(images, loaded, cache), loaded.digest
+
+
+def _least(*limits: float | None) -> float | None:
+    return min((limit for limit in limits if limit is not None), default=None)
