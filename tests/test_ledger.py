@@ -26,7 +26,7 @@ from mixveil.keys import SecureStream, SeededStream, Stream
 from mixveil.ledger import Entry, Ledger
 from mixveil.projection import Projected, fit
 from mixveil.release import verify_release, write_release
-from mixveil.spending import Owners, Prints, Spent
+from mixveil.spending import Owners, Prints, Spent, Total, within
 from mixveil.statistics import write_statistics
 from mixveil.types import Cost, Mu
 from tests.made import blobs, features_of, images, range_facts
@@ -317,6 +317,122 @@ def test_no_budget_holds_where_something_promises_nothing(tmp_path: Path) -> Non
         release(tmp_path / "b", images(), budget=5.0)
 
 
+def stated(number: int, mu: float, label_epsilon: float | None = None, kind: str = "records") -> Entry:
+    """Of three rows, at a μ that is stated and paid."""
+    return replace(entry(number, Cost(mu, 2 * mu, 0.5), label_epsilon), stated=mu, kind=kind)  # type: ignore[arg-type]
+
+
+def test_the_total_counts_everything_against_everybody(tmp_path: Path) -> None:
+    """√Σμ² over all entries, whosever rows they hold, finished or not; and of every kind of release."""
+    book = Ledger()
+    assert book.total() == Total(0.0, (), 0.0, 0)
+    book.enter(stated(0, 3.0, 0.5), Owners(prints(1, 2, 3)))
+    book.enter(stated(1, 4.0, 0.25), Owners(prints(7, 8, 9), prints(5, 5, 5)))
+    assert book.total() == Total(5.0, (), 0.75, 2)
+    release(tmp_path / "a", replace(images(), units=tuple(str(i // 2) for i in range(20))), mu=12.0)
+    assert book.total() == Total(13.0, (), math.inf, 3)  # of a unit of two rows, too
+    write_statistics(tmp_path / "s", projected(), "b" * 64, 84.0, party="p", stream=SecureStream(), label_epsilon=1.0)
+    assert book.total().mu == pytest.approx(85)
+    nothing = release(tmp_path / "b", images(), stream=SeededStream(0))
+    updates = replace(entry(9), kind="updates")
+    book.enter(updates, Owners(prints(1, 2, 3)))
+    assert book.total().unbounded == (nothing, updates.id) and book.total().releases == 6
+
+
+def test_no_record_enters_a_decision_against_everything() -> None:
+    """The same question of any records has the same answer: those that are in the ledger, and those that are not."""
+    old, new = Owners(prints(1, 2, 3)), Owners(prints(4, 5, 6))
+    Ledger().enter(stated(0, 1.0, 0.5), old)
+    answers = set()
+    for number, owners in enumerate((old, new, Owners(prints(1, 1, 1), prints(1, 1, 1))), 1):
+        for budget, label_budget in ((1.4, 9.0), (9.0, 0.9)):
+            with pytest.raises(errors.BudgetError) as refused:
+                Ledger().enter(
+                    stated(number, 1.0, 0.5), owners, budget, label_budget=label_budget, against="everything"
+                )
+            answers.add(str(refused.value))
+    assert len(answers) == 2 and any("1.414 of a budget of 1.4: 1 is spent in 1" in said for said in answers)
+    Ledger().enter(stated(1, 1.0, 0.5), new, 1.4, label_budget=0.5)  # by records there is room
+    with pytest.raises(errors.BudgetError, match="a record would have spent"):
+        Ledger().enter(stated(2, 1.0, 0.5), old, 1.4)
+    Ledger().enter(stated(2, 1.0, 0.5), old, 1.8, label_budget=1.5, against="everything")
+    with pytest.raises(errors.ArgumentError, match="against"):
+        Ledger().enter(stated(3, 1.0), old, against="all")  # type: ignore[arg-type]
+
+
+def test_budgets_against_everything_reach_releases_and_statistics(tmp_path: Path) -> None:
+    Ledger().enter(stated(0, 1.0, 0.5), Owners(prints(1, 2, 3)))
+    data, stream = images(), SecureStream()
+    encoder, guarantees = Singular().calibrate(Mu(1.0), range_facts(data))
+    with pytest.raises(errors.BudgetError, match="all releases in your ledger"):
+        write_release(
+            tmp_path / "r", data, encoder, guarantees, party="p", stream=stream, budget=1.2, against="everything"
+        )
+    with pytest.raises(errors.BudgetError, match="label budget of 1"):
+        write_statistics(
+            tmp_path / "s",
+            projected(),
+            "b" * 64,
+            1.0,
+            party="p",
+            stream=stream,
+            label_epsilon=0.6,
+            label_budget=1.0,
+            against="everything",
+        )
+    write_release(tmp_path / "r", data, encoder, guarantees, party="p", stream=stream, budget=1.2)
+    Ledger().enter(replace(entry(9), kind="projection"), Owners(prints(1, 2, 3)))
+    with pytest.raises(errors.BudgetError, match="the release 00000000 promises nothing"):
+        Ledger().enter(stated(1, 1.0), Owners(prints(4, 5, 6)), 9.0, against="everything")
+
+
+def test_labels_have_a_budget_of_their_own(tmp_path: Path) -> None:
+    owners, three = Owners(prints(1, 2, 3)), Owners(prints(7, 8, 9), prints(1, 1, 1))
+    Ledger().set_label_budget(1.0)
+    assert Ledger().label_budget == 1.0 and Ledger().budget is None
+    for number in range(2):
+        Ledger().enter(stated(number, 0.1, 0.5), owners)
+    with pytest.raises(errors.BudgetError, match=r"ε = 1\.5 of a label budget of 1: 1 is spent in 2 release"):
+        Ledger().enter(stated(2, 0.1, 0.5), owners)
+    with pytest.raises(errors.BudgetError, match=r"a unit would have spent ε = 1\.5"):
+        Ledger().enter(stated(2, 0.1, 0.5), three)  # all three labels of one person
+    with pytest.raises(errors.BudgetError, match=r"this release shows labels as they are.* --label-epsilon"):
+        release(tmp_path / "a", images())
+    with pytest.raises(errors.BudgetError, match=r"label budget of 0\.1"):
+        Ledger().enter(stated(2, 0.1, 0.2), Owners(prints(4, 5, 6)), label_budget=0.1)
+    Ledger().set_label_budget(9.0)
+    for wrong in (0, -1, math.nan):
+        with pytest.raises(errors.ArgumentError, match="label_budget"):
+            Ledger().set_label_budget(wrong)
+        with pytest.raises(errors.ArgumentError, match="label_budget"):
+            Ledger().enter(stated(2, 0.1, 0.5), owners, label_budget=wrong)
+    assert len(Ledger().entries()) == 2
+
+
+def test_labels_that_were_shown_once_have_no_budget(tmp_path: Path) -> None:
+    owners = Owners(prints(1, 2, 3))
+    Ledger().enter(stated(0, 1.0), owners)
+    for against in ("records", "everything"):
+        with pytest.raises(errors.BudgetError, match=r"an earlier release.* shows labels as they are"):
+            Ledger().enter(stated(1, 0.1, 0.5), owners, label_budget=5.0, against=against)
+    Ledger().enter(stated(1, 0.1, 0.5), Owners(prints(4, 5, 6)), label_budget=5.0)  # others' labels
+
+
+@pytest.mark.parametrize("wrong", [math.nan, math.inf, -1.0, 0.0])
+def test_a_cost_that_is_no_number_is_never_entered(wrong: float) -> None:
+    owners, good = Owners(prints(1, 2, 3)), stated(0, 1.0, 0.5)
+    for bad in (
+        replace(good, cost=Cost(wrong, 1.0, 0.5)),
+        replace(good, cost=Cost(1.0, wrong, 0.5)),
+        replace(good, cost=Cost(1.0, 1.0, wrong)),
+        replace(good, stated=wrong),
+        replace(good, label_epsilon=wrong),
+    ):
+        with pytest.raises(errors.ArgumentError, match="must be positive"):
+            Ledger().enter(bad, owners)
+    assert not Ledger().entries() and not within(math.nan, 1.0)
+
+
 def test_nothing_is_entered_for_arguments_that_are_none(tmp_path: Path) -> None:
     data = images()
     encoder, guarantees = Singular().calibrate(Mu(1.0), range_facts(data))
@@ -553,5 +669,9 @@ def test_the_command_line_says_what_was_spent(tmp_path: Path) -> None:
     third = run("encode", data, "--mu", "1", "--out", out + "3", "--budget", "1.5")
     assert third.returncode == 2 and "BudgetError" in third.stderr and "0.5 is left" in third.stderr
     shown = run("ledger", "--budget", "2").stdout
+    assert "If a record were in all 2 releases, it would be 1.414-GDP; labels are shown." in " ".join(shown.split())
+    fourth = run("encode", data, "--mu", "0.1", "--out", out + "4", "--label-budget", "1")
+    assert fourth.returncode == 2 and "no label budget can hold: it is 1" in " ".join(fourth.stderr.split())
+    assert "label budget is ε = 3" in " ".join(run("ledger", "--label-budget", "3").stdout.split())
     assert "coordinator" in shown and "1.414-GDP; of a budget of 2, 1.414 is left; labels are shown" in shown
     assert "With one more at this μ it would be 1.732." in run("calibrate", data, "--mu", "1").stdout

@@ -35,12 +35,17 @@ from mixveil.errors import (
     StateError,
     UnreadableImageError,
 )
-from mixveil.spending import Made, Owners, Spent
+from mixveil.spending import Made, Owners, Spent, Total
 from mixveil.types import Cost, Dataset, Progress
 from mixveil.units import normalised
 
 PATIENCE = 30.0
 """Seconds to wait for another process that is at the ledger."""
+
+Against = Literal["records", "everything"]
+"""What a budget is compared with: `records`, what all releases cost any of the rows at hand; `everything`, what all
+releases in the ledger cost together (`Total`), whoever's rows they hold. Only the second is safe to decide by where
+somebody else learns of the decision: the first depends on which records the data hold."""
 
 _VERSION = 1
 _BLOCK_VALUES = 1 << 20
@@ -106,9 +111,17 @@ class Ledger:
         return Owners(np.array(records, np.uint64), units)
 
     @contextmanager
-    def making(self, entry: Entry, owners: Owners, budget: float | None = None) -> Iterator[None]:
+    def making(
+        self,
+        entry: Entry,
+        owners: Owners,
+        budget: float | None = None,
+        *,
+        label_budget: float | None = None,
+        against: Against = "records",
+    ) -> Iterator[None]:
         """Enter a release, make it in the block, and complete the entry. What fails on the way counts, and says so."""
-        self.enter(entry, owners, budget)
+        self.enter(entry, owners, budget, label_budget=label_budget, against=against)
         try:
             yield
         except (OutputError, StateError) as error:
@@ -116,26 +129,43 @@ class Ledger:
         with suppress(LedgerError):  # it is entered: all that would be missing is that it was finished
             self.finish(entry.id)
 
-    def enter(self, entry: Entry, owners: Owners, budget: float | None = None) -> Spent:
+    def enter(
+        self,
+        entry: Entry,
+        owners: Owners,
+        budget: float | None = None,
+        *,
+        label_budget: float | None = None,
+        against: Against = "records",
+    ) -> Spent:
         """Enter a release that is about to be made; what all releases cost its rows then, this one included. Refused
-        if that is beyond the budget, the given one or the standing one."""
-        if budget is not None:
-            checks.positive("budget", budget)
-        if entry.recipient is not None and not (entry.recipient.isprintable() and 0 < len(entry.recipient) <= 1000):
-            raise ArgumentError(f"to whom it goes must be a printable name, got {entry.recipient!r:.60}")
-        if len(owners.records) != entry.rows:
-            raise ArgumentError(f"{len(owners.records)} owners are given for {entry.rows} rows")
+        if that is beyond a budget, the given one or the standing one: of μ, or of its labels' ε. against: what budgets
+        are compared with."""
+        _check_entry(entry, owners)
+        if against not in ("records", "everything"):
+            raise ArgumentError(f"against must be records or everything, got {against!r:.60}")
+        given = {"budget": budget, "label_budget": label_budget}
+        for name, value in given.items():
+            if value is not None:
+                checks.positive(name, value)
         new = Made(entry.id, entry.cost, entry.label_epsilon, owners)
         with self._transaction() as db:
             self._check_traces(db)
-            limits = [limit for limit in (budget, _setting(db, "budget")) if limit is not None]
+            limits = {name: _stricter(value, _setting(db, name)) for name, value in given.items()}
             units = spending.units_of(owners, lambda: _made(db))
             before = Spent(np.zeros(len(units.names)), (), 0.0, 0, units.named)
             for made in _made(db):
                 before = spending.add(before, units, made)
             after = spending.add(before, units, new)
-            if limits:
-                _check_budget(min(limits), before, after, entry)
+            if against == "records":
+                _check_budgets(
+                    limits, before.worst, after.worst, entry, f"a {after.unit} would have", " of these records"
+                )
+            else:
+                total = _total(db)
+                stated = None if entry.cost is None else entry.stated
+                both = total, total.plus(entry.id, stated, entry.label_epsilon)
+                _check_budgets(limits, *both, entry, "all releases in your ledger would have", "")
             _insert(db, entry, owners)
         return after
 
@@ -151,6 +181,14 @@ class Ledger:
             return spending.spent(owners, lambda: more)
         with self._reading() as db:
             return spending.spent(owners, lambda: chain(_made(db), more))
+
+    def total(self) -> Total:
+        """What all releases cost together, as if every record were in each of them. Nothing in it depends on a
+        record."""
+        if not self.exists():
+            return Total(0.0, (), 0.0, 0)
+        with self._reading() as db:
+            return _total(db)
 
     def everyone(self) -> Owners:
         """All rows of all releases, each image of each unit once."""
@@ -190,16 +228,31 @@ class Ledger:
     @property
     def budget(self) -> float | None:
         """The standing budget, if the owner set one."""
-        if not self.exists():
-            return None
-        with self._reading() as db:
-            found: float | None = _setting(db, "budget")
-            return found
+        return self._standing("budget")
 
     def set_budget(self, budget: float) -> None:
         """From now on refuse what would bring any record beyond this μ in all."""
+        self._set("budget", budget)
+
+    @property
+    def label_budget(self) -> float | None:
+        """The standing budget of labels, if the owner set one."""
+        return self._standing("label_budget")
+
+    def set_label_budget(self, label_budget: float) -> None:
+        """From now on refuse what would bring any label beyond this ε in all, and what shows labels as they are."""
+        self._set("label_budget", label_budget)
+
+    def _standing(self, name: str) -> float | None:
+        if not self.exists():
+            return None
+        with self._reading() as db:
+            found: float | None = _setting(db, name)
+            return found
+
+    def _set(self, name: str, value: float) -> None:
+        values = (name, checks.positive(name, value))
         with self._transaction() as db:
-            values = ("budget", checks.positive("budget", budget))
             db.execute("INSERT OR REPLACE INTO settings VALUES (?, ?)", values)
 
     def exists(self) -> bool:
@@ -350,6 +403,15 @@ def _made(db: sqlite3.Connection) -> Iterator[Made]:
         yield Made(identity, _cost((mu, together, power)), label_epsilon, _owners(tuple(prints)))
 
 
+def _total(db: sqlite3.Connection) -> Total:
+    """All kinds of entry count alike: each holds labels. A projection is entered where it was fitted on private data,
+    and then shows their classes' means; rounds of updates show gradients by label."""
+    found = Total(0.0, (), 0.0, 0)
+    for identity, mu, stated, label_epsilon in db.execute("SELECT id, mu, stated, label_epsilon FROM releases"):
+        found = found.plus(identity, None if mu is None else stated, label_epsilon)
+    return found
+
+
 def _owners(row: tuple[Any, ...]) -> Owners:
     records, units = row
     return Owners(np.frombuffer(records, np.uint64), None if units is None else np.frombuffer(units, np.uint64))
@@ -364,16 +426,50 @@ def _setting(db: sqlite3.Connection, name: str) -> Any:
     return None if row is None else row[0]
 
 
-def _check_budget(budget: float, before: Spent, after: Spent, entry: Entry) -> None:
-    if after.unbounded:
+def _check_entry(entry: Entry, owners: Owners) -> None:
+    """Refuse what could not be counted."""
+    if entry.recipient is not None and not (entry.recipient.isprintable() and 0 < len(entry.recipient) <= 1000):
+        raise ArgumentError(f"to whom it goes must be a printable name, got {entry.recipient!r:.60}")
+    if len(owners.records) != entry.rows:
+        raise ArgumentError(f"{len(owners.records)} owners are given for {entry.rows} rows")
+    figures = {"stated": entry.stated, "label_epsilon": entry.label_epsilon}
+    if entry.cost is not None:
+        figures |= {"cost.mu": entry.cost.mu, "cost.together": entry.cost.together, "cost.power": entry.cost.power}
+    for name, value in figures.items():
+        if value is not None:
+            checks.positive(name, value)
+
+
+def _stricter(*limits: float | None) -> float | None:
+    return min((limit for limit in limits if limit is not None), default=None)
+
+
+def _check_budgets(
+    limits: dict[str, float | None], before: Total, after: Total, entry: Entry, subject: str, whose: str
+) -> None:
+    """Refuse what is beyond a budget. subject: who spends, for the message; whose: of which releases it speaks."""
+    budget, label_budget = limits["budget"], limits["label_budget"]
+    if budget is not None and after.unbounded:
         first = after.unbounded[0]
-        what = "this release" if first == entry.id else f"the release {first[:8]} of these records"
+        what = "this release" if first == entry.id else f"the release {first[:8]}{whose}"
         raise BudgetError(f"{what} promises nothing, so no budget can hold: it is {budget:g}, and nothing was released")
-    if after.most > budget * (1 + 1e-9):
+    if budget is not None and not spending.within(after.mu, budget):
         raise BudgetError(
-            f"a {after.unit} would have spent μ = {after.most:.4g} of a budget of {budget:g}: {before.most:.4g} is "
+            f"{subject} spent μ = {after.mu:.4g} of a budget of {budget:g}: {before.mu:.4g} is "
             f"spent in {before.releases} release(s), {before.left(budget):.4g} is left; nothing was released"
         )
+    if label_budget is None or spending.within(after.label_epsilon, label_budget):
+        return
+    if entry.label_epsilon is None or math.isinf(before.label_epsilon):
+        what = "this release shows" if entry.label_epsilon is None else f"an earlier release{whose} shows"
+        raise BudgetError(
+            f"{what} labels as they are, so no label budget can hold: it is {label_budget:g}, and nothing was "
+            f"released. Labels are protected with --label-epsilon"
+        )
+    raise BudgetError(
+        f"{subject} spent ε = {after.label_epsilon:.4g} of a label budget of {label_budget:g}: "
+        f"{before.label_epsilon:.4g} is spent in {before.releases} release(s); nothing was released"
+    )
 
 
 def _fingerprint(key: bytes, image: Tensor) -> int:

@@ -41,7 +41,7 @@ from mixveil.errors import (
 )
 from mixveil.extractor import Extractor
 from mixveil.labels import Randomised, moves
-from mixveil.ledger import Entry, Ledger
+from mixveil.ledger import Against, Entry, Ledger
 from mixveil.manifest import Manifest, Shard
 from mixveil.parts import Part
 from mixveil.screen import NOT_CERTIFIED, NOT_PROTECTED, Measure, Screen, Screened, Screening
@@ -119,6 +119,8 @@ def write_release(
     lpips: Measure | None = None,
     recipient: str | None = None,
     budget: float | None = None,
+    label_budget: float | None = None,
+    against: Against = "records",
     owners: Owners | None = None,
     progress: Progress | None = None,
 ) -> Manifest:
@@ -130,7 +132,8 @@ def write_release(
     much are dropped, and never written; lpips: the distance, where the screen asks for it.
 
     It is entered in the owner's ledger before anything is written, and refused where it would cost some record more
-    than the budget. recipient: to whom it goes, for the ledger; owners: what `Ledger.owners` said of the rows.
+    than the budget, or its label more than the label budget; against: what budgets are compared with
+    (`ledger.Against`). recipient: to whom it goes, for the ledger; owners: what `Ledger.owners` said of the rows.
     """
     checks.enough_rows(len(rows))
     check_output(out, party)
@@ -164,7 +167,7 @@ def write_release(
         label_epsilon=None if reproducible else label_epsilon,
         rows=len(rows),
     )
-    with book.making(entry, owners, budget):
+    with book.making(entry, owners, budget, label_budget=label_budget, against=against):
         try:
             with files.atomic_folder(out, identity[:8]) as folder:
                 shards = tuple(_write_shards(folder, said, encoder, trace, stream.fork("noise"), screening, progress))

@@ -49,6 +49,42 @@ Releases = Callable[[], Iterable[Made]]
 
 
 @dataclass(frozen=True)
+class Total:
+    """What all releases of a ledger cost together, as if every record were in each of them. No record, no fingerprint
+    and no number of rows enters it: a decision that follows from it tells nothing of the data.
+
+    Attributes:
+        mu: √Σμ² of what each release promises a unit as it names units (a record, where it names none)
+        unbounded: ids of the releases that promise nothing
+        label_epsilon: Σε of one record's label; ∞ where any release shows labels as they are
+        releases: how many there are, finished or not
+    """
+
+    mu: float
+    unbounded: tuple[str, ...]
+    label_epsilon: float
+    releases: int
+
+    def left(self, budget: float) -> float:
+        """The largest μ that one release more can promise."""
+        return 0.0 if self.unbounded else math.sqrt(max(0.0, budget**2 - self.mu**2))
+
+    def plus(self, identity: str, stated: float | None, label_epsilon: float | None) -> Total:
+        """The same with one release more. stated: its μ of a unit; label_epsilon: of a label. None: no bound."""
+        return Total(
+            self.mu if stated is None else math.hypot(self.mu, stated),
+            (*self.unbounded, identity) if stated is None else self.unbounded,
+            self.label_epsilon + (math.inf if label_epsilon is None else label_epsilon),
+            self.releases + 1,
+        )
+
+
+def within(spent: float, budget: float) -> bool:
+    """Whether a budget holds, up to rounding. What is not a number is within none."""
+    return spent <= budget * (1 + 1e-9)
+
+
+@dataclass(frozen=True)
 class Spent:
     """What releases cost some rows' units together. mu: (units,) of those that promise something; unbounded: ids of
     those that promise nothing; label_epsilon: the largest sum over a unit's labels, ∞ where one was shown as it is;
@@ -67,6 +103,11 @@ class Spent:
     @property
     def most(self) -> float:
         return float(self.mu.max(initial=0.0))
+
+    @property
+    def worst(self) -> Total:
+        """The figures of whoever has spent most."""
+        return Total(self.most, self.unbounded, self.label_epsilon, self.releases)
 
     @property
     def median(self) -> float:

@@ -41,7 +41,7 @@ from mixveil.errors import (
     VersionError,
 )
 from mixveil.labels import moves
-from mixveil.ledger import Entry, Ledger
+from mixveil.ledger import Against, Entry, Ledger
 from mixveil.projection import Projected, Projection, Used
 from mixveil.release import check_declared, check_output, check_owners
 from mixveil.spending import Owners
@@ -107,6 +107,8 @@ def write_statistics(
     label_epsilon: float | None = None,
     recipient: str | None = None,
     budget: float | None = None,
+    label_budget: float | None = None,
+    against: Against = "records",
     owners: Owners | None = None,
     progress: Progress = lambda _: None,
 ) -> Sums:
@@ -134,7 +136,7 @@ def write_statistics(
         label_epsilon=None if seeded else label_epsilon,
         rows=len(rows),
     )
-    with book.making(entry, owners, budget):
+    with book.making(entry, owners, budget, label_budget=label_budget, against=against):
         found, indices = class_sums(
             rows, digest, mu, party=party, stream=stream, label_epsilon=label_epsilon, progress=progress
         )

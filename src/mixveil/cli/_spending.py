@@ -15,7 +15,7 @@ from mixveil.errors import ArgumentError
 if TYPE_CHECKING:
     from mixveil.data import Images
     from mixveil.projection import Projection
-    from mixveil.spending import Owners, Spent
+    from mixveil.spending import Owners, Spent, Total
     from mixveil.types import Cost
 
 Budget = Annotated[
@@ -23,6 +23,15 @@ Budget = Annotated[
     typer.Option(
         "--budget",
         help="Refuse if any record would have spent more than this μ in all its releases.",
+        show_default=False,
+    ),
+]
+LabelBudget = Annotated[
+    float | None,
+    typer.Option(
+        "--label-budget",
+        help="Refuse if any record's labels (a unit's, with --unit) would have spent more than this ε in all releases, "
+        "or if labels are shown as they are.",
         show_default=False,
     ),
 ]
@@ -66,7 +75,7 @@ def summary(owners: Owners) -> dict[str, object]:
     from mixveil.ledger import Ledger
 
     book = Ledger()
-    spent, budget = book.spent(owners), book.budget
+    spent, budget, total = book.spent(owners), book.budget, book.total()
     return {
         "releases": spent.releases,
         "per": spent.unit,
@@ -76,7 +85,13 @@ def summary(owners: Owners) -> dict[str, object]:
         "labels_shown": math.isinf(spent.label_epsilon),
         "label_epsilon": None if math.isinf(spent.label_epsilon) else spent.label_epsilon,
         "budget": budget,
+        "label_budget": book.label_budget,
         "left": None if budget is None else spent.left(budget),
+        "everything": {
+            "releases": total.releases,
+            "total_mu": None if total.unbounded else total.mu,
+            "label_epsilon": None if math.isinf(total.label_epsilon) else total.label_epsilon,
+        },
     }
 
 
@@ -106,10 +121,21 @@ def in_words(spent: Spent, budget: float | None, what: str = "these records") ->
     )
 
 
+def everything(total: Total) -> str:
+    """What all releases cost together, in a sentence: what a budget is compared with where a server asks."""
+    if total.unbounded:
+        return f"All {total.releases} releases together, whoever's records they hold, are bound by no μ."
+    shown = math.isinf(total.label_epsilon)
+    labels = "labels are shown" if shown else f"a record's label is {total.label_epsilon:.4g}-DP"
+    return f"If a record were in all {total.releases} releases, it would be {total.mu:.4g}-GDP; {labels}."
+
+
 def _left(spent: Spent, budget: float | None) -> str:
+    from mixveil.spending import within
+
     if budget is None:
         return ""
-    if spent.most > budget * (1 + 1e-9):
+    if not within(spent.most, budget):
         return f", beyond the budget of {budget:g}"
     return f"; of a budget of {budget:g}, {spent.left(budget):.4g} is left"
 

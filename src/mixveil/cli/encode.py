@@ -35,7 +35,7 @@ from mixveil.cli._common import (
 from mixveil.cli._displacement import Normalisation, as_fact, displacements
 from mixveil.cli._release import show, summary
 from mixveil.cli._screening import ScreenOption
-from mixveil.cli._spending import Budget, LabelEpsilon, To
+from mixveil.cli._spending import Budget, LabelBudget, LabelEpsilon, To
 from mixveil.errors import ArgumentError, MismatchError, MissingFactError
 
 if TYPE_CHECKING:
@@ -84,6 +84,7 @@ def encode(
     to: To = None,
     budget: Budget = None,
     label_epsilon: LabelEpsilon = None,
+    label_budget: LabelBudget = None,
     screen: ScreenOption = None,
     seed: Seed = None,
     data_dir: DataDir = None,
@@ -177,6 +178,7 @@ def encode(
             lpips=lpips,
             recipient=to,
             budget=budget,
+            label_budget=label_budget,
             owners=owners,
             progress=step,
         )

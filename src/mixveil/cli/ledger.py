@@ -22,11 +22,20 @@ Standing = Annotated[
     float | None,
     typer.Option("--budget", help="From now on, refuse what would bring any record beyond this μ.", show_default=False),
 ]
+StandingLabels = Annotated[
+    float | None,
+    typer.Option(
+        "--label-budget",
+        help="From now on, refuse what would bring any record's labels beyond this ε, or shows labels as they are.",
+        show_default=False,
+    ),
+]
 
 
 def ledger(
     data: Some = None,
     budget: Standing = None,
+    label_budget: StandingLabels = None,
     data_dir: DataDir = None,
     size: Size = None,
     grey: Grey = False,
@@ -44,6 +53,8 @@ def ledger(
     book = Ledger()
     if budget is not None:
         book.set_budget(budget)
+    if label_budget is not None:
+        book.set_label_budget(label_budget)
     entries = book.entries()
     if data is not None and entries:
         owners = _spending.owners_of(open_data(data, data_dir=data_dir, size=size, grey=grey, depth=depth, unit=unit))
@@ -56,9 +67,17 @@ def ledger(
     out.print(entries_table(entries) if entries else "Nothing was released yet.")
     if entries:
         out.print(_spending.sentence(owners, what="these records" if data else "all its records"), soft_wrap=True)
+    if entries and data is None:
+        out.print(_spending.everything(book.total()), soft_wrap=True)
     if book.budget is not None:
         out.print(
             f"The standing budget is μ = {book.budget:g}: what would exceed it for any record or unit is refused."
+        )
+    if book.label_budget is not None:
+        out.print(
+            f"The standing label budget is ε = {book.label_budget:g}: a release that would exceed it for the labels of "
+            f"any record or unit is refused, and so is one that shows labels as they are.",
+            soft_wrap=True,
         )
 
 

@@ -26,7 +26,7 @@ from mixveil.cli._common import (
     print_json,
 )
 from mixveil.cli._release import in_words
-from mixveil.cli._spending import Budget, LabelEpsilon, To
+from mixveil.cli._spending import Budget, LabelBudget, LabelEpsilon, To
 
 if TYPE_CHECKING:
     from mixveil.statistics import Sums
@@ -45,6 +45,7 @@ def statistics(
     to: To = None,
     budget: Budget = None,
     label_epsilon: LabelEpsilon = None,
+    label_budget: LabelBudget = None,
     seed: Seed = None,
     data_dir: DataDir = None,
     size: Size = None,
@@ -82,6 +83,7 @@ def statistics(
             label_epsilon=label_epsilon,
             recipient=to,
             budget=budget,
+            label_budget=label_budget,
             owners=owners,
             progress=step,
         )
