@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from mixveil import files
+from mixveil import files, projection
 from mixveil.federated.parcel import Parcel
 from mixveil.federated.party import Party
 from mixveil.ledger import Ledger
 from tests.cli.test_cli import Run, run, small
-from tests.federated.here import a_party
+from tests.federated.here import a_party, a_projection
 
 __all__ = ["run", "small"]
 
@@ -47,24 +47,28 @@ def test_nothing_waits(run: Run) -> None:
     assert run("approve", "autumn").code == 2
 
 
-def test_a_certified_release_is_approved_by_what_was_fixed_without_looking_at_the_data(
-    run: Run, tmp_path: Path
-) -> None:
-    party = a_party(tmp_path, "a", 0, approve=True)
-    assert offered(party) == "waiting"
+def test_a_certified_job_is_agreed_to_before_anything_is_made(run: Run, tmp_path: Path) -> None:
+    party = a_party(tmp_path, "a", 0, approve=True, server="1A2B")
+    assert offered(party) == "waiting" and not Ledger().entries()
     waits = run("approve", "--folder", "jobs-a", "--json")
-    assert waits.json == {"waiting": [{"job": "autumn", "id": "ab" * 16, "kind": "records"}]}
+    assert waits.json == {"waiting": [{"job": "autumn", "id": "ab" * 16, "question": "job"}]}
+    assert "autumn (abababab) asks whether you take part" in run("approve", "--folder", "jobs-a").out
     shown = run("approve", "autumn", "--folder", "jobs-a", "--yes")
-    assert shown.code == 0 and "every record is 4-GDP" in shown.out and "approved" in shown.out
+    text = " ".join(shown.out.split())
+    assert shown.code == 0 and "Every record is 4-GDP" in text and "approved" in text and "for 1A2B" in text
+    assert "cost μ = 0 so far, and 4 with this job, of a budget of 100" in text and not Ledger().entries()
+    assert offered(party) == "ready" and len(Ledger().entries()) == 1
     (folder,) = tmp_path.glob("jobs-a/a/*/")
     assert not (folder / "audit").exists()  # no attack on the real data decided anything
-    assert json.loads((folder / "approved-records.json").read_text())["looked_at"] == "figures"
-    assert offered(party) == "ready"
 
 
-def test_what_is_not_certified_is_attacked_before_it_is_approved(run: Run, tmp_path: Path) -> None:
+def test_what_is_not_certified_is_attacked_before_it_leaves(run: Run, tmp_path: Path) -> None:
     party = a_party(tmp_path, "a", 0, mu=None, tau=0.5, budget=None, allow="one-shot", approve=True)
-    assert offered(party) == "waiting"
+    assert offered(party) == "waiting" and not Ledger().entries()
+    first = run("approve", "ab", "--folder", "jobs-a", "--yes")
+    assert first.code == 0 and "Nothing is certified" in first.out
+    assert offered(party) == "waiting" and len(Ledger().entries()) == 1
+    assert "asks whether its release may leave" in run("approve", "--folder", "jobs-a").out
     shown = run("approve", "ab", "--folder", "jobs-a", "--yes")
     assert shown.code == 0, shown.err
     (folder,) = tmp_path.glob("jobs-a/a/*/")
@@ -73,7 +77,7 @@ def test_what_is_not_certified_is_attacked_before_it_is_approved(run: Run, tmp_p
     assert offered(party) == "ready"
 
 
-def test_who_says_no_lets_nothing_leave(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_says_no_lets_nothing_be_made(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     party = a_party(tmp_path, "a", 0, approve=True)
     offered(party)
     monkeypatch.setattr("typer.confirm", lambda *_, **__: False)
@@ -81,7 +85,23 @@ def test_who_says_no_lets_nothing_leave(run: Run, tmp_path: Path, monkeypatch: p
     assert shown.code == 0 and "not approved" in shown.out
     assert offered(party) == "waiting"
     no = run("approve", "autumn", "--folder", "jobs-a", "--refuse")
-    assert no.code == 0 and "stays in your ledger" in no.out and offered(party) == "refused"
+    assert no.code == 0 and "it cost nothing" in no.out and offered(party) == "refused"
+    assert not Ledger().entries()
+
+
+def test_a_job_that_is_under_way_can_be_refused(run: Run, tmp_path: Path) -> None:
+    """So that its second step is not held back for ever."""
+    path = a_projection(tmp_path)
+    party = a_party(tmp_path, "a", 0, budget=5.0)
+    step = {**TASK, "method": "two-step", "ask": "offer", "kind": "statistics", "projection": projection.read(path)[1]}
+    assert party.answer(Parcel(step, {"projection": path.read_bytes()})).about["state"] == "ready"
+    other = {"job": "cd" * 16, "name": "winter", "ask": "hello"}
+    assert offered(party, **other) == "refused"
+    no = run("approve", "autumn", "--folder", "jobs-a", "--refuse")
+    assert no.code == 0 and "stays in your ledger" in no.out
+    assert offered(party, **other) == "ready"
+    assert party.answer(Parcel({**step, "kind": "records"})).about["reason"] == "its owner said no"
+    assert run("approve", "autumn", "--folder", "jobs-a", "--refuse").code == 2
 
 
 def test_rounds_are_approved_as_what_they_are(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,7 +163,8 @@ def test_a_party_without_data_is_told_now(run: Run) -> None:
         (("serve", "server"), "one of the two"),
         (("serve", "server", "--insecure", "--host", "0.0.0.0"), "--insecure is for 127.0.0.1 alone"),  # noqa: S104
         (("serve", "server", "--keys", "nowhere"), "has no ca.crt"),
-        (("run", "one-shot", "server"), "is no server's folder"),
+        (("run", "one-shot", "server", "--job", "j"), "is no server's folder"),
+        (("run", "one-shot", "server"), "--job"),
         (("status", "server"), "is no server's folder"),
     ],
 )
@@ -187,6 +208,8 @@ def test_a_party_joins_once(run: Run, small: Path, tmp_path: Path) -> None:
 
 def test_labels_that_cannot_be_protected_are_said_now(run: Run, small: Path) -> None:
     words = ("--data", small, "--mu", 1, "--budget", 5, "--label-epsilon", 2)
+    assert "--label-budget" in run(*JOIN, *words).err
+    words += ("--label-budget", 4)
     result = run(*JOIN, *words)
     assert result.code == 2 and "--classes" in result.err
     assert "is not there" in run(*JOIN, *words, "--classes", "0,1,2").err
@@ -207,12 +230,12 @@ def test_a_server_that_is_not_running_is_said(run: Run, tmp_path: Path) -> None:
     from mixveil.federated.flower.supernode import free_port
 
     link.prepared(tmp_path / "server", None, host="127.0.0.1", port=free_port(), insecure=True)
-    asked = run("run", "one-shot", "server")
+    asked = run("run", "one-shot", "server", "--job", "j")
     assert asked.code == 2 and "say with --parties how many" in asked.err
-    result = run("run", "one-shot", "server", "--parties", 2)
+    result = run("run", "one-shot", "server", "--job", "j", "--parties", 2)
     assert result.code == 2 and "is `mixveil serve` running?" in result.err, result.err
-    assert run("run", "two-step", "server", "--parties", 2).code == 2
-    missing = run("run", "one-shot", "server", "--parties", 2, "--projection", "nowhere.safetensors")
+    assert run("run", "two-step", "server", "--job", "j", "--parties", 2).code == 2
+    missing = run("run", "one-shot", "server", "--job", "j", "--parties", 2, "--projection", "nowhere.safetensors")
     assert missing.code == 2 and "nowhere.safetensors is not a projection" in missing.err
     shown = run("status", "server")
     assert shown.code == 0 and "No job was started yet" in shown.out and "not running" in shown.err

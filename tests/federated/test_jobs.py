@@ -18,10 +18,10 @@ from safetensors.torch import load, save
 
 from mixveil import projection
 from mixveil.data import open_data
-from mixveil.errors import ArgumentError, BudgetError, MismatchError, RefusedError
+from mixveil.errors import ArgumentError, MismatchError, RefusedError
 from mixveil.federated.algorithms import federated, new_head
 from mixveil.federated.approval import waiting
-from mixveil.federated.desk import approve
+from mixveil.federated.desk import OVER, approve
 from mixveil.federated.inbox import Inbox
 from mixveil.federated.jobs import Job, Order, begin
 from mixveil.federated.parcel import MANIFEST, Parcel
@@ -591,9 +591,11 @@ def test_what_goes_wrong_with_the_data_is_for_the_owner_alone(tmp_path: Path) ->
 def test_the_budget_ends_it(tmp_path: Path) -> None:
     party = a_party(tmp_path, "a", 0, budget=5.0)
     assert asked(party).about["state"] == "ready"
-    assert asked(party, job="1" * 32).about == {"state": "failed", "party": "a", "reason": FAILED}
+    for ask in ("hello", "offer"):
+        answer = asked(party, job="1" * 32, ask=ask).about
+        assert answer == {"state": "refused", "party": "a", "reason": "its budget does not allow it"}
     assert asked(party).about["state"] == "ready"  # what is there may still be sent
-    assert len(Ledger().entries()) == 1
+    assert len(Ledger().entries()) == 1 and len(list(tmp_path.glob("jobs-a/a/*/"))) == 1
 
 
 def test_two_steps_are_not_begun_where_the_second_could_not_be_paid(tmp_path: Path) -> None:
@@ -604,8 +606,75 @@ def test_two_steps_are_not_begun_where_the_second_could_not_be_paid(tmp_path: Pa
     party.say = said.append
     job = job_of(tmp_path, method="two-step", parties=1, projection=str(path))
     whole = done(job, Here({"a": party.answer}))
-    assert whole["parties"]["a"]["state"] == "failed" and len(Ledger().entries()) == 1
-    assert any(BudgetError.__name__ in text for text in said)
+    assert whole["parties"]["a"]["state"] == "refused" and len(Ledger().entries()) == 1
+    assert said[0] == "first would be beyond the budget of 5: 4 is spent in all, with it μ = 5.657"
+
+
+def test_a_second_step_is_held_back_from_other_jobs(tmp_path: Path) -> None:
+    """Two jobs at once: the statistics of both fit, the records of both do not."""
+    path = a_projection(tmp_path)
+    sent, digest = {"projection": path.read_bytes()}, projection.read(path)[1]
+    party = a_party(tmp_path, "a", 0, budget=5.0)
+    first = {"version": 1, "job": "1" * 32, "name": "one", "method": "two-step", "ask": "offer", "kind": "statistics"}
+    second = {**first, "job": "2" * 32, "name": "two"}
+    assert party.answer(Parcel({**first, "projection": digest}, sent)).about["state"] == "ready"
+    assert party.answer(Parcel({**second, "projection": digest}, sent)).about["reason"] == OVER
+    assert party.answer(Parcel({**second, "ask": "hello"})).about["reason"] == OVER
+    assert asked(party, job="3" * 32, ask="hello").about["reason"] == OVER
+    assert len(Ledger().entries()) == 1
+    party.answer(Parcel({**first, "ask": "ended", "reason": "too few"}))
+    assert asked(party, job="3" * 32, ask="hello").about["state"] == "ready"
+
+
+def test_two_steps_are_done_with_the_settings_that_they_were_begun_with(tmp_path: Path) -> None:
+    path = a_projection(tmp_path)
+    job = job_of(tmp_path, method="two-step", parties=1, projection=str(path))
+    party = a_party(tmp_path, "a", 0)
+    dearer = Party(replace(party.settings, mu=8.0))
+
+    def answer(parcel: Parcel) -> Parcel:
+        return (dearer if parcel.about.get("kind") == "records" else party).answer(parcel)
+
+    whole = done(job, Here({"a": answer}))
+    assert whole["parties"]["a"]["why"] == "its settings are others than in the first step"
+    assert [entry.stated for entry in Ledger().entries()] == [pytest.approx(4 / math.sqrt(2))]
+
+
+def test_what_was_made_for_one_server_is_not_sent_to_another(tmp_path: Path) -> None:
+    party = a_party(tmp_path, "a", 0, server="A")
+    assert asked(party).about["state"] == "ready"
+    other = Party(replace(party.settings, server="B"))
+    for ask in ("hello", "offer", "file", "model", "ended"):
+        answer = asked(other, ask=ask, file="shard-00000.safetensors")
+        assert answer.about["reason"] == "this id is a job of another server's" and not answer.files
+    assert asked(party).files
+
+
+def test_the_ledger_says_to_whom_it_went(tmp_path: Path) -> None:
+    asked(a_party(tmp_path, "a", 0, server="1A2B 3C4D"))
+    assert [entry.recipient for entry in Ledger().entries()] == ["1A2B 3C4D, job j"]
+
+
+def test_labels_have_a_budget(tmp_path: Path) -> None:
+    party = a_party(tmp_path, "a", 0, mu=0.1, label_epsilon=1.0, label_budget=2.5)
+    states = [asked(party, job=f"{number:032x}", ask="hello").about["state"] for number in range(2)]
+    assert states == ["ready"] * 2
+    states = [asked(party, job=f"{number:032x}").about["state"] for number in range(4)]
+    assert states == ["ready", "ready", "refused", "refused"]
+    assert Ledger().total().label_epsilon == 2.0
+
+
+def test_half_a_job_costs_a_label_half(tmp_path: Path) -> None:
+    """Two-step jobs that are never finished: the second step's half is held back, and nothing is beyond the budget."""
+    path = a_projection(tmp_path)
+    sent, digest = {"projection": path.read_bytes()}, projection.read(path)[1]
+    party = a_party(tmp_path, "a", 0, mu=0.1, label_epsilon=1.0, label_budget=2.5)
+    about = {"version": 1, "name": "j", "method": "two-step", "ask": "offer", "kind": "statistics"}
+    states = [
+        party.answer(Parcel({**about, "job": f"{number:032x}", "projection": digest}, sent)).about["state"]
+        for number in range(4)
+    ]
+    assert states == ["ready", "ready", "refused", "refused"] and Ledger().total().label_epsilon == 1.0
 
 
 @pytest.mark.parametrize("each", [1, 2, 3, 4])
@@ -635,11 +704,44 @@ def test_a_server_does_not_fill_a_partys_disk(tmp_path: Path, three: dict[str, A
     assert len(list((tmp_path / "jobs-a" / "a" / f"first-{job.task.id}").glob("model*"))) == 20
 
 
+def test_of_what_cannot_be_made_nothing_is_kept(tmp_path: Path) -> None:
+    path = a_projection(tmp_path)
+    digest, files = projection.read(path)[1], {"projection": path.read_bytes()}
+    party = a_party(tmp_path, "a", 0, budget=5.0)
+    asked(party)
+    for number in range(1, 5):  # beyond the budget
+        asked(party, job=f"{number:032x}", projection=digest)
+        party.answer(Parcel({"version": 1, "job": f"{number:032x}", "name": "j", "method": "one-shot", "ask": "offer",
+                             "kind": "records", "projection": digest}, files))  # fmt: skip
+    broken = a_party(tmp_path, "b", 1)
+    Path(broken.settings.data).write_bytes(b"no archive")
+    for number in range(5):  # nothing can be made of its data
+        broken.answer(Parcel({"version": 1, "job": f"{number:032x}", "name": "j", "method": "one-shot", "ask": "offer",
+                              "kind": "records", "projection": digest}, files))  # fmt: skip
+    assert len(list(tmp_path.glob("jobs-a/a/*/"))) == 1 and not list(tmp_path.glob("jobs-b/b/*/"))
+
+
+def test_a_projection_has_a_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mixveil.federated.desk.PROJECTION_LIMIT", 1000)
+    monkeypatch.setattr("mixveil.federated.desk.MODELS_LIMIT", 1000)
+    path = a_projection(tmp_path)
+    party = a_party(tmp_path, "a", 0)
+    about = {"version": 1, "job": "0" * 32, "name": "j", "method": "one-shot", "ask": "offer", "kind": "records"}
+    answer = party.answer(Parcel({**about, "projection": projection.read(path)[1]}, {"projection": path.read_bytes()}))
+    assert "is more than the 1,000 that it takes" in answer.about["reason"]
+    asked(party)
+    large = Parcel({**about, "ask": "model"}, {"model.safetensors": bytes(2000), "card.json": b"{}"})
+    assert "models of one job may have 1,000 bytes" in party.answer(large).about["reason"]
+
+
 def test_not_many_jobs_wait_for_an_owner_at_a_time(tmp_path: Path) -> None:
     party = a_party(tmp_path, "a", 0, approve=True)
     states = [asked(party, job=f"{number:032x}").about["state"] for number in range(12)]
-    assert states == ["waiting"] * 10 + ["refused"] * 2 and len(Ledger().entries()) == 10
+    assert states == ["waiting"] * 10 + ["refused"] * 2 and not Ledger().entries()
     assert asked(party, job=f"{3:032x}").about["state"] == "waiting"
+    for item in waiting(tmp_path / "jobs-a")[:2]:
+        item.approve("figures")
+    assert asked(party, job=f"{11:032x}").about["state"] == "waiting"  # those that have their answer do not wait
 
 
 def test_what_waits_since_the_owner_wants_to_look_is_shown(tmp_path: Path) -> None:
@@ -690,7 +792,9 @@ def test_directions_must_come_from_the_partys_own_statistics(tmp_path: Path) -> 
     whole = {"version": 1, "job": "0" * 32, "name": "j", "method": "two-step", "ask": "offer", "projection": digest}
     sent = Parcel({**whole, "kind": "records"}, {"projection": path.read_bytes()})
     assert party.answer(sent).about["reason"] == "it sent no statistics for this job"
-    assert party.answer(Parcel({**whole, "kind": "statistics"})).about["state"] == "ready"
+    assert not list(tmp_path.glob("jobs-a/a/*/"))  # of what was not begun nothing is kept
+    step = Parcel({**whole, "kind": "statistics"}, sent.files)
+    assert party.answer(step).about["state"] == "ready"
     assert party.answer(sent).about["reason"] == "the directions were not found from its statistics"
 
 
@@ -719,7 +823,7 @@ def test_a_changed_manifest_is_not_sent(tmp_path: Path) -> None:
 # What an owner approves
 
 
-def test_nothing_leaves_before_its_owner_has_looked(tmp_path: Path, three: dict[str, Answer]) -> None:
+def test_nothing_is_made_before_its_owner_has_agreed(tmp_path: Path, three: dict[str, Answer]) -> None:
     party = a_party(tmp_path, "c", 2, approve=True)
     job = job_of(tmp_path, wait=20.0)
     fleet = Here({**three, "c": party.answer})
@@ -730,24 +834,58 @@ def test_nothing_leaves_before_its_owner_has_looked(tmp_path: Path, three: dict[
     while not waiting(tmp_path / "jobs-c") and time.monotonic() < end:
         time.sleep(0.05)
     (item,) = waiting(tmp_path / "jobs-c")
-    assert item.kind == "records" and item.name == "first" and not (job.folder / "records" / "c").exists()
-    answer = asked(party, job=item.id, name="first", ask="file", file="shard-00000.safetensors")
-    assert answer.about["state"] == "waiting" and not answer.files
+    assert item.question == "job" and item.name == "first"
+    assert asked(party, job=item.id, name="first").about["state"] == "waiting"
+    assert not Ledger().entries() and {ask for _, ask in fleet.asked} == {"hello"}  # nobody has made anything
     item.approve("figures")
     thread.join(30)
     assert found["ok"] and found["parties"]["c"]["state"] == "arrived" and not found["parties"]["c"]["why"]
     assert not waiting(tmp_path / "jobs-c")
 
 
+def test_who_cannot_or_will_not_costs_nobody_anything(tmp_path: Path, three: dict[str, Answer]) -> None:
+    """One party has too small a budget, one says no: the third has paid nothing, and neither have they."""
+    poor = a_party(tmp_path, "b", 1, budget=5.0)
+    asked(poor, job="7" * 32)
+    before = Ledger().entries()
+    careful = a_party(tmp_path, "c", 2, approve=True)
+
+    def says_no(parcel: Parcel) -> Parcel:
+        found = careful.answer(parcel)
+        for item in waiting(tmp_path / "jobs-c"):
+            item.refuse()
+        return found
+
+    for method in ("one-shot", "two-step"):
+        path = str(a_projection(tmp_path)) if method == "two-step" else ""
+        fleet = Here({"a": three["a"], "b": poor.answer, "c": says_no})
+        whole = done(job_of(tmp_path, job=method, method=method, projection=path, least=2), fleet)
+        assert not whole["ok"] and "1 part(ies) are there and willing" in whole["reason"]
+        assert whole["parties"]["b"]["why"] == "its budget does not allow it"
+        assert whole["parties"]["c"]["why"] == "its owner said no"
+        assert {ask for _, ask in fleet.asked} == {"hello", "ended"}
+    assert Ledger().entries() == before
+
+
 def test_an_approval_is_of_what_was_looked_at(tmp_path: Path) -> None:
-    party = a_party(tmp_path, "a", 0, approve=True)
+    party = a_party(tmp_path, "a", 0, approve=True, mu=None, tau=0.5, allow="one-shot", budget=None)
+    assert asked(party).about["state"] == "waiting" and not Ledger().entries()
+    (item,) = waiting(tmp_path / "jobs-a")
+    item.approve("figures")
+    dearer = Party(replace(party.settings, tau=0.9))
+    assert asked(dearer).about["state"] == "waiting" and not Ledger().entries()  # the owner agreed to something else
+    (item,) = waiting(tmp_path / "jobs-a")
+    assert item.question == "job" and item.settings.tau == 0.9
     assert asked(party).about["state"] == "waiting"
     (item,) = waiting(tmp_path / "jobs-a")
-    approve(item.folder, "records", looked_at="figures")
+    assert item.question == "records"  # what promises nothing waits again, to be attacked
+    approve(item.folder, "records", looked_at="audit")
     assert asked(party).about["state"] == "ready"
     path = item.folder / "approved-records.json"
     path.write_text(json.dumps({"sha256": "0" * 64}))
     assert asked(party).about["state"] == "waiting"
+    answer = asked(party, ask="file", file="shard-00000.safetensors")
+    assert answer.about["state"] == "waiting" and not answer.files
 
 
 @pytest.mark.parametrize(
@@ -756,6 +894,7 @@ def test_an_approval_is_of_what_was_looked_at(tmp_path: Path) -> None:
         ({"budget": None}, "say what they may cost"),
         ({"mu": None, "tau": 0.5, "allow": "one-shot", "budget": None}, "releases for tau"),
         ({"allow": "fedavg,one-shot", "budget": None}, "what fedavg would give away"),
+        ({"label_epsilon": 1.0}, "say what they may cost a label"),
     ],
 )
 def test_a_party_does_not_join_where_nothing_bounds_what_it_gives_away(
@@ -808,6 +947,8 @@ def test_a_standing_budget_is_a_budget(tmp_path: Path) -> None:
         ({"folder": "here"}, "absolute"),
         ({"tau": 1.0}, "one of the two"),
         ({"budget": 0.5}, "none could be"),
+        ({"label-epsilon": 2.0, "label-budget": 1.0}, "none could be"),
+        ({"label-budget": 1.0}, "labels are shown"),
         ({"allow": "everything"}, "allow must name"),
     ],
 )
@@ -867,7 +1008,7 @@ def test_rounds_are_entered_once_as_something_that_promises_nothing(tmp_path: Pa
 def test_no_budget_holds_with_rounds(tmp_path: Path) -> None:
     Ledger().set_budget(10.0)
     _, _, whole = by_rounds(tmp_path)
-    assert not whole["ok"] and {fate["state"] for fate in whole["parties"].values()} == {"failed"}
+    assert not whole["ok"] and {fate["why"] for fate in whole["parties"].values()} == {OVER}
     assert not Ledger().entries()
 
 

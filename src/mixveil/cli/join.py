@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from mixveil.cli import _common, _spending
-from mixveil.cli._common import AsJson, Cache, Classes, DataDir, Depth, Grey, Size, Unit, err, escape, out, print_json
+from mixveil.cli._common import AsJson, Classes, DataDir, Depth, Grey, Size, Unit, err, escape, out, print_json
 from mixveil.cli._spending import LabelEpsilon
 
 if TYPE_CHECKING:
@@ -38,7 +40,10 @@ def join(
     ] = None,
     budget: Annotated[
         float | None,
-        typer.Option("--budget", help="What all jobs, and all else in your ledger, may cost a record in all."),
+        typer.Option(
+            "--budget",
+            help="What everything in your ledger may cost in all: every release counts, whichever records it holds.",
+        ),
     ] = None,
     allow: Annotated[
         str | None,
@@ -50,11 +55,15 @@ def join(
         ),
     ] = None,
     approve: Annotated[
-        bool, typer.Option("--approve", help="Nothing leaves before you have looked at it: `mixveil approve`.")
+        bool, typer.Option("--approve", help="Nothing is made for a job before you agree to it: `mixveil approve`.")
     ] = False,
     unit: Unit = None,
     classes: Classes = None,
     label_epsilon: LabelEpsilon = None,
+    label_budget: Annotated[
+        float | None,
+        typer.Option("--label-budget", help="What everything in your ledger may cost a label in all, as ε."),
+    ] = None,
     to: Annotated[str | None, typer.Option("--to", help="Who runs the server, for your ledger.")] = None,
     folder: Folder = None,
     insecure: Annotated[bool, typer.Option("--insecure", help="No encryption: on 127.0.0.1 alone.")] = False,
@@ -62,14 +71,13 @@ def join(
     size: Size = None,
     grey: Grey = False,
     depth: Depth = None,
-    cache: Cache = None,
     verbose: Annotated[bool, typer.Option("--verbose", help="Show all that Flower says.")] = False,
 ) -> None:
     """Take part in the jobs of a server, until it is stopped (a Flower SuperNode).
 
     What is sent is decided here: by --mu or --tau, --budget and --allow, never by the server. Everything is encoded
     once a job, with secure noise, entered in your ledger, kept, and sent as it was kept. Of the code that a server's
-    app could bring nothing is run.
+    app could bring nothing is run. No answer to the server depends on your records, but through the noise.
     """
     from mixveil import files
     from mixveil.federated import certificates, flower, link
@@ -93,15 +101,19 @@ def join(
         grey=grey,
         depth=depth,
         data_dir=None if data_dir is None else str(data_dir.absolute()),
-        cache=None if cache is None else str(cache.absolute()),
         to=to,
+        label_budget=label_budget,
     )
     settings.check_bounded()
     images = settings.images()  # what is wrong with the data is said now, and not to a server
     for text in images.warnings() + _spending.copies(_spending.owners_of(images)):
         _common.warn(text)
+    if (outlook := settings.outlook()) is not None:
+        _common.warn(outlook)
     settings.check_labels(images)
     node = link.joining(address, party, keys, insecure=insecure)
+    server = address if keys is None else certificates.fingerprint(keys / certificates.CA)
+    settings = replace(settings, server=server)
     units = None if images.units is None else len(set(images.units))
     own = Path(settings.folder) / party
     own.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -113,7 +125,7 @@ def join(
         what = _what(settings, len(images), units)
         err.print(f"[bold]{escape(party)}[/] joins {escape(address)}: {what}", soft_wrap=True)
         if keys is not None:
-            err.print(f"  ca.crt: {certificates.fingerprint(keys / certificates.CA)}")
+            err.print(f"  ca.crt: {server}")
         supernode.join(node, Path(settings.folder), config)
 
 
@@ -123,29 +135,30 @@ def approve(
     ] = None,
     folder: Folder = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask. Not for fedavg and fedprox.")] = False,
-    refuse: Annotated[bool, typer.Option("--refuse", help="Say no for good: the server hears it.")] = False,
+    refuse: Annotated[bool, typer.Option("--refuse", help="Say no for good, also to one that is under way.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Look at what waits for you, and let it leave. Without JOB: list what waits.
+    """See which jobs ask for you, and agree or refuse. Without JOB: list what waits.
 
-    Of a certified release you are shown what was fixed without looking at the data, and nothing else: to decide by an
-    attack on the real data would itself tell of them, and void the certificate. Anything else is attacked first, and
-    the audit is kept beside it.
+    You are asked before anything is made: a job that you refuse costs nothing. Of a certified job you are shown what
+    it costs, and nothing that depends on your records: to decide by an attack on the release would tell of them, and
+    void the certificate. What promises nothing (--tau) is made when you agree, attacked, and waits for you once more.
     """
     from mixveil.errors import ArgumentError
-    from mixveil.federated.approval import waiting
+    from mixveil.federated.approval import unfinished, waiting
 
     if as_json and job is not None:
         raise ArgumentError("--json lists what waits: leave JOB out")
     if yes and refuse:
         raise ArgumentError("--yes or --refuse: one of the two")
-    found = waiting(_folder(folder))
+    found = unfinished(_folder(folder)) if refuse else waiting(_folder(folder))
     if job is None:
         if as_json:
-            print_json({"waiting": [{"job": item.name, "id": item.id, "kind": item.kind} for item in found]})
+            print_json({"waiting": [{"job": item.name, "id": item.id, "question": item.question} for item in found]})
             return
         for item in found:
-            out.print(f"{escape(item.name)} ({item.id[:8]}): {item.kind}")
+            asks = "whether you take part" if item.question == "job" else "whether its release may leave"
+            out.print(f"{escape(item.name)} ({item.id[:8]}) asks {asks}")
         if not found:
             out.print("Nothing waits.")
         return
@@ -158,46 +171,64 @@ def approve(
     for item in chosen:
         if refuse:
             item.refuse()
-            out.print(f"refused: {escape(item.name)}, {item.kind}. What it cost stays in your ledger")
+            cost = "what it cost stays in your ledger" if item.begun else "it cost nothing"
+            out.print(f"refused: {escape(item.name)}; {cost}")
             continue
-        looked_at = _show(item)
-        if item.kind != "updates":
-            out.print("It is in your ledger already: whether it leaves or not, its cost is counted.", soft_wrap=True)
-        if yes and item.kind == "updates":
+        if yes and item.method in ("fedavg", "fedprox"):
             raise ArgumentError("--yes is not for what promises nothing: answer yourself")
-        if yes or typer.confirm(f"Let the {item.kind} of {item.name} ({item.id[:8]}) leave?", err=True):
+        looked_at, question = _show_job(item) if item.question == "job" else _show_release(item)
+        if yes or typer.confirm(question, err=True):
             item.approve(looked_at)
-            out.print(f"[green]approved[/]: {escape(item.name)}, {item.kind}")
+            out.print(f"[green]approved[/]: {escape(item.name)}")
         else:
-            out.print(f"not approved: {escape(item.name)}, {item.kind}")
+            out.print(f"not approved: {escape(item.name)}")
 
 
-def _show(item: Any) -> Any:
-    """Show what an owner may see before he decides; what that was."""
-    from mixveil.cli import _release, statistics
-    from mixveil.release import verify_release
-    from mixveil.statistics import read_statistics
+def _show_job(item: Any) -> tuple[Any, str]:
+    """Show what a job would cost: settings and the ledger's total, nothing of the records."""
+    from mixveil.ledger import Ledger
 
-    if item.kind == "updates":
+    settings, question = item.settings, f"Take part in {item.name} ({item.id[:8]})?"
+    to = f" for {escape(settings.to or settings.server or 'the server')}"
+    out.print(f"[bold]{escape(item.name)}[/], a {item.method}{to}, with {escape(settings.data)}", soft_wrap=True)
+    if item.method in ("fedavg", "fedprox"):
         out.print(
-            f"{escape(item.name)} is a {item.method}: weights that were trained on your records leave in every round. "
-            f"[bold]Nothing bounds what they show.[/]",
-            soft_wrap=True,
+            "Weights that were trained on your records leave in every round. [bold]Nothing bounds what they show.[/]"
         )
-        return "figures"
-    if item.kind == "statistics":
-        statistics.show(item.path, read_statistics(item.path))
-        return "figures"
-    written = verify_release(item.path)
-    _release.show(item.path, written)
-    if written.certified:
-        return "figures"
-    from mixveil.cli.audit import audit
+        return "figures", question
+    if not settings.certified:
+        out.print(
+            f"A release for τ = {settings.tau:g}. [bold]Nothing is certified.[/] It is made, entered in your ledger,"
+        )
+        out.print("attacked, and waits for you once more before it leaves.")
+        return "figures", question
+    steps = " in two steps" if item.method == "two-step" else ""
+    out.print(f"Every {settings.unit or 'record'} is {settings.mu:g}-GDP against the server{steps}.", soft_wrap=True)
+    labels = "Labels are shown as they are."
+    if settings.label_epsilon is not None:
+        labels = f"Each label is {settings.label_epsilon:g}-DP."
+    total, limit = Ledger().total(), settings.limit
+    after = math.hypot(total.mu, settings.mu)
+    out.print(
+        f"{labels} Everything in your ledger cost μ = {total.mu:.4g} so far, and {after:.4g} with this job"
+        f"{'' if limit is None else f', of a budget of {limit:g}'}.",
+        soft_wrap=True,
+    )
+    out.print("Nothing is made yet. If you agree, it is made, entered in your ledger, and sent.", soft_wrap=True)
+    return "figures", question
 
+
+def _show_release(item: Any) -> tuple[Any, str]:
+    """Show a release that promises nothing, and what attacks get of it."""
+    from mixveil.cli import _release
+    from mixveil.cli.audit import audit
+    from mixveil.release import verify_release
+
+    _release.show(item.records, verify_release(item.records))
     settings, place = item.settings, item.folder / "audit"
     if not place.exists():
         audit(
-            [item.path],
+            [item.records],
             truth=settings.data,
             out_dir=place,
             data_dir=None if settings.data_dir is None else Path(settings.data_dir),
@@ -207,10 +238,10 @@ def _show(item: Any) -> Any:
             unit=settings.unit,
             classes=settings.classes,
             projection=item.projection,
-            cache=None if settings.cache is None else Path(settings.cache),
         )
     out.print(f"Its audit, for your eyes only: {escape(str(place / 'report.html'))}", soft_wrap=True)
-    return "audit"
+    out.print("It is in your ledger already: whether it leaves or not, its cost is counted.", soft_wrap=True)
+    return "audit", f"Let the release of {item.name} ({item.id[:8]}) leave?"
 
 
 def _folder(folder: Path | None) -> Path:
@@ -229,7 +260,7 @@ def _what(settings: Settings, rows: int, units: int | None) -> str:
     said = []
     if kept and settings.mu is not None:
         per = "record" if units is None else settings.unit
-        limit = "" if settings.budget is None else f", {settings.budget:g} in all"
+        limit = "" if settings.limit is None else f", {settings.limit:g} in all"
         said.append(f"{', '.join(kept)} at μ = {settings.mu:g} a job for every {per}{limit}")
     elif kept:
         said.append(f"{', '.join(kept)} at τ = {settings.tau}, not certified")
@@ -238,5 +269,5 @@ def _what(settings: Settings, rows: int, units: int | None) -> str:
     labels = (
         "labels are shown" if settings.label_epsilon is None else f"each label is {settings.label_epsilon:g}-DP a job"
     )
-    look = " You approve everything that leaves." if settings.approve else ""
+    look = " You are asked before each job." if settings.approve else ""
     return f"{whose}; {'; '.join(said)}; {labels}.{look} Ctrl-C ends it"

@@ -25,8 +25,13 @@ def run(
     ],
     server: Server,
     job: Annotated[
-        str | None, typer.Option("--job", help="Its name. The same name goes on with what has arrived.")
-    ] = None,
+        str,
+        typer.Option(
+            "--job",
+            help="Its name. A new one begins a job, which costs every party; the same one goes on with what arrived.",
+            show_default=False,
+        ),
+    ],
     projection: Annotated[
         Path | None, typer.Option("--projection", help="The public one that records go through: `mixveil prepare`.")
     ] = None,
@@ -62,7 +67,6 @@ def run(
     one-shot: every party sends one release of its records. two-step: first noisy class sums, which show the directions
     that matter, then records in those. fedavg, fedprox: weights in rounds, which promise nothing to anybody.
     """
-    from mixveil import keys
     from mixveil.federated import flower, link
     from mixveil.federated.jobs import Order, look
 
@@ -73,7 +77,7 @@ def run(
         raise ServiceError("this server knows no keys: say with --parties how many parties there are")
     count = len(known) if parties is None else parties
     order = Order(
-        job=job or f"{method}-{keys.release_id()[:8]}",
+        job=job,
         method=method,
         parties=count,
         least=min(2, count) if least is None else least,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from mixveil.errors import StateError
-from mixveil.federated.desk import QUESTIONS, Question, approve, is_waiting, refuse
+from mixveil.errors import MixveilError, StateError
+from mixveil.federated.desk import ENTERED, QUESTIONS, Question, approve, is_over, is_waiting, refuse
 from mixveil.federated.parcel import MANIFEST, Task
 from mixveil.federated.settings import Settings
 
@@ -44,6 +45,11 @@ class Waiting:
         digest = json.loads((self.records / MANIFEST).read_text())["assets"].get("projection")
         return None if digest is None else self.folder / f"projection-{digest[:16]}.safetensors"
 
+    @property
+    def begun(self) -> bool:
+        """Whether something of it is in the ledger."""
+        return (self.folder / ENTERED).exists()
+
     def approve(self, looked_at: Literal["figures", "audit"]) -> None:
         approve(self.folder, self.question, looked_at=looked_at)
 
@@ -53,16 +59,28 @@ class Waiting:
 
 def waiting(folder: Path) -> list[Waiting]:
     """All that waits in the folder where parties keep their jobs."""
-    found = []
+    return [
+        Waiting(path, task, question, settings)
+        for path, task, settings in _jobs(folder)
+        for question in QUESTIONS
+        if is_waiting(path, question)
+    ]
+
+
+def unfinished(folder: Path) -> list[Waiting]:
+    """All jobs for which something may still be made: what they wait for, or whether to take part at all."""
+    asked = {item.folder: item for item in waiting(folder)}
+    return [
+        asked.get(path, Waiting(path, task, "job", settings))
+        for path, task, settings in _jobs(folder)
+        if path in asked or not is_over(path, task)
+    ]
+
+
+def _jobs(folder: Path) -> Iterator[tuple[Path, Task, Settings]]:
     for path in sorted(folder.glob("*/*/job.json")):
         try:
             whole = json.loads(path.read_text(encoding="utf-8"))
-            task, settings = Task.read(whole), Settings.read(whole["settings"])
-        except (OSError, ValueError, KeyError) as error:
+            yield path.parent, Task.read(whole), Settings.read(whole["settings"])
+        except (OSError, ValueError, KeyError, MixveilError) as error:
             raise StateError(f"{path} does not say which job it is: {error}") from None
-        found += [
-            Waiting(path.parent, task, question, settings)
-            for question in QUESTIONS
-            if is_waiting(path.parent, question)
-        ]
-    return found

@@ -158,9 +158,7 @@ def file(answer: Parcel, name: str) -> bytes:
     return answer.files[name]
 
 
-def answered(
-    job: Job, name: str, ask: Ask, parcel: Parcel, most: int, fate: Fate, check: Check, poll: float
-) -> Parcel:
+def answered(job: Job, name: str, ask: Ask, parcel: Parcel, most: int, fate: Fate, check: Check, poll: float) -> Parcel:
     """A party's answer; waits as long as its owner does. most: bytes that it may have."""
     while True:
         answer = willing(name, ask(parcel, most))

@@ -23,12 +23,12 @@ from mixveil.encoders.singular import Singular
 from mixveil.errors import DataFormatError, FalseClaimError, MismatchError, RefusedError
 from mixveil.extractor import Extractor
 from mixveil.federated.parcel import INLINE, MANIFEST, MODELS_LIMIT, PROJECTION_LIMIT, Parcel, Task
-from mixveil.federated.settings import SLACK, Settings
+from mixveil.federated.settings import Settings
 from mixveil.ledger import Entry, Ledger
 from mixveil.model import CARD, TENSORS, read_model
 from mixveil.projection import Projected
 from mixveil.release import read_manifest, read_shard, verify_release, write_release
-from mixveil.spending import Owners
+from mixveil.spending import Owners, within
 from mixveil.statistics import FILE, read_statistics, write_statistics
 
 Kind = Literal["statistics", "records", "updates"]
@@ -44,8 +44,8 @@ QUESTIONS: tuple[Question, ...] = ("job", "records")
 nothing, whether it may leave."""
 
 OVER = "its budget does not allow it"
-_WAITING, _REFUSED = "waiting-", "refused-"
-_ENTERED, _ENDED = "entered", "ended"
+_WAITING, _REFUSED = "waiting-", "refused"
+ENTERED, _ENDED = "entered", "ended"
 _FREE = ("party", "folder", "budget", "label-budget", "allow", "approve", "to")  # settings that change no release
 _MODEL = (TENSORS, CARD)
 _MOST_MODELS, _LARGEST_SIZE = 20, 512
@@ -85,7 +85,7 @@ class Desk:
     @property
     def begun(self) -> bool:
         """Whether anything of it was entered in the ledger."""
-        return (self.folder / _ENTERED).exists()
+        return (self.folder / ENTERED).exists()
 
     def resume(self) -> None:
         """The server goes on with a job that it had ended."""
@@ -103,7 +103,7 @@ class Desk:
         for path in self.folder.glob("projection-*"):
             path.unlink()
         self.clear_features()
-        if not any(self.folder.glob("approved-*")) and not any(self.folder.glob(f"{_REFUSED}*")):
+        if not any(self.folder.glob("approved-*")) and not (self.folder / _REFUSED).exists():
             shutil.rmtree(self.folder, ignore_errors=True)
 
     # Whether it may go on
@@ -120,12 +120,14 @@ class Desk:
         mu = math.inf if "updates" in missing or self.settings.mu is None else self.settings.mu
         mu = math.sqrt(total.mu**2 + held + mu**2 * share)
         labels = total.label_epsilon + held_labels + share * (self.settings.label_epsilon or math.inf)
-        if limit is not None and (total.unbounded or not mu <= limit * SLACK):
+        if limit is not None and (total.unbounded or not within(mu, limit)):
             spent = "something promised nothing" if total.unbounded else f"{total.mu:.4g} is spent in all"
             self.say(f"{self.task.name} would be beyond the budget of {limit:g}: {spent}, with it μ = {mu:.4g}")
             raise RefusedError(OVER)
-        if label_limit is not None and not labels <= label_limit * SLACK:
-            self.say(f"{self.task.name} would be beyond the label budget of {label_limit:g}: labels would cost {labels:.4g}")
+        if label_limit is not None and not within(labels, label_limit):
+            self.say(
+                f"{self.task.name} would be beyond the label budget of {label_limit:g}: labels would cost {labels:.4g}"
+            )
             raise RefusedError(OVER)
 
     def _held(self) -> tuple[float, float]:
@@ -133,10 +135,10 @@ class Desk:
         mu = labels = 0.0
         for path in self.folder.parent.glob("*/statistics"):
             job = path.parent
-            over = any((job / name).exists() for name in ("records", _ENDED, *(f"{_REFUSED}{q}" for q in QUESTIONS)))
-            if over or job == self.folder:
+            stored = json.loads((job / "job.json").read_text(encoding="utf-8"))
+            if job == self.folder or (job / _ENDED).exists() or is_over(job, Task.read(stored)):
                 continue
-            settings = json.loads((job / "job.json").read_text(encoding="utf-8"))["settings"]
+            settings = stored["settings"]
             mu += settings["mu"] ** 2 / 2
             labels += settings.get("label-epsilon", 0.0) / 2
         return mu, labels
@@ -146,9 +148,8 @@ class Desk:
 
     def agreed(self, question: Question) -> bool:
         """Whether its owner need not be asked, or said yes."""
-        for known in QUESTIONS:
-            if (self.folder / f"{_REFUSED}{known}").exists():
-                raise RefusedError("its owner said no")
+        if (self.folder / _REFUSED).exists():
+            raise RefusedError("its owner said no")
         rounds = STEPS[self.task.method] == ("updates",)
         asked = self.settings.approve or rounds if question == "job" else not self.settings.certified
         return not asked or is_approved(self.folder, question)
@@ -173,7 +174,9 @@ class Desk:
             raise RefusedError("this job has its projections already")
         data = parcel.files["projection"]
         if len(data) > PROJECTION_LIMIT:
-            raise RefusedError(f"a projection of {len(data):,} bytes is more than the {PROJECTION_LIMIT:,} that it takes")
+            raise RefusedError(
+                f"a projection of {len(data):,} bytes is more than the {PROJECTION_LIMIT:,} that it takes"
+            )
         files.check_space(path, len(data))
         if hashlib.sha256(data).hexdigest() != digest:
             raise RefusedError("the projection that came is not the one that was named")
@@ -209,7 +212,7 @@ class Desk:
     @contextmanager
     def _entering(self) -> Iterator[None]:
         """Around what enters something in the ledger: from then on the job is kept."""
-        mark, before = self.folder / _ENTERED, Ledger().total().releases
+        mark, before = self.folder / ENTERED, Ledger().total().releases
         first = not mark.exists()
         mark.touch(0o600)
         try:
@@ -412,8 +415,13 @@ def is_approved(folder: Path, question: Question) -> bool:
 
 def is_waiting(folder: Path, question: Question) -> bool:
     """Whether the owner was asked, and has not answered."""
-    said_no = any((folder / f"{_REFUSED}{known}").exists() for known in QUESTIONS)
+    said_no = (folder / _REFUSED).exists()
     return (folder / f"{_WAITING}{question}").exists() and not said_no and not is_approved(folder, question)
+
+
+def is_over(folder: Path, task: Task) -> bool:
+    """Whether nothing more is made for a job: all of it is there, or its owner said no."""
+    return (folder / _REFUSED).exists() or all((folder / step).exists() for step in STEPS[task.method])
 
 
 def approve(folder: Path, question: Question, *, looked_at: Literal["figures", "audit"]) -> None:
@@ -424,7 +432,7 @@ def approve(folder: Path, question: Question, *, looked_at: Literal["figures", "
 
 def refuse(folder: Path) -> None:
     """The owner says no to all that a job still asks for, for good."""
-    (folder / f"{_REFUSED}job").touch(0o600)
+    (folder / _REFUSED).touch(0o600)
 
 
 def _asked(folder: Path, question: Question) -> str:

@@ -88,6 +88,8 @@ class Party:
         """None if the job may go on; else the answer that it waits for its owner. Asked before anything is made for it,
         and again before anything leaves."""
         desk.check_affordable()
+        if desk.folder.exists():
+            desk.begin()  # what an owner agreed to with other settings does not count
         if desk.agreed("job"):
             return None
         self._check_room(desk)

@@ -11,7 +11,18 @@ from mixveil import projection, saved
 from mixveil import train as training
 from mixveil.errors import MixveilError, RefusedError
 from mixveil.federated import asking
-from mixveil.federated.asking import OUT, Check, Fleet, agreeing, answered, check_enough, fate_of, offered, ready, together
+from mixveil.federated.asking import (
+    OUT,
+    Check,
+    Fleet,
+    agreeing,
+    answered,
+    check_enough,
+    fate_of,
+    offered,
+    ready,
+    together,
+)
 from mixveil.federated.inbox import Inbox, Kind
 from mixveil.federated.jobs import Fate, Job
 from mixveil.federated.parcel import MANIFEST, SMALL, Ask, Parcel

@@ -18,9 +18,9 @@ from mixveil.federated import config as config_of
 from mixveil.federated.parcel import METHODS, Method, check_name
 from mixveil.ledger import Ledger
 from mixveil.release import check_declared
+from mixveil.spending import within
 from mixveil.types import Mu, Target, Tau
 
-SLACK = 1 + 1e-9
 PROMISED: tuple[Method, ...] = ("one-shot", "two-step")
 """Methods that send what is promised, where the noise is for μ."""
 
@@ -65,7 +65,9 @@ class Settings:
             if (value := getattr(self, name)) is not None:
                 checks.positive(name, value)
         if self.label_budget is not None and not (self.label_epsilon or math.inf) <= self.label_budget:
-            shown = "labels are shown" if self.label_epsilon is None else f"one job costs a label {self.label_epsilon:g}"
+            shown = (
+                "labels are shown" if self.label_epsilon is None else f"one job costs a label {self.label_epsilon:g}"
+            )
             raise ArgumentError(f"{shown}, and all together may cost {self.label_budget:g}: none could be")
         if self.mu is not None and self.budget is not None and self.mu > self.budget:
             raise ArgumentError(
@@ -122,8 +124,8 @@ class Settings:
             )
         if self.label_epsilon is not None and self.label_limit is None:
             raise ArgumentError(
-                "a server may start one job after another, and each costs every label ε: say what they may cost a label "
-                "in all (--label-budget), or approve each (--approve)"
+                "a server may start one job after another, and each costs every label ε: say what they may cost a "
+                "label in all (--label-budget), or approve each (--approve)"
             )
 
     @property
@@ -140,16 +142,19 @@ class Settings:
         total, limit, labels = Ledger().total(), self.limit, self.label_limit
         if limit is not None and total.unbounded:
             return (
-                f"your ledger holds {len(total.unbounded)} release(s) that promise nothing, so no budget holds: every job "
-                f"will be refused. Keep experiments in a state folder of their own (MIXVEIL_STATE)"
+                f"your ledger holds {len(total.unbounded)} release(s) that promise nothing, so no budget holds: every "
+                f"job will be refused. Keep experiments in a state folder of their own (MIXVEIL_STATE)"
             )
-        if limit is not None and self.mu is not None and not math.hypot(total.mu, self.mu) <= limit * SLACK:
+        if limit is not None and self.mu is not None and not within(math.hypot(total.mu, self.mu), limit):
             return (
-                f"everything in your ledger together cost μ = {total.mu:.4g} of {limit:g}: a job of {self.mu:g} will be "
-                f"refused. Between machines all releases count against every record, or a refusal would tell of them"
+                f"everything in your ledger together cost μ = {total.mu:.4g} of {limit:g}: a job of {self.mu:g} will "
+                f"be refused. Between machines every release counts, or a refusal would tell whose records are in it"
             )
-        if labels is not None and not total.label_epsilon + (self.label_epsilon or math.inf) <= labels * SLACK:
-            return f"everything in your ledger cost labels ε = {total.label_epsilon:.4g} of {labels:g}: jobs will be refused"
+        if labels is not None and not within(total.label_epsilon + (self.label_epsilon or math.inf), labels):
+            return (
+                f"everything in your ledger together cost labels ε = {total.label_epsilon:.4g} of {labels:g}: every "
+                f"job will be refused"
+            )
         return None
 
     def check_labels(self, images: Images) -> None:
