@@ -37,6 +37,7 @@ from mixveil.errors import (
     MissingShardError,
     ShapeError,
     ShardFormatError,
+    TrainingError,
     UnreadableReleaseError,
     VersionError,
 )
@@ -275,6 +276,8 @@ def directions(parts: Sequence[Sums], projection: Projection, digest: str) -> Pr
     met = variance.isfinite()
     if int(met.sum()) < 2:
         raise ArgumentError("the statistics hold fewer than two classes: there is no direction between them")
+    if not bool(means.isfinite().all()):
+        raise TrainingError("the class means are not finite: the figures of some statistics are too large or too small")
     centred = means[met] - means[met].mean(0)
     found = torch.linalg.svd(centred, full_matrices=False).Vh[: int(met.sum()) - 1].T.float()
     spent = tuple(

@@ -16,9 +16,12 @@ import pytest
 import torch
 from safetensors.torch import load, save
 
-from mixveil import projection
+from mixveil import projection, statistics
 from mixveil.data import open_data
+from mixveil.encoders._grid import stored_dtype
+from mixveil.encoders.singular import Singular
 from mixveil.errors import ArgumentError, MismatchError, RefusedError
+from mixveil.federated import serving
 from mixveil.federated.algorithms import federated, new_head
 from mixveil.federated.approval import waiting
 from mixveil.federated.desk import OVER, approve
@@ -402,6 +405,96 @@ def test_one_partys_wrong_statistics_do_not_end_the_job_of_all(tmp_path: Path, t
     whole = done(job, Here({**three, "c": narrower}))
     assert whole["ok"] and "its projection has" in whole["parties"]["c"]["why"]
     assert sorted(read_model(Path(whole["model"])).card["mu"]) == ["a", "b"]
+
+
+def figures(**change: float) -> Any:
+    """A party whose manifest states other figures, and claims less than they would give; all else fits them."""
+
+    def lie(whole: dict[str, Any], files: dict[str, bytes]) -> None:
+        for guarantee in whole["guarantees"]:
+            guarantee |= {"nominal": 1e90, "realised": 1e90}
+        if "counts" in whole:
+            whole |= change
+            files["sums.safetensors"] = save({"sums": torch.zeros_like(load(files["sums.safetensors"])["sums"])})
+            digest = hashlib.sha256(files["sums.safetensors"]).hexdigest()
+            whole["file"] = {"bytes": len(files["sums.safetensors"]), "sha256": digest}
+            return
+        whole["encoder"]["settings"] |= change
+        encoder = Singular(**whole["encoder"]["settings"])
+        bound = encoder.index_bound or 0
+        whole["grid"] = {"step": encoder.step, "bound": bound}
+        most = min(bound, 1 << 30)
+        tensors(whole, files, lambda found: {**found, "x": found["x"].clamp(-most, most).to(stored_dtype(most))})
+
+    return lie
+
+
+@pytest.mark.parametrize("change", [{"sigma": 1e60}, {"sigma": 1e-60}, {"centre": 1e300}, {"amplitude": 1e-90},
+                                    {"clip": 1e80, "amplitude": 1e80}])  # fmt: skip
+@pytest.mark.parametrize("through", [False, True], ids=["pixels", "projected"])
+def test_figures_that_no_data_have_do_not_end_the_job_of_all(
+    tmp_path: Path, three: dict[str, Answer], change: dict[str, float], through: bool
+) -> None:
+    job = job_of(tmp_path, projection=str(a_projection(tmp_path)) if through else "")
+    whole = done(job, Here({**three, "c": changed(three["c"], figures(**change))}))
+    assert whole["ok"] and whole["parties"]["c"]["state"] == "rejected", whole
+    assert sorted(read_model(Path(whole["model"])).card["mu"]) == ["a", "b"]
+
+
+@pytest.mark.parametrize("change", [{"clip": 0.5}, {"sigma": 1e200}, {"sigma": 1e-60}])
+def test_statistics_that_no_data_have_do_not_end_the_job_of_all(
+    tmp_path: Path, three: dict[str, Answer], change: dict[str, float]
+) -> None:
+    """A smaller clip norm is a claim that can be true of a release, and not of this job."""
+
+    def lie(whole: dict[str, Any], files: dict[str, bytes]) -> None:
+        if "counts" in whole:
+            whole |= {name: (value * whole["clip"] if name == "clip" else value) for name, value in change.items()}
+            whole["guarantees"][0] |= {"nominal": 1e90, "realised": 1e90}
+
+    job = job_of(tmp_path, method="two-step", projection=str(a_projection(tmp_path)))
+    for _ in range(2):  # and when it is begun again
+        whole = done(job, Here({**three, "c": changed(three["c"], lie)}))
+        assert whole["ok"] and whole["parties"]["c"]["state"] == "rejected", whole
+        assert sorted(read_model(Path(whole["model"])).card["mu"]) == ["a", "b"]
+
+
+def test_whose_figures_make_training_impossible_is_set_aside(
+    tmp_path: Path, three: dict[str, Answer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a figure passes the inbox, and nothing can be computed with it."""
+    monkeypatch.setattr("mixveil.federated.inbox._WIDE", math.inf)
+    for number in range(2):  # and when it is begun again
+        whole = done(job_of(tmp_path), Here({**three, "b": changed(three["b"], figures(centre=1e300))}))
+        assert whole["ok"], whole
+        assert "nothing can be learnt" in whole["parties"]["b"]["why"], number
+        assert sorted(read_model(Path(whole["model"])).card["mu"]) == ["a", "c"]
+
+
+@pytest.mark.parametrize("kind", ["statistics", "records"])
+def test_who_makes_training_impossible_with_others_is_set_aside(
+    tmp_path: Path, three: dict[str, Answer], kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Alone its figures are fine."""
+
+    def failing(real: Any, parts: Any) -> Any:
+        def call(first: Any, *more: Any) -> Any:
+            if len(parts(first)) > 1 and any(part.party == "b" for part in parts(first)):
+                raise RuntimeError("the algorithm failed to converge")
+            return real(first, *more)
+
+        return call
+
+    if kind == "statistics":
+        monkeypatch.setattr(serving, "directions", failing(statistics.directions, lambda parts: parts))
+    else:
+        monkeypatch.setattr("mixveil.train.train", failing(train, lambda job: job.releases))
+    path = str(a_projection(tmp_path))
+    whole = done(job_of(tmp_path, method="two-step", projection=path), Here(three))
+    assert whole["ok"] and "failed to converge" in whole["parties"]["b"]["why"]
+    assert sorted(source["party"] for source in read_model(Path(whole["model"])).card["trained_on"]) == ["a", "c"]
+    short = done(job_of(tmp_path, job="all", method="two-step", projection=path, least=3), Here(three))
+    assert not short["ok"] and "nothing can be learnt from what arrived" in short["reason"]
 
 
 def test_records_without_statistics_do_not_end_the_job_of_all(tmp_path: Path, three: dict[str, Answer]) -> None:
@@ -1016,6 +1109,7 @@ def test_no_budget_holds_with_rounds(tmp_path: Path) -> None:
     ("change", "said"),
     [
         (lambda found: {**found, "dense.bias": found["dense.bias"] * torch.nan}, "its weights are not finite"),
+        (lambda found: {**found, "dense.bias": found["dense.bias"] + 1e30}, "its weights are beyond 1e+06"),
         (lambda found: {"dense.bias": found["dense.bias"]}, "its weights are not those of this model"),
         (lambda found: {**found, "dense.bias": found["dense.bias"].double()}, "its weights are not those of this"),
     ],

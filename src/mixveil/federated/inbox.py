@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import math
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -27,11 +28,13 @@ LIMIT = 8 << 30
 """Bytes of a release that a server takes, unless it is told otherwise."""
 
 _LARGEST = 2 * SHARD_BYTES
+_WIDE = 1e6  # by what an honest figure may differ from the clip norm
 
 
 @dataclass(frozen=True)
 class Stated:
-    """What a manifest says, before any of its files came. files: of each its bytes and SHA-256."""
+    """What a manifest says, before any of its files came. clip, sigma, centre, amplitude: None where its encoder has
+    none; files: of each its bytes and SHA-256."""
 
     id: str
     party: str
@@ -39,6 +42,9 @@ class Stated:
     projection: str | None
     shape: tuple[int, ...]
     clip: float | None
+    sigma: float | None
+    centre: float
+    amplitude: float | None
     classes: tuple[str, ...]
     files: Mapping[str, tuple[int, str]]
 
@@ -67,6 +73,7 @@ class Inbox:
         if stated.reproducible:
             raise RefusedError("its noise came from a seeded stream, for experiments: nothing that is sent may")
         _check_projection(stated, known)
+        _check_scale(stated)
         if stated.bytes > self.limit:
             raise RefusedError(f"it has {stated.bytes:,} bytes, and this server takes {self.limit:,}")
         for name, (size, _) in stated.files.items():
@@ -180,14 +187,27 @@ def _stated(kind: Kind, text: bytes) -> Stated:
             stated["projection"],
             (stated["dimension"],),
             stated["clip"],
+            stated["sigma"],
+            0.0,
+            stated["clip"],
             stated["classes"],
             {statistics.FILE: (size, digest)},
         )
     said = manifest.parse(plain)
     shards = {shard.file: (shard.bytes, shard.sha256) for shard in said.shards}
-    clip = getattr(said.encoder, "clip", None)
-    projection = said.assets.get("projection")
-    return Stated(said.id, said.party, said.reproducible, projection, said.shape, clip, said.classes, shards)
+    return Stated(
+        said.id,
+        said.party,
+        said.reproducible,
+        said.assets.get("projection"),
+        said.shape,
+        getattr(said.encoder, "clip", None),
+        getattr(said.encoder, "sigma", None),
+        getattr(said.encoder, "centre", 0.0),
+        getattr(said.encoder, "amplitude", None),
+        said.classes,
+        shards,
+    )
 
 
 def _check_projection(stated: Stated, known: Known) -> None:
@@ -200,7 +220,7 @@ def _check_projection(stated: Stated, known: Known) -> None:
     if known is None:
         return
     found = known[0]
-    if stated.shape != (found.dimension,) or (stated.clip or found.clip) > found.clip * (1 + 1e-6):
+    if stated.shape != (found.dimension,) or not math.isclose(stated.clip or 0.0, found.clip, rel_tol=1e-6):
         raise RefusedError(
             f"it has rows of {stated.shape} clipped to {stated.clip}, its projection has ({found.dimension},) clipped "
             f"to {found.clip:g}"
@@ -209,6 +229,22 @@ def _check_projection(stated: Stated, known: Known) -> None:
         raise RefusedError("it does not have the classes of the statistics, in the same order")
     if found.spent and stated.party not in {used.party for used in found.spent}:
         raise RefusedError("the directions were found without its statistics")
+
+
+def _check_scale(stated: Stated) -> None:
+    """Refuse figures that no party's data have: they are numbers, but what is trained on would be none."""
+    clip, sigma, amplitude = stated.clip, stated.sigma, stated.amplitude
+    if clip is None or sigma is None or amplitude is None:
+        raise RefusedError("its rows have no bound or no noise: a job takes what `mixveil join` makes")
+    if stated.projection is None and not 1 / _WIDE <= clip / math.sqrt(math.prod(stated.shape)) <= _WIDE:
+        raise RefusedError(f"a clip norm of {clip:g} is none of rows of {math.prod(stated.shape):,} values")
+    for name, value, least, most in (
+        ("noise", sigma, clip / _WIDE, clip * _WIDE),
+        ("amplitude", amplitude, clip / _WIDE, clip * (1 + 1e-6)),
+        ("centre", abs(stated.centre), 0.0, clip * _WIDE),
+    ):
+        if not least <= value <= most:
+            raise RefusedError(f"its {name} is {value:g}, beside a clip norm of {clip:g}: no data have that")
 
 
 def _named(digest: str | None) -> str:

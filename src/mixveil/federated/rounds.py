@@ -17,6 +17,8 @@ from mixveil.federated.jobs import Fate, Job
 from mixveil.federated.parcel import SMALL, Ask, Parcel
 from mixveil.train import Source, Trained
 
+_LARGEST = 1e6  # of a weight: the others would go on from the average
+
 
 def by_rounds(job: Job, fleet: Fleet, poll: float) -> Trained:
     """FedAvg, or FedProx: as `algorithms.federated` does it, with whoever answers in time."""
@@ -94,6 +96,8 @@ def _weights(data: bytes, wanted: Weights) -> Weights:
         raise RefusedError("its weights are not those of this model")
     if not all(bool(tensor.isfinite().all()) for tensor in found.values()):
         raise RefusedError("its weights are not finite")
+    if not all(bool((tensor.abs() <= _LARGEST).all()) for tensor in found.values()):
+        raise RefusedError(f"its weights are beyond {_LARGEST:g}: nobody could train on")
     return found
 
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+import torch
 
 from mixveil import projection, saved
 from mixveil import train as training
-from mixveil.errors import MixveilError, RefusedError
+from mixveil.errors import MixveilError, RefusedError, TrainingError, TrainingStopped
 from mixveil.federated import asking
 from mixveil.federated.asking import (
     OUT,
@@ -28,15 +31,19 @@ from mixveil.federated.jobs import Fate, Job
 from mixveil.federated.parcel import MANIFEST, SMALL, Ask, Parcel
 from mixveil.federated.rounds import by_rounds
 from mixveil.federated.slots import Slots
+from mixveil.mixing import mixing
 from mixveil.model import CARD, TENSORS, write_model
 from mixveil.release import read_release
-from mixveil.statistics import directions, read_statistics
+from mixveil.statistics import class_means, directions, read_statistics
 from mixveil.train import Trained
 
 POLL = 5.0
 """Seconds between two questions to a party whose owner has not approved yet."""
 
+T = TypeVar("T")
+_CANNOT = (MixveilError, ArithmeticError, ValueError, RuntimeError)  # torch's errors are of the last kind
 _FAREWELL = 10.0  # seconds to hear goodbye
+_ROWS = 4096
 _SENDING = Slots(3, 60.0)  # parties that send large files at a time
 
 
@@ -100,28 +107,94 @@ def _releases(job: Job, fleet: Fleet, poll: float) -> Trained:
     inbox = Inbox(job.folder, job.order.limit << 20)
     known = job.known
     if job.task.method == "two-step" and known is not None:
+        public = known
         if not job.directions_path.exists():
             found = _collected(job, fleet, inbox, "statistics", known, poll)
-            parts = [read_statistics(folder) for folder in found.values()]
-            agreed = agreeing(job, {part.party: (part.classes,) for part in parts}, "statistics")
-            _set_aside(inbox, found, agreed, "statistics")
-            narrow = directions([part for part in parts if part.party in agreed], *known)
+            parts = {name: read_statistics(folder) for name, folder in found.items()}
+            agreed = _agreed(job, inbox, "statistics", {name: (part.classes,) for name, part in parts.items()})
+            narrow, agreed = _with_most(
+                job, inbox, "statistics", agreed, lambda names: directions([parts[name] for name in names], *public)
+            )
             projection.write(job.directions_path, narrow)
             job.say(f"{narrow.dimension} directions were found from the statistics of {len(agreed)} part(ies)")
         known = projection.read(job.directions_path)
     found = _collected(job, fleet, inbox, "records", known, poll)
     releases = {name: read_release(folder) for name, folder in found.items()}
     stated = {name: (r.classes, r.shape, tuple(sorted(r.assets.items()))) for name, r in releases.items()}
-    agreed = agreeing(job, stated, "records")
-    _set_aside(inbox, found, agreed, "records")
-    opened = training.opened([found[name] for name in sorted(agreed)], known)
-    job.say(f"training on {opened.rows:,} records of {len(agreed)} part(ies)")
-    if job.order.head != "mlp":
-        return training.train(opened)
-    state = job.folder / ".training"
-    trained = training.train_mlp(opened, recipe=job.order.recipe, state=state, note=job.say)
-    saved.discard(state)
+    agreed = _agreed(job, inbox, "records", stated)
+    job.say(f"training on {sum(len(releases[n].payload) for n in agreed):,} records of {len(agreed)} part(ies)")
+
+    def learn(names: list[str]) -> Trained:
+        opened = training.opened([found[name] for name in names], known)
+        if job.order.head != "mlp":
+            return training.train(opened)
+        return training.train_mlp(opened, recipe=job.order.recipe, state=job.folder / ".training", note=job.say)
+
+    trained, _ = _with_most(job, inbox, "records", agreed, learn)
+    saved.discard(job.folder / ".training")
     return trained
+
+
+def _agreed(job: Job, inbox: Inbox, kind: Kind, stated: Mapping[str, Hashable]) -> list[str]:
+    """The parties that say the same of their rows; what the others sent is set aside."""
+    agreed = agreeing(job, stated, kind)
+    for name in stated.keys() - agreed:
+        inbox.set_aside(name, kind)
+    return sorted(agreed)
+
+
+def _with_most(
+    job: Job, inbox: Inbox, kind: Kind, names: list[str], learn: Callable[[list[str]], T]
+) -> tuple[T, list[str]]:
+    """What is learnt from all parties, or from all but those that make it impossible, and from whom. What those sent is
+    set aside, so that the job goes on without, also when it is begun again."""
+    while True:
+        try:
+            return learn(names), names
+        except TrainingStopped:
+            raise
+        except _CANNOT as error:
+            wrong = error
+        culprits = [name for name in names if not _trainable(kind, inbox.arrived(kind)[name])]
+        culprits = culprits or _one_too_many(names, learn)
+        if not culprits or len(names) - len(culprits) < job.order.least:
+            raise TrainingError(f"nothing can be learnt from what arrived: {wrong} ({type(wrong).__name__})")
+        for name in culprits:
+            inbox.set_aside(name, kind)
+            fate = fate_of(job, name)
+            fate.state, fate.why = (
+                "rejected",
+                f"with its {kind} nothing can be learnt: {wrong} ({type(wrong).__name__})",
+            )
+            job.say(f"{name}: {fate.state}: {fate.why}")
+        names = [name for name in names if name not in culprits]
+
+
+def _trainable(kind: Kind, folder: Path) -> bool:
+    """Whether what one party sent are numbers that can be computed with."""
+    try:
+        if kind == "statistics":
+            return bool(class_means([read_statistics(folder)])[0].isfinite().all())
+        release = read_release(folder)
+        figures = mixing(release)
+        if not all(math.isfinite(1 / figure) for figure in figures):
+            return False
+        for index in torch.split(torch.arange(len(release.payload)), _ROWS):
+            x = release.encoder.restore(release.payload.take(index).x.flatten(1).double())
+            if not bool(x.square().sum(1).float().isfinite().all()):
+                return False
+        return True
+    except _CANNOT:
+        return False
+
+
+def _one_too_many(names: list[str], learn: Callable[[list[str]], Any]) -> list[str]:
+    """The party without which the others can be learnt from, if there is one."""
+    for name in names:
+        with contextlib.suppress(*_CANNOT):
+            learn([other for other in names if other != name])
+            return [name]
+    return []
 
 
 def _collected(job: Job, fleet: Fleet, inbox: Inbox, kind: Kind, known: training.Known, poll: float) -> dict[str, Path]:
@@ -178,11 +251,6 @@ def _dropping(inbox: Inbox, name: str, kind: Kind) -> Iterator[None]:
     except MixveilError:
         inbox.drop(name, kind)
         raise
-
-
-def _set_aside(inbox: Inbox, found: Mapping[str, Path], agreed: set[str], kind: Kind) -> None:
-    for name in found.keys() - agreed:
-        inbox.set_aside(name, kind)
 
 
 def _return(job: Job, fleet: Fleet, out: Path) -> None:

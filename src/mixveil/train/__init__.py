@@ -121,6 +121,8 @@ def train(job: Job, *, progress: Progress = lambda _: None) -> Trained:
         head = discriminant.from_sums(job.sums)
     else:
         head = discriminant.from_records(job.releases, projection, progress=progress)
+    if not (bool(head.weight.isfinite().all()) and bool((head.bias < torch.inf).all())):
+        raise TrainingError("the discriminant is not finite: the figures of some release are too large or too small")
     how = {"head": "discriminant", "covariance_dropped": head.dropped}
     return _trained(Layers.of(head, projection), how, job)
 
