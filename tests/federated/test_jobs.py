@@ -424,7 +424,7 @@ def figures(**change: float) -> Any:
         bound = encoder.index_bound or 0
         whole["grid"] = {"step": encoder.step, "bound": bound}
         most = min(bound, 1 << 30)
-        tensors(whole, files, lambda found: {**found, "x": found["x"].clamp(-most, most).to(stored_dtype(most))})
+        tensors(whole, files, lambda found: {**found, "x": found["x"].long().clamp(-most, most).to(stored_dtype(most))})
 
     return lie
 
