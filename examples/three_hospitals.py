@@ -7,6 +7,7 @@ Everything listens on 127.0.0.1, encrypted and by keys; all of it is stopped whe
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import socket
@@ -57,6 +58,19 @@ def free_port() -> str:
         return str(probe.getsockname()[1])
 
 
+def wait_for_all(folder: Path, seconds: float = 180.0) -> None:
+    """Until the server runs and all hospitals are there: how long that takes depends on the machine."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        command = [sys.executable, "-m", "mixveil", "status", "server", "--json"]
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True)  # noqa: S603
+        there = json.loads(done.stdout)["parties"] if done.returncode == 0 else []
+        if sum(party["status"] == "online" for party in there) == len(HOSPITALS):
+            return
+        time.sleep(1)
+    raise SystemExit(f"the hospitals did not come within {seconds:g} s: see the logs in {folder}")
+
+
 def main(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     deal(folder)
@@ -71,7 +85,7 @@ def main(folder: Path) -> None:
             mine = ("--party", name, "--keys", f"keys/{name}", "--data", f"{name}.npz", "--mu", "3", "--budget", "5")
             joining = mixveil("join", f"127.0.0.1:{port}", *mine, folder=folder, role=name, background=True)
             running.callback(stop, joining)
-        time.sleep(5)
+        wait_for_all(folder)
         job = ("--job", "digits", "--projection", "public.safetensors", "--wait", "120")
         mixveil("run", "two-step", "server", *job, folder=folder, role="coordinator")
         mixveil("status", "server", folder=folder, role="coordinator")
