@@ -63,8 +63,6 @@ class Gaussian:
             sigma=2 * clip / target.value * math.sqrt(facts.unit_rows),
             unit_rows=facts.unit_rows,
         )
-        if (encoder.sigma or 0) > 1e30:
-            raise ArgumentError(f"sigma = {encoder.sigma:g} is more noise than a release can hold")
         if (encoder.index_bound or 0) >= 1 << 31:
             raise ArgumentError(f"mu = {target.value:g} is too little noise to be released on its grid")
         origins = {name: facts.origin(name) for name in ("centre", "clip", "amplitude")}
