@@ -95,13 +95,13 @@ def shown(item: Any) -> str:
 
 def only(where: str, item: Mapping[str, Any], names: set[str]) -> None:
     if missing := names - item.keys():
-        raise ManifestError(f"{where}: missing {_listed(missing)}")
+        raise ManifestError(f"{where}: missing {', '.join(sorted(missing))}")
     if unknown := item.keys() - names:
         raise ManifestError(f"{where}: unknown {_listed(unknown)}")
 
 
 def _listed(names: Collection[str]) -> str:
-    """Some names of fields, those of others among them: as they would be in JSON, and not too many."""
+    """Names that others gave to fields: quoted, and not too many."""
     some = ", ".join(shown(name) for name in heapq.nsmallest(_NAMES, names))
     return some if len(names) <= _NAMES else f"{some} and {len(names) - _NAMES:,} more"
 

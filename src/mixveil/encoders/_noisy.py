@@ -37,6 +37,13 @@ def check_settings(encoder: Any) -> None:
     checks.place("centre", encoder.centre)
 
 
+def check_noise(sigma: float) -> float:
+    """Refuse more noise than float32 can hold."""
+    if sigma > 1e30:
+        raise ArgumentError(f"sigma = {sigma:g} is more noise than a release can hold")
+    return sigma
+
+
 def calibrated(encoder: Any, name: str) -> float:
     """A figure that must have been set."""
     value: float | None = getattr(encoder, name)

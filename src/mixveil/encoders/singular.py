@@ -23,7 +23,16 @@ from torch import Tensor
 
 from mixveil import checks
 from mixveil.encoders._grid import GRID, stored_dtype
-from mixveil.encoders._noisy import NO_TARGET, calibrated, centred, check_settings, check_units, gdp_conditions, prepare
+from mixveil.encoders._noisy import (
+    NO_TARGET,
+    calibrated,
+    centred,
+    check_noise,
+    check_settings,
+    check_units,
+    gdp_conditions,
+    prepare,
+)
 from mixveil.errors import ArgumentError
 from mixveil.keys import NORMAL_BOUND, Stream
 from mixveil.theory import gdp, snr
@@ -151,6 +160,7 @@ class Singular:
 
     def _with(self, facts: Facts, alpha: float, sigma: float) -> Self:
         amplitude, clip = facts["amplitude"], facts["clip"]
+        check_noise(sigma)
         encoder = replace(
             self,
             alpha=alpha,
