@@ -1,5 +1,5 @@
-"""A thousand forged releases, statistics, models and projections: each is refused by a typed error that is one printable
-line, or it reads, and then every figure in it is finite and it can be used."""
+"""A thousand forged releases, statistics, models and projections: each is refused by a typed error that is one
+printable line, or it reads, and then every figure in it is finite and it can be used."""
 
 from __future__ import annotations
 
