@@ -26,6 +26,7 @@ ROOMS = [
     "data",
     "encoders",
     "strict",
+    "tensors",
     "backbones",
     "extractor",
     "screen",
@@ -47,7 +48,8 @@ ALLOWED["units"] = {"types", "data"}
 ALLOWED["labels"] = {"types", "keys", "theory", "parts"}
 ALLOWED["spending"] = {"types"}
 ALLOWED["ledger"] = {"errors", "files", "checks", "types", "keys", "state", "units", "spending"}
-ALLOWED["projection"] = {"errors", "files", "checks", "types", "theory", "strict", "extractor", "features"}
+ALLOWED["projection"] = {"errors", "files", "checks", "types", "theory", "strict", "tensors", "extractor", "features"}
+ALLOWED["tensors"] = {"errors", "files", "strict"}
 ALLOWED["statistics"] = set(ROOMS) - {"data", "registry"} | {"projection", "statistics"}
 ALLOWED["train"] = {
     "errors",
@@ -66,7 +68,7 @@ ALLOWED["train"] = {
     "saved",
     "train",
 }
-ALLOWED["model"] = {"errors", "files", "strict", "extractor", "train"}
+ALLOWED["model"] = {"errors", "files", "strict", "tensors", "extractor", "train"}
 ALLOWED["protocol"] = ALLOWED["train"] | {"checks", "keys", "encoders", "calibration"}
 ALLOWED["scatter"] = {"checks", "units", "keys", "encoders", "projection"}
 ALLOWED["train"] |= {"scatter"}
@@ -89,7 +91,7 @@ ALLOWED["displacement"] = {"errors", "checks", "types", "keys", "theory", "data"
 ALLOWED["calibration"] = {"errors", "types", "checks", "keys", "theory", "encoders", "units"}
 ALLOWED["survey"] = {"types", "keys", "theory", "encoders", "units", "calibration"}
 ALLOWED["metrics"] = {"errors", "checks", "backbones", "metrics"}
-ALLOWED["saved"] = {"errors", "files"}
+ALLOWED["saved"] = {"errors", "files", "strict", "tensors"}
 ALLOWED["attacks"] = {"errors", "types", "checks", "keys", "theory", "registry", "mixing", "parts", "attacks"}
 ALLOWED["attacks"] |= {"files", "saved", "backbones"}
 ALLOWED["__init__"] = set(ROOMS) | {"attacks", "calibration", "transforms"}
@@ -98,7 +100,7 @@ ALLOWED["mixing"] = {"types"}
 ALLOWED["parts"] = {"checks", "types"}
 ALLOWED["audit"] = {"errors", "types", "keys", "theory", "encoders", "metrics", "attacks", "parts", "units", "audit"}
 ALLOWED["audit"] |= {"checks", "calibration", "release"}  # a sweep encodes anew, in memory
-ALLOWED["report"] = {"errors", "files", "theory", "metrics", "audit", "report"}
+ALLOWED["report"] = {"errors", "files", "strict", "tensors", "theory", "metrics", "audit", "report"}
 ALLOWED["__main__"] = {"cli"}
 ALLOWED["cli"] = (
     set(ROOMS)

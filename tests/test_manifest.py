@@ -245,11 +245,11 @@ def test_whatever_is_put_in_whatever_place_is_a_typed_error_or_harmless(text: st
 
 
 def test_a_huge_manifest_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from mixveil import release
+    from mixveil import release, strict
 
     folder = write(tmp_path / "r")
-    monkeypatch.setattr(release, "_MANIFEST_LIMIT", 100)
-    with pytest.raises(errors.ManifestError, match="too many"):
+    monkeypatch.setattr(strict, "MANIFEST_LIMIT", 100)
+    with pytest.raises(errors.ManifestError, match="at most 100"):
         release.verify_release(folder)
 
 

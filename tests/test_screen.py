@@ -207,7 +207,7 @@ BAD: dict[str, tuple[Change, type[Exception], str]] = {
         errors.ManifestError,
         r"in \(-1, 1\)",
     ),
-    "one field more": (lambda whole: whole["screened"].update(more=1), errors.ManifestError, "unknown more"),
+    "one field more": (lambda whole: whole["screened"].update(more=1), errors.ManifestError, "unknown 'more'"),
     "no word of it": (lambda whole: whole.pop("screened"), errors.ManifestError, "missing screened"),
     "not screened after all": (lambda whole: whole.update(screened=None), errors.FalseClaimError, "of which rows"),
     "an average of the rows that are left": (

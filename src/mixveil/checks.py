@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _TINY = 1e-100
+_LARGEST = 1e30
 
 
 def positive(name: str, value: float) -> float:
@@ -22,6 +23,20 @@ def positive(name: str, value: float) -> float:
         raise ArgumentError(f"{name} must be positive and finite, got {value}")
     if not _TINY <= value <= 1 / _TINY:  # so that its square is a number too
         raise ArgumentError(f"{name} must be between {_TINY:g} and {1 / _TINY:g}, got {value}")
+    return float(value)
+
+
+def size(name: str, value: float) -> float:
+    """A size of records or of noise: positive, and such that float32 holds it, its inverse, and what is made of it."""
+    if not 1 / _LARGEST <= value <= _LARGEST:
+        raise ArgumentError(f"{name} must be between {1 / _LARGEST:g} and {_LARGEST:g}, got {value}")
+    return float(value)
+
+
+def place(name: str, value: float) -> float:
+    """Where records lie: finite, and no farther from zero than their size may be."""
+    if not abs(value) <= _LARGEST:
+        raise ArgumentError(f"{name} must be finite, and between {-_LARGEST:g} and {_LARGEST:g}, got {value}")
     return float(value)
 
 

@@ -2,9 +2,26 @@
 
 from __future__ import annotations
 
+LONGEST = 1500
+"""Characters of a message."""
+
+
+def one_line(text: str, most: int = LONGEST) -> str:
+    """Text that may hold words of others, in one line and no longer than that: it can neither write lines of its own
+    nor steer a terminal, and it does not turn the direction of what follows.
+
+    >>> one_line("no" + chr(10) + "verified" + chr(27) + "[2J" + chr(0x202E))
+    'no?verified?[2J?'
+    """
+    shown = text if len(text) <= most else f"{text[: most - 1]}…"
+    return "".join(character if character.isprintable() else "?" for character in shown)
+
 
 class MixveilError(Exception):
-    """The root: catch this to catch everything that mixveil raises on purpose."""
+    """The root: catch this to catch everything that mixveil raises on purpose. Its message is one printable line."""
+
+    def __str__(self) -> str:
+        return one_line(super().__str__())
 
 
 class ArgumentError(MixveilError, ValueError):
@@ -25,6 +42,10 @@ class MissingFactError(MixveilError):
 
 class StreamError(MixveilError):
     """A random stream was used in a way that would repeat its draws."""
+
+
+class UnreadableFileError(MixveilError):
+    """A file cannot be read: it is not there, is no plain file, or is larger than a file of its kind can be."""
 
 
 class MissingDependencyError(MixveilError):
@@ -122,7 +143,8 @@ class UnreadableImageError(DataError):
         b.png: does not exist
         """
         count, shown = len(self.files), 50
-        lines = [f"{count} image file{'s' * (count != 1)} cannot be read:", *self.files[:shown]]
+        named = [one_line(file) for file in self.files[:shown]]
+        lines = [f"{count} image file{'s' * (count != 1)} cannot be read:", *named]
         return "\n".join(lines if count <= shown else [*lines, f"… and {count - shown} more"])
 
 

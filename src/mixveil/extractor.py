@@ -8,6 +8,9 @@ from typing import Any
 from mixveil import backbones, checks, strict
 from mixveil.errors import ArgumentError
 
+LARGEST = 4096
+"""Pixels of a side that others may ask for: more would only fill the memory."""
+
 
 @dataclass(frozen=True)
 class Extractor:
@@ -44,6 +47,8 @@ class Extractor:
         names = [strict.text("names", name, r"[a-z0-9_-]+") for name in strict.items("names", stated["names"])]
         if len(names) != len(set(names)):
             raise ArgumentError(f"a network is named twice: {', '.join(names)[:100]}")
+        if strict.count("size", stated["size"]) > LARGEST:
+            raise ArgumentError(f"size must be at most {LARGEST}, got {stated['size']}")
         return cls.parse(
             "+".join(names) or "none",
             stage=None if stated["stage"] is None else strict.text("stage", stated["stage"], r"[a-z0-9_]+"),

@@ -1,4 +1,4 @@
-"""Folders that are written whole or not at all."""
+"""Folders that are written whole or not at all, and files that others wrote, which are opened with care."""
 
 from __future__ import annotations
 
@@ -6,15 +6,54 @@ import fcntl
 import json
 import os
 import shutil
+import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
-from mixveil.errors import BusyError, OutputError, OutputExistsError
+from mixveil.errors import BusyError, OutputError, OutputExistsError, UnreadableFileError
 
 PARTIAL = ".partial"
+
+
+@contextmanager
+def opened(path: Path, limit: int | None = None) -> Iterator[BinaryIO]:
+    """A file that somebody else may have written, open for reading. It must be a plain file of at most `limit` bytes
+    (None: whoever calls looks at its size): a link could lead anywhere, a pipe would keep its reader waiting, a device
+    may have no end. Folders above it may be links."""
+    try:
+        _check_plain(path, path.lstat(), limit)  # first: to open a device can do something by itself
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(descriptor, "rb") as file:
+            _check_plain(path, os.fstat(descriptor), limit)
+            yield file
+    except OSError as error:
+        raise UnreadableFileError(f"{path} cannot be read: {error.strerror or error}") from None
+
+
+def read_small(path: Path, limit: int) -> bytes:
+    """All of a file that somebody else may have written, if it is a plain one of at most `limit` bytes."""
+    with opened(path, limit) as file:
+        data = file.read(limit + 1)
+    if len(data) > limit:  # it grew
+        raise UnreadableFileError(f"{path} has more than {limit:,} bytes, the most that a file of its kind has")
+    return data
+
+
+def _check_plain(path: Path, info: os.stat_result, limit: int | None) -> None:
+    if stat.S_ISLNK(info.st_mode):
+        raise UnreadableFileError(f"{path} is a link, and links are not followed: give the file itself")
+    if not stat.S_ISREG(info.st_mode):
+        raise UnreadableFileError(f"{path} is not a plain file")
+    if limit is not None and info.st_size > limit:
+        raise UnreadableFileError(f"{path} has {info.st_size:,} bytes, a file of its kind has at most {limit:,}")
+
+
+def others(folder: Path, names: Collection[str]) -> list[str]:
+    """What lies in a folder besides these."""
+    return sorted({entry.name for entry in os.scandir(folder)} - {*names})
 
 
 def check_new(out: Path) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from mixveil import strict
 from mixveil.encoders import encoder
-from mixveil.encoders.singular import FROM_PUBLIC, NOT_KEPT, NOT_REALISED, SAID
+from mixveil.encoders.singular import AVERAGE_SNR_CONDITIONS, FIXED_POINTS, FROM_PUBLIC, NOT_KEPT, NOT_REALISED, SAID
 from mixveil.errors import (
     ArgumentError,
     FalseClaimError,
@@ -69,7 +69,10 @@ SIZED = (
 
 _NAMES = {"gdp", "directional_snr"}
 _ORIGINS = {"public", "range"}
-_MOST_SHARDS = 10_000
+_FACTS = {"clip", "centre", "amplitude"}
+_MOST_SHARDS, _MOST_SIZES = 10_000, 8
+LARGEST_SHARD = 128 << 20
+"""Bytes of a shard. One that is written has half as many, or one row."""
 
 
 def unit(rows: int, certified: bool) -> str:
@@ -231,14 +234,16 @@ def _parse(text: str) -> Manifest:
 
 def _consistent(manifest: Manifest, stated_grid: Any) -> None:
     expected = grid(manifest.encoder)
+    if (manifest.encoder.index_bound or 0) >= 1 << 31:
+        raise ManifestError("encoder.settings: sigma is too small beside amplitude for the grid of a release")
     if stated_grid != expected:
         raise ManifestError(f"grid is {strict.shown(stated_grid)}, but the encoder's settings make it {expected}")
     if sum(shard.rows for shard in manifest.shards) != manifest.rows:
         raise ManifestError(f"rows is {manifest.rows}, but the shards hold {sum(s.rows for s in manifest.shards)}")
     if [shard.file for shard in manifest.shards] != [f"shard-{i:05d}.safetensors" for i in range(len(manifest.shards))]:
         raise ManifestError("shards must be numbered from 0, each once and in order")
-    if not manifest.shape or not manifest.classes or manifest.rows < 2:
-        raise ManifestError("shape and classes must not be empty, and rows at least 2")
+    if not 0 < len(manifest.shape) <= _MOST_SIZES or not manifest.classes or manifest.rows < 2:
+        raise ManifestError(f"shape must have 1 to {_MOST_SIZES} sizes, classes must not be empty, and rows at least 2")
     if len(set(manifest.classes)) != len(manifest.classes):
         raise ManifestError("two classes have the same name")
     if manifest.label_epsilon is not None and len(manifest.classes) < 2:
@@ -306,6 +311,8 @@ def _honest(manifest: Manifest) -> None:
     for guarantee in manifest.guarantees:
         if guarantee.name not in _NAMES:
             raise FalseClaimError(f"there is no guarantee of the name {guarantee.name!r:.60}")
+    if len({guarantee.name for guarantee in manifest.guarantees}) != len(manifest.guarantees):
+        raise FalseClaimError("a guarantee is stated twice")
     if manifest.reproducible and (manifest.certified or manifest.guarantees):
         raise FalseClaimError("the noise came from a seeded stream: a manifest of it promises nothing")
     if manifest.certified != any(guarantee.name == "gdp" for guarantee in manifest.guarantees):
@@ -314,7 +321,7 @@ def _honest(manifest: Manifest) -> None:
         if manifest.certified:
             _certified(guarantee, manifest.encoder.claims(), manifest.extractor)
         else:
-            _stated(guarantee)
+            _stated(guarantee, manifest)
             if guarantee.assumes.get("rows") != (None if manifest.screened is None else OVER_ALL):
                 raise FalseClaimError(f"{guarantee.name}: it does not say of which rows it is an average")
     due = not_promised(
@@ -324,9 +331,9 @@ def _honest(manifest: Manifest) -> None:
         raise FalseClaimError("not_promised does not say what these settings leave unpromised")
 
 
-def _stated(stated: Guarantee) -> None:
+def _stated(stated: Guarantee, manifest: Manifest) -> None:
     """A τ is the party's own word. It must at least say what it is: by which calibration, whether that keeps it, from
-    which facts, and what is realised, if private moments were looked at."""
+    which facts, and what is realised, if private moments were looked at. It says nothing else."""
     how = stated.assumes.get("calibration", "")
     if how not in SAID.values():
         raise FalseClaimError(f"{stated.name}: no calibration is known that {strict.shown(how)}")
@@ -341,6 +348,10 @@ def _stated(stated: Guarantee) -> None:
     due = None if stated.realised is not None else NOT_REALISED if how.partition(":")[0] in NOT_KEPT else FROM_PUBLIC
     if stated.assumes.get("moments") != due:
         raise FalseClaimError(f"{stated.name}: it does not say what its moments leave open")
+    said = {**AVERAGE_SNR_CONDITIONS, **(FIXED_POINTS if getattr(manifest.encoder, "fixed_points", False) else {})}
+    names = {"calibration", "moments", "rows", *origins, *said}
+    if stated.assumes.keys() - names or said.items() - stated.assumes.items():
+        raise FalseClaimError(f"{stated.name}: its conditions are not those of its encoder")
 
 
 def _certified(stated: Guarantee, claims: Mapping[str, Guarantee], extractor: Extractor | None) -> None:
@@ -357,7 +368,7 @@ def _certified(stated: Guarantee, claims: Mapping[str, Guarantee], extractor: Ex
     if conditions != claim.assumes:
         raise FalseClaimError(f"{stated.name}: its conditions are not those of its encoder")
     possible = _ORIGINS if extractor is None else {"public"}  # features have no range
-    if not {"clip", "centre", "amplitude"} <= facts.keys() or not set(facts.values()) <= possible:
+    if facts.keys() != _FACTS or not set(facts.values()) <= possible:
         raise FalseClaimError(f"{stated.name}: it must say of each fact that it is public or of the range")
 
 
@@ -375,7 +386,8 @@ def _encoder(item: dict[str, Any]) -> Encoder:
     hints = typing.get_type_hints(kind)
     strict.only("encoder.settings", settings, {field.name for field in dataclasses.fields(typing.cast("Any", kind))})
     for name, value in settings.items():
-        if not strict.fits(value, hints[name]):
+        too_large = isinstance(value, int) and abs(value) >= 1 << 48
+        if too_large or not strict.fits(value, hints[name]):
             raise ManifestError(f"encoder.settings.{name} cannot be {strict.shown(value)}")
     try:
         return kind(**settings)
@@ -400,15 +412,17 @@ def parse_guarantee(item: Any) -> Guarantee:
         strict.text("assumes", k): strict.text("assumes", v)
         for k, v in strict.mapping("assumes", fields["assumes"]).items()
     }
-    realised = None if fields["realised"] is None else strict.number("realised", fields["realised"])
+    realised = None if fields["realised"] is None else strict.figure("realised", fields["realised"])
     return Guarantee(
-        strict.text("name", fields["name"]), strict.number("nominal", fields["nominal"]), realised, assumes
+        strict.text("name", fields["name"]), strict.figure("nominal", fields["nominal"]), realised, assumes
     )
 
 
 def _shard(item: Any) -> Shard:
     fields = strict.mapping("shard", item)
     strict.only("shard", fields, {"file", "rows", "bytes", "sha256"})
+    if strict.count("shard.bytes", fields["bytes"]) > LARGEST_SHARD:
+        raise ManifestError(f"shard.bytes is {fields['bytes']:,}, and a shard has at most {LARGEST_SHARD:,}")
     return Shard(
         file=strict.text("shard.file", fields["file"], r"shard-\d{5}\.safetensors"),
         rows=strict.count("shard.rows", fields["rows"]),

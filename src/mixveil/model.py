@@ -14,7 +14,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 
-from mixveil import files, strict
+from mixveil import files, strict, tensors
 from mixveil.errors import DataFormatError, ManifestError, MixveilError, VersionError
 from mixveil.extractor import Extractor
 from mixveil.train import Trained
@@ -23,6 +23,7 @@ from mixveil.train.layers import Layers
 FORMAT = "mixveil-model"
 VERSION = 2
 TENSORS, CARD = "model.safetensors", "card.json"
+_LIMIT, _HEADER = 2 << 30, 1 << 16
 
 
 @dataclass(frozen=True)
@@ -75,42 +76,46 @@ def write_model(out: Path, trained: Trained, tested: Mapping[str, Any] | None, a
     }
     model = Model(trained.layers, trained.classes, trained.extractor, trained.weights, card)
     with files.atomic_folder(out, "model") as folder:
-        tensors: dict[str, torch.Tensor] = {}
+        named: dict[str, torch.Tensor] = {}
         for number, (weight, bias) in enumerate(trained.layers.layers):
-            tensors |= {f"{number}.weight": weight.contiguous(), f"{number}.bias": bias.contiguous()}
-        files.write_file(folder / TENSORS, save(tensors))
+            named |= {f"{number}.weight": weight.contiguous(), f"{number}.bias": bias.contiguous()}
+        files.write_file(folder / TENSORS, save(named))
         files.write_file(folder / CARD, (json.dumps(card, indent=2, allow_nan=False) + "\n").encode())
     return model
 
 
 def read_model(folder: Path) -> Model:
     """Open a model; everything in it is checked."""
-    if not (folder / CARD).is_file():
-        kind = "a release" if (folder / "manifest.json").is_file() else "no model"
-        raise DataFormatError(f"{folder} is {kind}: give the folder of a model")
     try:
-        card = strict.mapping("card", strict.loads((folder / CARD).read_text(encoding="utf-8")))
+        card = strict.mapping("card", strict.parsed(files.read_small(folder / CARD, strict.MANIFEST_LIMIT)))
         if card.get("format") != FORMAT:
             raise ManifestError(f"format must be {FORMAT!r}, got {strict.shown(card.get('format'))}")
         if type(card.get("version")) is not int or card["version"] != VERSION:
             raise VersionError(
                 f"this mixveil reads version {VERSION}, the model has {strict.shown(card.get('version'))}"
             )
-        tensors = load((folder / TENSORS).read_bytes())  # not mapped: the file may be replaced
-        return _model(card, tensors)
+        with files.opened(folder / TENSORS, _LIMIT) as file:
+            tensors.check_header(file, folder / TENSORS, limit=_HEADER)
+            data = file.read(_LIMIT)  # not mapped: the file may be replaced
+        return _model(card, load(data))
     except VersionError:
         raise
-    except (OSError, ValueError, KeyError, SafetensorError, MixveilError) as error:
-        raise DataFormatError(f"{folder} is not a model: {error}") from None
+    except (ValueError, KeyError, SafetensorError, MixveilError) as error:
+        kind = "is a release, not" if (folder / "manifest.json").exists() else "is not"
+        raise DataFormatError(f"{folder} {kind} a model: {error}") from None
 
 
-def _model(card: dict[str, Any], tensors: dict[str, torch.Tensor]) -> Model:
+def _model(card: dict[str, Any], found: dict[str, torch.Tensor]) -> Model:
     classes = tuple(strict.text("classes", name) for name in strict.items("classes", card["classes"]))
-    layers = tuple((tensors[f"{i}.weight"].float(), tensors[f"{i}.bias"].float()) for i in range(len(tensors) // 2))
-    if not layers or len(tensors) != 2 * len(layers) or any(weight.dim() != 2 for weight, _ in layers):
+    if len(set(classes)) != len(classes):
+        raise ManifestError("two classes have the same name")
+    layers = tuple((found[f"{i}.weight"], found[f"{i}.bias"]) for i in range(len(found) // 2))
+    if not layers or len(found) != 2 * len(layers) or any(weight.dim() != 2 for weight, _ in layers):
         raise ManifestError("its tensors are not those of layers")
     sizes = [*(len(weight) for weight, _ in layers), len(classes)]
     for number, (weight, bias) in enumerate(layers):
+        if weight.dtype != torch.float32 or bias.dtype != torch.float32:
+            raise ManifestError("its tensors are not of float32")
         if weight.shape != (sizes[number], sizes[number + 1]) or bias.shape != (sizes[number + 1],):
             raise ManifestError("its tensors do not fit one another, or its classes")
         nobody = bias == -torch.inf if number + 1 == len(layers) else torch.zeros(len(bias), dtype=torch.bool)

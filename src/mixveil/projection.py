@@ -23,11 +23,21 @@ from safetensors.torch import save
 from torch import Tensor
 
 from mixveil import checks, files, strict
-from mixveil.errors import ArgumentError, DataFormatError, ManifestError, PrivateFactError, ProjectionError
+from mixveil.errors import (
+    ArgumentError,
+    DataFormatError,
+    ManifestError,
+    PrivateFactError,
+    ProjectionError,
+    ReleaseError,
+    UnreadableFileError,
+)
 from mixveil.extractor import Extractor
 from mixveil.features import Features
+from mixveil.tensors import check_header
 from mixveil.theory import gdp
 from mixveil.theory.moments import blocks
+from mixveil.theory.response import LARGEST_EPSILON, SMALLEST_EPSILON
 from mixveil.types import Batch, Rows
 
 FORMAT = "mixveil-projection"
@@ -38,6 +48,7 @@ RIDGE = 0.1
 _SAMPLE = 2000
 _QUANTILE = 0.7
 _LARGEST = 1e15  # clip norm: far from where float32 ends, so that no record makes anything overflow
+_LIMIT = 2 << 30  # bytes of a file
 Whitening = Literal["within", "total"]
 
 
@@ -86,6 +97,8 @@ class Projection:
         checks.at_least("k", k, 1)
         if k > self.dimension:
             raise ArgumentError(f"k = {k}: the projection has {self.dimension} directions only")
+        if not 1 / _LARGEST < float(self.norms[k - 1]) < _LARGEST:
+            raise ArgumentError(f"k = {k}: a clip norm of {float(self.norms[k - 1]):g} is beyond all records")
         return replace(
             self,
             matrix=self.matrix[:, :k].contiguous(),
@@ -334,8 +347,12 @@ def shared(projection: Projection, images: Rows) -> int:
 
 
 def write(path: Path, projection: Projection) -> str:
-    """Write it; its digest."""
+    """Write it; its digest. What would be refused to be read is not written."""
     files.check_new(path)
+    try:
+        _check(projection.clip, {name: getattr(projection, name) for name in _TENSORS}, projection.classes)
+    except ArgumentError as error:
+        raise ProjectionError(f"{path} is not written: {error}") from None
     data = projection.to_bytes()
     files.write_whole(path, data)
     return hashlib.sha256(data).hexdigest()
@@ -344,16 +361,18 @@ def write(path: Path, projection: Projection) -> str:
 def read(path: Path) -> tuple[Projection, str]:
     """Read it; it and its digest. Everything is checked."""
     try:
-        data = path.read_bytes()
+        with files.opened(path, _LIMIT) as opened:
+            check_header(opened, path, limit=strict.MANIFEST_LIMIT, metadata=("mixveil",))
+            digest = hashlib.file_digest(opened, "sha256").hexdigest()
         with safe_open(path, framework="pt") as file:
             header = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (OSError, SafetensorError) as error:
+    except (OSError, UnreadableFileError, ReleaseError, SafetensorError) as error:
         raise DataFormatError(f"{path} is not a projection: {error}") from None
     if "mixveil" not in header:
         raise DataFormatError(f"{path} is not a projection")
     try:
-        return _parsed(header["mixveil"], tensors), hashlib.sha256(data).hexdigest()
+        return _parsed(header["mixveil"], tensors), digest
     except (ManifestError, ArgumentError) as error:
         raise DataFormatError(f"{path}: {error}") from None
 
@@ -364,6 +383,25 @@ def _parsed(text: str, tensors: dict[str, Tensor]) -> Projection:
         raise ArgumentError(f"not a projection of version {VERSION}")
     names = {"format", "version", "clip", "extractor", "weights", "origin", "about", "spent", "classes"}
     strict.only("settings", whole, names)
+    classes = tuple(strict.text("classes", name) for name in strict.items("classes", whole["classes"]))
+    clip = strict.number("clip", whole["clip"])
+    _check(clip, tensors, classes)
+    origin = strict.text("origin", whole["origin"], "public|private")
+    about = strict.mapping("about", whole["about"])
+    return Projection(
+        **tensors,
+        clip=clip,
+        extractor=Extractor.read(whole["extractor"]),
+        weights=strict.text("weights", whole["weights"], r"[0-9a-f]{64}"),
+        origin="public" if origin == "public" else "private",
+        about={strict.text("about", k): strict.text("about", v) for k, v in about.items()},
+        spent=tuple(_spent(item) for item in strict.items("spent", whole["spent"])),
+        classes=classes,
+    )
+
+
+def _check(clip: float, tensors: Mapping[str, Tensor], classes: tuple[str, ...]) -> None:
+    """Tensors of the right kinds that fit together, and figures that can be counted with."""
     kinds = {name: (tensor.dtype, tensor.dim()) for name, tensor in tensors.items()}
     if kinds != _KINDS:
         raise ArgumentError("its tensors are not of the kinds that a projection has")
@@ -372,32 +410,23 @@ def _parsed(text: str, tensors: dict[str, Tensor]) -> Projection:
     fits = all(tuple(tensors[name].shape) == shape for name, shape in shapes.items())
     fits &= tensors["means"].shape == (len(tensors["precision"]), k) and bool((tensors["precision"] >= 0).all())
     fits &= tensors["sample"].shape[1] == k and tensors["prints"].shape[1] == 8
-    classes = tuple(strict.text("classes", name) for name in strict.items("classes", whole["classes"]))
     fits &= len(classes) == len(tensors["precision"])
-    clip = strict.number("clip", whole["clip"])
     if not 1 / _LARGEST < clip < _LARGEST or bool((tensors["norms"].abs() > _LARGEST).any()):
         raise ArgumentError(f"a clip norm of {clip:g} is beyond all records")
-    if not fits or k < 1 or not all(bool(tensors[n].float().isfinite().all()) for n in _TENSORS):
+    if not fits or d < 1 or k < 1 or not all(bool(tensors[n].float().isfinite().all()) for n in _TENSORS):
         raise ArgumentError("its tensors do not fit together")
-    origin = strict.text("origin", whole["origin"], "public|private")
-    return Projection(
-        **tensors,
-        clip=clip,
-        extractor=Extractor.read(whole["extractor"]),
-        weights=strict.text("weights", whole["weights"], r"[0-9a-f]{64}"),
-        origin="public" if origin == "public" else "private",
-        about={k: strict.text("about", v) for k, v in strict.mapping("about", whole["about"]).items()},
-        spent=tuple(_spent(item) for item in strict.items("spent", whole["spent"])),
-        classes=classes,
-    )
+    if len(set(classes)) != len(classes):
+        raise ArgumentError("two classes have the same name")
 
 
 def _spent(item: Any) -> Used:
     if not isinstance(item, list) or len(item) != len(Used._fields):
         raise ArgumentError("spent must list ids, parties and figures")
     mu = strict.number("mu", item[2])
+    if mu:  # nothing was promised
+        strict.figure("mu", mu)
     epsilon = None if item[4] is None else strict.number("label_epsilon", item[4])
-    if mu < 0 or (epsilon is not None and epsilon <= 0):
-        raise ArgumentError(f"mu and label_epsilon cannot be {mu:g} and {epsilon}")
+    if epsilon is not None and not SMALLEST_EPSILON <= epsilon <= LARGEST_EPSILON:
+        raise ArgumentError(f"label_epsilon cannot be {epsilon:g}")
     names = strict.text("id", item[0], r"[0-9a-f]{32}"), strict.text("party", item[1])
     return Used(*names, mu, strict.count("unit_rows", item[3]), epsilon)

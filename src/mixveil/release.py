@@ -7,7 +7,8 @@ killed process leaves no release that verifies. Reading checks everything before
 from __future__ import annotations
 
 import hashlib
-import stat
+import math
+import os
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -21,7 +22,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from mixveil import checks, files, keys, manifest, state, units
+from mixveil import checks, files, keys, manifest, state, strict, tensors, units
 from mixveil.encoders._grid import stored_dtype
 from mixveil.errors import (
     ArgumentError,
@@ -37,12 +38,13 @@ from mixveil.errors import (
     ShardFormatError,
     ShardSizeError,
     SimplexError,
+    UnreadableFileError,
     UnreadableReleaseError,
 )
 from mixveil.extractor import Extractor
 from mixveil.labels import Randomised, moves
 from mixveil.ledger import Against, Entry, Ledger
-from mixveil.manifest import Manifest, Shard
+from mixveil.manifest import LARGEST_SHARD, Manifest, Shard
 from mixveil.parts import Part
 from mixveil.screen import NOT_CERTIFIED, NOT_PROTECTED, Measure, Screen, Screened, Screening
 from mixveil.spending import Owners
@@ -51,7 +53,7 @@ from mixveil.types import Batch, Dataset, Encoder, Guarantee, Progress, Release,
 
 SHARD_BYTES = 64 << 20
 _BLOCK_ELEMENTS = 1 << 18  # values encoded at a time: fewer cost more in calls, more do not stay in the cache
-_MANIFEST_LIMIT = 8 << 20
+MANIFEST = "manifest.json"
 
 
 @dataclass(frozen=True)
@@ -150,6 +152,10 @@ def write_release(
         guarantees = ()  # whoever finds the seed removes the noise
     certified = any(guarantee.name == "gdp" for guarantee in guarantees)
     identity = keys.release_id()
+    if _row_bytes(rows, encoder) + tensors.HEADER > LARGEST_SHARD:
+        raise ArgumentError(
+            f"a row takes {_row_bytes(rows, encoder):,} bytes, and a shard has at most {LARGEST_SHARD:,}"
+        )
     files.check_space(out, _bytes(rows, encoder))
     book = Ledger()
     owners = book.owners(rows) if owners is None else owners
@@ -194,7 +200,7 @@ def write_release(
                 manifest.parse(text)  # what we would refuse to read we do not write
                 trace = replace(trace, kept=None if screening is None else screening.kept)
                 state.save_trace(identity, trace, hashlib.sha256(text.encode()).hexdigest())
-                files.write_file(folder / "manifest.json", text.encode())
+                files.write_file(folder / MANIFEST, text.encode())
         except BaseException:
             if not out.exists():  # once it is there its owner needs the trace
                 state.discard_trace(identity)
@@ -445,8 +451,8 @@ def check_declared(rows: Dataset, label_epsilon: float) -> None:
         )
 
 
-def _row_bytes(rows: Dataset, encoder: Encoder) -> int:
-    return torch.Size(rows.shape).numel() * stored_dtype(encoder.index_bound).itemsize + 4 * len(rows.classes)
+def _row_bytes(rows: Dataset | Manifest, encoder: Encoder) -> int:
+    return math.prod(rows.shape) * stored_dtype(encoder.index_bound).itemsize + 4 * len(rows.classes)
 
 
 def _bytes(rows: Dataset, encoder: Encoder) -> int:
@@ -459,47 +465,46 @@ def _bytes(rows: Dataset, encoder: Encoder) -> int:
 
 def read_manifest(folder: Path) -> Manifest:
     """What a release says of itself; its shards are not looked at."""
-    path = folder / "manifest.json"
-    if folder.resolve().name.endswith(files.PARTIAL):
+    if os.path.realpath(folder).endswith(files.PARTIAL):
         raise ManifestError(f"{folder} is what an interrupted encoding left behind: it is not a release; remove it")
-    if path.is_symlink() or not path.is_file():
-        raise ManifestError(f"{folder}: no manifest.json there: not a release")
-    if path.stat().st_size > _MANIFEST_LIMIT:
-        raise ManifestError(f"{path}: {path.stat().st_size} bytes are too many for a manifest")
     try:
-        return manifest.parse(path.read_text(encoding="utf-8"))
-    except UnicodeDecodeError as error:
-        raise ManifestError(f"{path}: not UTF-8: {error}") from None
+        data = files.read_small(folder / MANIFEST, strict.MANIFEST_LIMIT)
+    except UnreadableFileError as error:
+        raise ManifestError(f"{folder} is not a release: {error}") from None
+    return manifest.parse(strict.decoded(data))
 
 
 def read_shard(folder: Path, stated: Manifest, shard: Shard) -> Batch:
     """One shard of a release, checked as all of them are."""
     path = folder / shard.file
-    _check_file(path, shard)
+    most = shard.rows * _row_bytes(stated, stated.encoder)
+    found = mapped(path, shard.bytes, shard.sha256, most)
+    if set(found) != {"x", "y"}:
+        raise ShapeError(f"{path}: it holds {strict.shown(sorted(found))}, a shard holds x and y")
+    _check_tensors(path, stated, shard, found["x"], found["y"])
+    return Batch(found["x"], found["y"])
+
+
+def mapped(path: Path, size: int, sha256: str, most: int) -> dict[str, Tensor]:
+    """The tensors of a file, mapped, once it is the file that a manifest names: its size and SHA-256. most: bytes of
+    all values that the manifest says are in it; a larger file is not even read."""
     try:
-        with safe_open(path, framework="pt") as file:
-            if set(file.keys()) != {"x", "y"}:
-                raise ShapeError(f"{path}: it holds {sorted(file.keys())}, a shard holds x and y")
-            x, y = file.get_tensor("x"), file.get_tensor("y")
+        with files.opened(path) as file:
+            if (found := file.seek(0, 2)) != size:
+                raise ShardSizeError(f"{path} has {found} bytes, the manifest says {size}")
+            if size > most + tensors.HEADER:
+                raise ShapeError(f"{path} has {size:,} bytes, and all that the manifest says is in it takes {most:,}")
+            file.seek(0)
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+            if digest != sha256:
+                raise HashError(f"{path} has the SHA-256 {digest}, the manifest says {sha256}")
+            tensors.check_header(file, path)
+        with safe_open(path, framework="pt") as opened:
+            return {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
+    except UnreadableFileError as error:
+        raise MissingShardError(str(error)) from None
     except SafetensorError as error:
         raise ShardFormatError(f"{path}: not a safetensors file: {error}") from None
-    _check_tensors(path, stated, shard, x, y)
-    return Batch(x, y)
-
-
-def _check_file(path: Path, shard: Shard) -> None:
-    try:
-        info = path.lstat()
-    except OSError:
-        raise MissingShardError(f"{path} is not there") from None
-    if not stat.S_ISREG(info.st_mode):
-        raise MissingShardError(f"{path} is not a plain file")
-    if info.st_size != shard.bytes:
-        raise ShardSizeError(f"{path} has {info.st_size} bytes, the manifest says {shard.bytes}")
-    with path.open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
-    if found != shard.sha256:
-        raise HashError(f"{path} has the SHA-256 {found}, the manifest says {shard.sha256}")
 
 
 def _check_tensors(path: Path, stated: Manifest, shard: Shard, x: Tensor, y: Tensor) -> None:

@@ -20,10 +20,11 @@ from pathlib import Path
 from typing import Any
 
 from mixveil import files, strict
-from mixveil.errors import DataFormatError, ManifestError
+from mixveil.errors import DataFormatError, ManifestError, UnreadableFileError
 
 FORMAT = "mixveil-results"
 VERSION = 1
+_LIMIT, _CELLS, _LARGEST = 64 << 20, 1_000_000, 1e100
 Plain = str | float | int | bool | None
 
 
@@ -69,8 +70,8 @@ def write_results(path: Path, found: Results) -> None:
 
 def read_results(path: Path) -> Results:
     try:
-        return _parsed(strict.loads(path.read_text(encoding="utf-8")))
-    except (OSError, UnicodeDecodeError, ManifestError) as error:
+        return _parsed(strict.parsed(files.read_small(path, _LIMIT)))
+    except (UnreadableFileError, ManifestError) as error:
         raise DataFormatError(f"{path} does not hold results: {error}") from None
 
 
@@ -81,15 +82,33 @@ def _parsed(item: Any) -> Results:
         raise ManifestError(f"not results of version {VERSION}")
     known = strict.mapping("provenance", whole["provenance"])
     strict.only("provenance", known, {"time", "commit", "versions", "device", "cores", "settings"})
+    for name in ("time", "commit", "device"):
+        strict.text(name, known[name])
+    for name in ("versions", "settings"):
+        _check_plain(name, known[name])
     rows = []
     for row in strict.items("rows", whole["rows"]):
         strict.only("row", strict.mapping("row", row), {"settings", "figures"})
         for part in ("settings", "figures"):
-            for name, value in strict.mapping(part, row[part]).items():
-                if not isinstance(value, str | float | int | bool | None):
-                    raise ManifestError(f"{part}.{name} cannot be {strict.shown(value)}")
+            _check_plain(part, row[part])
         rows.append(row)
+    columns = {name for row in rows for part in ("settings", "figures") for name in row[part]}
+    if len(rows) * len(columns) > _CELLS:
+        raise ManifestError(f"{len(rows):,} rows of {len(columns):,} columns are more than a table can hold")
     return Results(strict.text("title", whole["title"]), known, tuple(rows))
+
+
+def _check_plain(where: str, item: Any) -> None:
+    """Names, and values that can be printed in a line or averaged."""
+    for name, value in strict.mapping(where, item).items():
+        strict.text(f"a name in {where}", name)
+        if isinstance(value, str):
+            strict.text(f"{where}.{name}", value, r".{0,1000}")
+        elif isinstance(value, int | float):
+            if abs(value) > _LARGEST:
+                raise ManifestError(f"{where}.{name} cannot be {strict.shown(value)}")
+        elif value is not None:
+            raise ManifestError(f"{where}.{name} cannot be {strict.shown(value)}")
 
 
 def table(found: Results) -> list[list[str]]:

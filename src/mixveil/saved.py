@@ -15,14 +15,16 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from mixveil import files
-from mixveil.errors import OutputError, TrainingError
+from mixveil import files, strict
+from mixveil.errors import OutputError, ReleaseError, TrainingError, UnreadableFileError
+from mixveil.tensors import check_header
 
 EVERY = 30.0
 """Seconds between two states; more, where writing one takes more than a tenth of that."""
 
 _MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 _KEPT = {"Adam": _MOMENTS, "AdamW": _MOMENTS, "SGD": ("momentum_buffer",)}  # by optimiser, for each parameter
+_HEADER, _DIGITS = 4 << 20, 18
 _NOT_NEGATIVE = ("running_var", "exp_avg_sq")
 
 
@@ -60,15 +62,17 @@ class Saved:
         if not self.path.exists():
             return 0
         try:
+            with files.opened(self.path, _largest(model)) as opened:
+                check_header(opened, self.path, limit=_HEADER, metadata=("about", "steps"))
             with safe_open(self.path, framework="pt") as file:
                 said = file.metadata() or {}
-                self._check_about(json.loads(said["about"]))
-                steps = int(said["steps"])
+                self._check_about(strict.loads(said["about"]))
+                steps = int(said["steps"][:_DIGITS])
                 tensors = {name: file.get_tensor(name).clone() for name in sorted(file.keys())}
             if not 0 < steps < total:
                 raise ValueError(f"{steps} of {total} steps")
             _check_tensors(tensors, model, optimiser, steps)
-        except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
+        except (OSError, SafetensorError, KeyError, TypeError, ValueError, ReleaseError, UnreadableFileError) as error:
             raise TrainingError(
                 f"{self.path} is no state of this training ({error}): remove it to begin anew"
             ) from None
@@ -128,6 +132,11 @@ def _check_tensors(
             raise ValueError(f"{name} has values that it cannot have")
         if name.endswith(".step") and float(tensor) != steps:
             raise ValueError(f"{name} is {float(tensor):g} after {steps} steps")
+
+
+def _largest(model: torch.nn.Module) -> int:
+    """Bytes of a state: the model, what an optimiser keeps of each of its values, and a header."""
+    return 4 * sum(tensor.nbytes + 64 for tensor in model.state_dict().values()) + _HEADER
 
 
 def _of(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

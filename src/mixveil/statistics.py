@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
@@ -31,20 +30,18 @@ from mixveil.errors import (
     ArgumentError,
     FalseClaimError,
     GridError,
-    HashError,
     ManifestError,
     MismatchError,
-    MissingShardError,
     ShapeError,
-    ShardFormatError,
     TrainingError,
+    UnreadableFileError,
     UnreadableReleaseError,
     VersionError,
 )
 from mixveil.labels import moves
 from mixveil.ledger import Against, Entry, Ledger
 from mixveil.projection import Projected, Projection, Used
-from mixveil.release import check_declared, check_output, check_owners
+from mixveil.release import MANIFEST, check_declared, check_output, check_owners, mapped
 from mixveil.spending import Owners
 from mixveil.theory.response import posterior
 from mixveil.theory.shrinkage import shrunk_means
@@ -54,7 +51,6 @@ FORMAT = "mixveil-statistics"
 VERSION = 2
 FILE = "sums.safetensors"
 _LIMIT = 1 << 30
-_MANIFEST_LIMIT = 8 << 20
 _ROWS = 4096
 
 LABELS = "Labels are not protected: how many records of each class the party has is stated exactly."
@@ -147,7 +143,7 @@ def write_statistics(
         parsed(text)  # what we would refuse to read we do not write
         with files.atomic_folder(out, found.id[:8]) as folder:
             files.write_file(folder / FILE, data)
-            files.write_file(folder / "manifest.json", text.encode())
+            files.write_file(folder / MANIFEST, text.encode())
         files.sync_folder(out.parent)
     return found
 
@@ -194,31 +190,17 @@ def class_sums(
 
 def read_statistics(folder: Path) -> Sums:
     """Open class sums; sizes, hash, shapes, grid range and claims are all checked."""
-    path = folder / FILE
     try:
-        written = folder / "manifest.json"
-        if written.stat().st_size > _MANIFEST_LIMIT:
-            raise ManifestError(f"{written}: {written.stat().st_size} bytes are too many for a manifest")
-        stated, file = parsed(written.read_text(encoding="utf-8"))
-        if path.is_symlink() or not path.is_file():
-            raise MissingShardError(f"{path} is not there")
-        if path.stat().st_size > _LIMIT:
-            raise ShapeError(f"{path}: {path.stat().st_size} bytes are too many")
-        data = path.read_bytes()
-    except UnicodeDecodeError as error:
-        raise ManifestError(f"{folder}: not UTF-8: {error}") from None
-    except OSError as error:
-        raise UnreadableReleaseError(f"{folder} cannot be read: {error}") from None
-    if len(data) != file["bytes"] or hashlib.sha256(data).hexdigest() != file["sha256"]:
-        raise HashError(f"{path} is not the file that the manifest names")
-    try:
-        with safe_open(path, framework="pt") as opened:
-            if set(opened.keys()) != {"sums"}:
-                raise ShapeError(f"{path}: it holds {sorted(opened.keys())}, statistics hold sums")
-            indices = opened.get_tensor("sums")
-    except SafetensorError as error:
-        raise ShardFormatError(f"{path}: not a safetensors file: {error}") from None
-    if indices.dtype != torch.int64 or indices.shape != (len(stated["classes"]), stated["dimension"]):
+        text = strict.decoded(files.read_small(folder / MANIFEST, strict.MANIFEST_LIMIT))
+    except UnreadableFileError as error:
+        raise UnreadableReleaseError(f"{folder} holds no statistics: {error}") from None
+    stated, file = parsed(text)
+    path, shape = folder / FILE, (len(stated["classes"]), stated["dimension"])
+    found = mapped(path, file["bytes"], file["sha256"], 8 * math.prod(shape))
+    if set(found) != {"sums"}:
+        raise ShapeError(f"{path}: it holds {strict.shown(sorted(found))}, statistics hold sums")
+    indices = found["sums"]
+    if indices.dtype != torch.int64 or indices.shape != shape:
         raise ShapeError(f"{path}: sums are {indices.dtype} of {tuple(indices.shape)}, not what the manifest says")
     most = max(stated["counts"]) * stated["clip"] + (keys.NORMAL_BOUND + 1) * stated["sigma"]
     low, high = torch.aminmax(indices)
@@ -228,10 +210,10 @@ def read_statistics(folder: Path) -> Sums:
 
 
 def is_statistics(folder: Path) -> bool:
-    """Whether a folder says that it holds class sums."""
+    """Whether a folder says that it holds class sums. Of what is wrong with it, whoever reads it will hear."""
     try:
-        whole = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        whole = strict.parsed(files.read_small(folder / MANIFEST, strict.MANIFEST_LIMIT))
+    except (UnreadableFileError, ManifestError):
         return False
     return isinstance(whole, dict) and whole.get("format") == FORMAT
 
@@ -272,7 +254,10 @@ def _normal_equations(parts: Sequence[Sums], spread: float) -> tuple[Tensor, Ten
 def directions(parts: Sequence[Sums], projection: Projection, digest: str) -> Projection:
     """The projection along the directions in which the classes' means differ: one fewer than there are classes."""
     check_together(parts, projection, digest)
-    means, variance = class_means(parts)
+    try:
+        means, variance = class_means(parts)
+    except torch.linalg.LinAlgError as error:
+        raise MismatchError(f"these statistics have no class means: {error}") from None
     met = variance.isfinite()
     if int(met.sum()) < 2:
         raise ArgumentError("the statistics hold fewer than two classes: there is no direction between them")
@@ -310,7 +295,7 @@ def check_together(parts: Sequence[Sums], projection: Projection, digest: str) -
 
 def _sigma(rows: Projected, mu: float) -> float:
     """The noise that makes every unit μ-GDP: its records move one sum by 2C each, at most."""
-    return 2 * rows.projection.clip * units.largest(rows) / checks.positive("mu", mu)
+    return checks.size("sigma", 2 * rows.projection.clip * units.largest(rows) / checks.positive("mu", mu))
 
 
 def _noisy(rows: Projected, labels: Tensor, sigma: float, stream: keys.Stream, progress: Progress) -> Tensor:
@@ -373,8 +358,8 @@ def parsed(text: str) -> tuple[dict[str, Any], Mapping[str, Any]]:
         "classes": tuple(strict.text("classes", name) for name in strict.items("classes", whole["classes"])),
         "counts": tuple(_count(item) for item in strict.items("counts", whole["counts"])),
         "dimension": strict.count("dimension", whole["dimension"]),
-        "clip": strict.number("clip", whole["clip"]),
-        "sigma": strict.number("sigma", whole["sigma"]),
+        "clip": _size("clip", whole["clip"]),
+        "sigma": _size("sigma", whole["sigma"]),
         "unit_rows": strict.count("unit_rows", whole["unit_rows"]),
         "label_epsilon": manifest.parse_epsilon(whole["label_epsilon"]),
         "guarantees": tuple(manifest.parse_guarantee(item) for item in strict.items("guarantees", whole["guarantees"])),
@@ -385,10 +370,20 @@ def parsed(text: str) -> tuple[dict[str, Any], Mapping[str, Any]]:
     counts = found["counts"]
     if len(counts) != len(found["classes"]) or sum(counts) < 2:
         raise ManifestError("counts must be one for each class, and of two records at least")
-    if not (found["clip"] > 0 and found["sigma"] > 0):
-        raise ManifestError("clip and sigma must be positive")
+    if len(set(found["classes"])) != len(counts):
+        raise ManifestError("two classes have the same name")
+    if strict.count("file.bytes", file["bytes"]) > _LIMIT:
+        raise ManifestError(f"file.bytes is {file['bytes']:,}, and statistics have at most {_LIMIT:,}")
+    strict.text("file.sha256", file["sha256"], r"[0-9a-f]{64}")
     _honest(found, tuple(strict.items("not_promised", whole["not_promised"])))
     return found, file
+
+
+def _size(name: str, item: Any) -> float:
+    try:
+        return checks.size(name, strict.number(name, item))
+    except ArgumentError as error:
+        raise ManifestError(str(error)) from None
 
 
 def _count(item: Any) -> int:

@@ -2,21 +2,44 @@
 
 from __future__ import annotations
 
+import heapq
 import json
 import math
 import re
 import reprlib
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, TypeVar
 
-from mixveil.errors import ManifestError
+from mixveil.errors import ManifestError, one_line
 
 T = TypeVar("T")
 
 
+MANIFEST_LIMIT = 8 << 20
+"""Bytes of a manifest, or of a model's card."""
+
+_DIGITS, _LEVELS, _NAMES, _SHOWN = 100, 32, 5, 150
+_LARGEST = 1e100
+
+
+def decoded(data: bytes) -> str:
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ManifestError(f"not UTF-8: {error.reason} at byte {error.start}") from None
+
+
+def parsed(data: bytes) -> Any:
+    """The JSON of a file that others wrote."""
+    return loads(decoded(data))
+
+
 def loads(text: str) -> Any:
+    """JSON of which every number is finite, no field is given twice, and little is inside one another: whatever comes
+    out can be compared, turned into floats and written again."""
+
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         if len({name for name, _ in pairs}) != len(pairs):
             raise ManifestError("a field is given twice")
@@ -25,22 +48,62 @@ def loads(text: str) -> Any:
     def refuse(constant: str) -> None:
         raise ManifestError(f"{constant} is not a number that a manifest may hold")
 
+    def whole_number(digits: str) -> int:
+        if len(digits) > _DIGITS:
+            raise ManifestError(f"a whole number of {len(digits):,} digits is larger than any that is meant")
+        return int(digits)
+
+    def finite(number: str) -> float:
+        if not math.isfinite(found := float(number)):
+            raise ManifestError(f"{number:.20} is larger than any number that is meant")
+        return found
+
     try:
-        return json.loads(text, object_pairs_hook=unique, parse_constant=refuse)
-    except (ValueError, RecursionError) as error:
+        whole = json.loads(
+            text, object_pairs_hook=unique, parse_constant=refuse, parse_int=whole_number, parse_float=finite
+        )
+    except RecursionError:
+        raise ManifestError("not JSON that is meant: too many brackets inside one another") from None
+    except ValueError as error:
         raise ManifestError(f"not JSON: {error}") from None
+    _check_depth(whole)
+    return whole
+
+
+def _check_depth(whole: Any) -> None:
+    level = [whole]
+    for _ in range(_LEVELS):
+        level = [
+            inner
+            for item in level
+            if isinstance(item, dict | list)
+            for inner in (item.values() if isinstance(item, dict) else item)
+        ]
+        if not level:
+            return
+    raise ManifestError(f"not JSON that is meant: more than {_LEVELS} brackets inside one another")
 
 
 def shown(item: Any) -> str:
-    """A value for an error message, cut where it is long."""
-    return reprlib.repr(item)
+    """A value for an error message: in one line, printable, and cut where it is long."""
+    try:
+        text = reprlib.repr(item)
+    except ValueError:  # an integer too long to be written
+        text = f"a value of the type {type(item).__name__}"
+    return one_line(text, _SHOWN)
 
 
 def only(where: str, item: Mapping[str, Any], names: set[str]) -> None:
     if missing := names - item.keys():
         raise ManifestError(f"{where}: missing {', '.join(sorted(missing))}")
     if unknown := item.keys() - names:
-        raise ManifestError(f"{where}: unknown {', '.join(sorted(unknown))}")
+        raise ManifestError(f"{where}: unknown {_listed(unknown)}")
+
+
+def _listed(names: Collection[str]) -> str:
+    """Names that others gave to fields: quoted, and not too many."""
+    some = ", ".join(shown(name) for name in heapq.nsmallest(_NAMES, names))
+    return some if len(names) <= _NAMES else f"{some} and {len(names) - _NAMES:,} more"
 
 
 def mapping(where: str, item: Any) -> dict[str, Any]:
@@ -74,9 +137,21 @@ def count(where: str, item: Any) -> int:
 
 
 def number(where: str, item: Any) -> float:
-    if not isinstance(item, int | float) or isinstance(item, bool) or not math.isfinite(item):
+    try:
+        found = float(item) if isinstance(item, int | float) and not isinstance(item, bool) else math.nan
+    except OverflowError:
+        found = math.inf
+    if not math.isfinite(found):
         raise ManifestError(f"{where} must be a finite number, got {shown(item)}")
-    return float(item)
+    return found
+
+
+def figure(where: str, item: Any) -> float:
+    """A positive number whose square and inverse are numbers too."""
+    found = number(where, item)
+    if not 1 / _LARGEST <= found <= _LARGEST:
+        raise ManifestError(f"{where} must be between {1 / _LARGEST:g} and {_LARGEST:g}, got {found:g}")
+    return found
 
 
 def fits(value: Any, hint: Any) -> bool:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.console import Console
+
+from mixveil.errors import one_line
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -123,23 +125,33 @@ Seed = Annotated[
     typer.Option("--seed", help="A seeded stream, for experiments: whoever knows the seed removes the noise."),
 ]
 
+_OTHERS = 5  # names of files that are shown
+
 out = Console(highlight=False, emoji=False)
 err = Console(stderr=True, highlight=False, emoji=False)
 
 
 def print_json(value: Any) -> None:
-    sys.stdout.write(json.dumps(value, indent=2, allow_nan=False, ensure_ascii=False) + "\n")
+    """In ASCII, so that nothing of it can steer a terminal."""
+    sys.stdout.write(json.dumps(value, indent=2, allow_nan=False) + "\n")
 
 
 def warn(text: str) -> None:
     err.print(f"[yellow]warning:[/] {escape(text)}", soft_wrap=True)
 
 
+def warn_of_others(names: Sequence[str], what: str) -> None:
+    """Name the files that lie beside those that were checked."""
+    if names:
+        some, more = ", ".join(one_line(name, 60) for name in names[:_OTHERS]), len(names) - _OTHERS
+        warn(f"not part of the {what}: {some}" + (f" and {more:,} more" if more > 0 else ""))
+
+
 def escape(text: str) -> str:
-    """Text from outside, safe to print: no markup, no control characters."""
+    """Text from outside, safe to print in a line: no markup, no control characters, no line of its own."""
     from rich.markup import escape as escape_markup
 
-    return escape_markup("".join(c if c.isprintable() or c == "\n" else "?" for c in text))
+    return escape_markup("".join(c if c.isprintable() else "?" for c in text))
 
 
 def class_names(text: str | None) -> tuple[str, ...] | None:
@@ -147,9 +159,20 @@ def class_names(text: str | None) -> tuple[str, ...] | None:
     if text is None:
         return None
     if Path(text).is_file():
-        lines = Path(text).read_text(encoding="utf-8").splitlines()
+        lines = _lines(Path(text).resolve())
         return tuple(line.strip() for line in lines if line.strip())
     return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def _lines(path: Path) -> list[str]:
+    from mixveil.errors import DataFormatError
+    from mixveil.files import read_small
+    from mixveil.strict import MANIFEST_LIMIT
+
+    try:
+        return read_small(path, MANIFEST_LIMIT).decode("utf-8").splitlines()
+    except UnicodeDecodeError as error:
+        raise DataFormatError(f"{path}: not UTF-8: {error}") from None
 
 
 def stream_for(seed: int | None) -> Stream:

@@ -202,11 +202,16 @@ def _check_manifests(folders: list[Path], opened: tuple[Release, ...]) -> None:
     from hashlib import sha256
 
     from mixveil.errors import FalseClaimError
+    from mixveil.files import read_small
+    from mixveil.release import MANIFEST
     from mixveil.state import recorded_manifest
+    from mixveil.strict import MANIFEST_LIMIT
 
     for folder, release in zip(folders, opened, strict=True):
         written = recorded_manifest(release.id)
-        if written is not None and written != sha256((folder / "manifest.json").read_bytes()).hexdigest():
+        if written is None:
+            continue
+        if written != sha256(read_small(folder / MANIFEST, MANIFEST_LIMIT)).hexdigest():
             raise FalseClaimError(f"{folder}: its manifest was changed since it was written here; do not send it")
 
 

@@ -83,7 +83,8 @@ def main() -> None:
     except MixveilError as error:
         if "--json" in sys.argv:
             print_json({"error": {"type": type(error).__name__, "message": str(error)}})
-        err.print(f"[red]error:[/] {escape(str(error))} [dim]({type(error).__name__})[/]", soft_wrap=True)
+        said = "\n".join(escape(line) for line in str(error).split("\n"))  # a list of files has several
+        err.print(f"[red]error:[/] {said} [dim]({type(error).__name__})[/]", soft_wrap=True)
         sys.exit(2)
 
 

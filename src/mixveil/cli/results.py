@@ -24,7 +24,9 @@ def results(
         print_json({"title": found.title, "rows": rows, "provenance": dict(found.provenance)})
         return
     out.print(f"[bold]{escape(found.title)}[/]", soft_wrap=True)
-    out.print(escape(markdown(found)), soft_wrap=True)
+    for line in markdown(found).splitlines():
+        out.print(escape(line), soft_wrap=True)
+    out.print()
     known = found.provenance
     out.print(
         f"[dim]{escape(str(known['time']))}, commit {escape(str(known['commit']))}, {escape(str(known['device']))}[/]"

@@ -191,9 +191,11 @@ def predict(
     DATA has the model's classes."""
     from mixveil.data import open_data
     from mixveil.data.folder import loose_files, loose_images
-    from mixveil.model import read_model
+    from mixveil.files import others
+    from mixveil.model import CARD, TENSORS, read_model
 
     model = read_model(folder)
+    _common.warn_of_others(others(folder, {CARD, TENSORS}), "model")
     loose = loose_files(Path(data)) if Path(data).is_dir() else []
     if loose:
         images = loose_images(Path(data), size=size, grey=grey, depth=depth)

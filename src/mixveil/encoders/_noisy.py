@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
@@ -30,13 +29,19 @@ def gdp_conditions(unit_rows: int) -> dict[str, str]:
 
 
 def check_settings(encoder: Any) -> None:
-    """The figures that `calibrate` sets: positive, and a finite centre."""
+    """The figures that `calibrate` sets: sizes that can be counted with, and where the records lie."""
     for name in ("clip", "amplitude", "sigma"):
         if (value := getattr(encoder, name)) is not None:
-            checks.positive(name, value)
+            checks.size(name, checks.positive(name, value))
     checks.at_least("unit_rows", encoder.unit_rows, 1)
-    if not math.isfinite(encoder.centre):
-        raise ArgumentError(f"centre must be finite, got {encoder.centre}")
+    checks.place("centre", encoder.centre)
+
+
+def check_noise(sigma: float) -> float:
+    """Refuse more noise than float32 can hold."""
+    if sigma > 1e30:
+        raise ArgumentError(f"sigma = {sigma:g} is more noise than a release can hold")
+    return sigma
 
 
 def calibrated(encoder: Any, name: str) -> float:

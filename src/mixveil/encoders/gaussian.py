@@ -21,7 +21,15 @@ from torch import Tensor
 
 from mixveil import checks
 from mixveil.encoders._grid import GRID, stored_dtype
-from mixveil.encoders._noisy import NO_TARGET, calibrated, check_settings, check_units, gdp_conditions, prepare
+from mixveil.encoders._noisy import (
+    NO_TARGET,
+    calibrated,
+    check_noise,
+    check_settings,
+    check_units,
+    gdp_conditions,
+    prepare,
+)
 from mixveil.errors import ArgumentError
 from mixveil.keys import NORMAL_BOUND, Stream
 from mixveil.types import Batch, Cost, Fact, Facts, Guarantee, Mu, Rows, Target, Trace
@@ -55,16 +63,15 @@ class Gaussian:
         for name in ("dimension", "centre", "amplitude", "clip"):
             facts.certified(name)
         clip = facts["clip"]
+        sigma = check_noise(2 * clip / target.value * math.sqrt(facts.unit_rows))
         encoder = replace(
             self,
             centre=facts["centre"],
             clip=clip,
             amplitude=min(facts["amplitude"], clip),
-            sigma=2 * clip / target.value * math.sqrt(facts.unit_rows),
+            sigma=sigma,
             unit_rows=facts.unit_rows,
         )
-        if (encoder.sigma or 0) > 1e30:
-            raise ArgumentError(f"sigma = {encoder.sigma:g} is more noise than a release can hold")
         if (encoder.index_bound or 0) >= 1 << 31:
             raise ArgumentError(f"mu = {target.value:g} is too little noise to be released on its grid")
         origins = {name: facts.origin(name) for name in ("centre", "clip", "amplitude")}

@@ -40,9 +40,8 @@ class Laplace(Plain):
     def __post_init__(self) -> None:
         checks.probability("alpha", self.alpha)
         if self.scale is not None:
-            checks.positive("scale", self.scale)
-        if not math.isfinite(self.centre):
-            raise ArgumentError(f"centre must be finite, got {self.centre}")
+            checks.size("scale", checks.positive("scale", self.scale))
+        checks.place("centre", self.centre)
 
     @classmethod
     def example(cls) -> Self:

@@ -23,7 +23,16 @@ from torch import Tensor
 
 from mixveil import checks
 from mixveil.encoders._grid import GRID, stored_dtype
-from mixveil.encoders._noisy import NO_TARGET, calibrated, centred, check_settings, check_units, gdp_conditions, prepare
+from mixveil.encoders._noisy import (
+    NO_TARGET,
+    calibrated,
+    centred,
+    check_noise,
+    check_settings,
+    check_units,
+    gdp_conditions,
+    prepare,
+)
 from mixveil.errors import ArgumentError
 from mixveil.keys import NORMAL_BOUND, Stream
 from mixveil.theory import gdp, snr
@@ -36,6 +45,12 @@ WORST_SNR_CONDITIONS = {
     "signal": "the worst record there can be, once clipped; its partner counts as known",
     "attacker": "sees one row",
 }
+
+AVERAGE_SNR_CONDITIONS = {
+    "signal": "a record's deviation from the mean record; the mean itself is not covered",
+    "attacker": "sees one row; average over records, not the worst record",
+}
+FIXED_POINTS = {"fixed points": "a row whose record is its own partner is not covered"}
 
 NOT_KEPT = {
     "energy": "does NOT hold in every direction: the noise matches the average direction's signal only",
@@ -133,19 +148,19 @@ class Singular:
         measured = ("displacement",) if target.calibration == "displacement" else ("energy",)
         assumes = {
             "calibration": SAID[target.calibration],
-            "signal": "a record's deviation from the mean record; the mean itself is not covered",
-            "attacker": "sees one row; average over records, not the worst record",
+            **AVERAGE_SNR_CONDITIONS,
             **{name: facts.origin(name) for name in (*measured, "lambda_max", "centre", "clip", "amplitude")},
         }
         if not private:
             assumes["moments"] = FROM_PUBLIC if fails is None else NOT_REALISED
         if self.fixed_points:
-            assumes["fixed points"] = "a row whose record is its own partner is not covered"
+            assumes |= FIXED_POINTS
         realised = snr.directional_snr(lambda_max, self._sigma, self._alpha) if private else None
         return Guarantee("directional_snr", target.value, realised, assumes)
 
     def _with(self, facts: Facts, alpha: float, sigma: float) -> Self:
         amplitude, clip = facts["amplitude"], facts["clip"]
+        check_noise(sigma)
         encoder = replace(
             self,
             alpha=alpha,
@@ -155,8 +170,6 @@ class Singular:
             amplitude=min(amplitude, clip),
             unit_rows=facts.unit_rows,
         )
-        if sigma > 1e30:
-            raise ArgumentError(f"sigma = {sigma:g} is more noise than a release can hold")
         if (encoder.index_bound or 0) >= 1 << 31:
             raise ArgumentError(
                 f"sigma = {sigma:g} is too small beside values of up to {amplitude:g} to be released on its grid"

@@ -19,7 +19,7 @@ from mixveil import checks, files, projection, results, strict
 from mixveil.calibration import facts_for, unwatched, watched_moments
 from mixveil.data.partition import partition
 from mixveil.encoders.singular import Singular
-from mixveil.errors import ArgumentError, DataFormatError, ManifestError, OutputError
+from mixveil.errors import ArgumentError, DataFormatError, ManifestError, OutputError, UnreadableFileError
 from mixveil.features import Features
 from mixveil.federated.algorithms import HeadName, Rounds
 from mixveil.federated.methods import METHODS
@@ -32,6 +32,7 @@ from mixveil.types import Fact, Progress, Tau
 FORMAT = "mixveil-simulation"
 VERSION = 1
 _ROWS = 4096
+_LIMIT = 64 << 20
 
 
 @dataclass(frozen=True)
@@ -220,7 +221,7 @@ class Kept:
 def read_simulation(path: Path) -> dict[str, Any]:
     """A simulation's file; every row as it must be."""
     try:
-        whole = strict.mapping("simulation", strict.loads(path.read_text(encoding="utf-8")))
+        whole = strict.mapping("simulation", strict.parsed(files.read_small(path, _LIMIT)))
         strict.only("simulation", whole, {"format", "version", "provenance", "settings", "counts", "rows"})
         if whole["format"] != FORMAT or whole["version"] != VERSION:
             raise ManifestError(f"not a simulation of version {VERSION}")
@@ -230,7 +231,7 @@ def read_simulation(path: Path) -> dict[str, Any]:
                 strict.of("counts", count, int)
         for row in strict.items("rows", whole["rows"]):
             _check_row(strict.mapping("row", row))
-    except (OSError, UnicodeDecodeError, ManifestError) as error:
+    except (UnreadableFileError, ManifestError) as error:
         raise DataFormatError(f"{path} does not hold a simulation: {error}") from None
     return dict(whole)
 
@@ -243,16 +244,22 @@ def _check_row(row: Any) -> None:
     if row["method"] not in METHODS:
         raise ManifestError(f"no method is called {strict.shown(row['method'])}")
     if row["mu"] is not None:
-        strict.number("mu", row["mu"])
+        strict.figure("mu", row["mu"])
     for name, value in strict.mapping("chosen", row["chosen"]).items():
         strict.number(name, value)
     for name in ("accuracy", "bytes_up", "bytes_down", "messages", "seconds"):
-        strict.number(name, row[name])
+        _measured(name, row[name])
     for point in strict.items("curve", row["curve"]):
         if not isinstance(point, list) or len(point) != len(Point._fields):
             raise ManifestError("a point of the curve must have bytes, messages, seconds and accuracy")
         for value in point:
-            strict.number("curve", value)
+            _measured("curve", value)
+
+
+def _measured(name: str, value: Any) -> None:
+    """Something that was counted or timed."""
+    if strict.number(name, value):
+        strict.figure(name, value)
 
 
 @dataclass(frozen=True)
@@ -290,8 +297,8 @@ def compared(rows: Sequence[dict[str, Any]]) -> list[Compared]:
                     other["method"],
                     own.accuracy,
                     before[-1] if before else None,
-                    reached.bytes / own.bytes if reached else None,
-                    reached.seconds / own.seconds if reached else None,
+                    reached.bytes / own.bytes if reached and own.bytes else None,
+                    reached.seconds / own.seconds if reached and own.seconds else None,
                 )
             )
     return found

@@ -13,14 +13,14 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save
+from safetensors.torch import load, save
 from torch import Tensor
 
-from mixveil import files
+from mixveil import files, strict, tensors
 from mixveil.audit import Audit
 from mixveil.audit.shown import LARGEST, shrunk
 from mixveil.audit.sweep import Swept
-from mixveil.errors import DataFormatError
+from mixveil.errors import DataFormatError, ReleaseError, UnreadableFileError
 from mixveil.metrics.detection import Roc
 from mixveil.metrics.image import mse
 from mixveil.report import sweep as sweeps
@@ -34,6 +34,7 @@ _SHOWN = 8
 _CURVE_POINTS = 200
 _DECADES = 5  # of false alarms, in a curve
 _PORTRAIT = "portrait "
+_LIMIT, _HEADER = 512 << 20, 1 << 20
 
 
 def write_audit(out: Path, found: Audit, how: Mapping[str, Any], swept: Swept | None = None) -> None:
@@ -49,9 +50,11 @@ def write_audit(out: Path, found: Audit, how: Mapping[str, Any], swept: Swept | 
 def render(folder: Path) -> Path:
     """Make the page of an audit anew from its files."""
     try:
-        whole = json.loads((folder / "audit.json").read_text(encoding="utf-8"))
-        pictures = load_file(folder / "pictures.safetensors")
-    except (OSError, ValueError, SafetensorError) as error:
+        whole = strict.parsed(files.read_small(folder / "audit.json", _LIMIT))
+        with files.opened(folder / "pictures.safetensors", _LIMIT) as file:
+            tensors.check_header(file, folder / "pictures.safetensors", limit=_HEADER)
+            pictures = load(file.read(_LIMIT))
+    except (UnreadableFileError, ReleaseError, ValueError, SafetensorError) as error:
         raise DataFormatError(f"{folder} is not an audit: {error}") from None
     if not isinstance(whole, dict) or whole.get("format") != FORMAT or whole.get("version") != VERSION:
         raise DataFormatError(f"{folder}: not an audit of version {VERSION}")
@@ -59,10 +62,8 @@ def render(folder: Path) -> Path:
         text = _page(whole, pictures)
     except (LookupError, TypeError, ValueError, ArithmeticError, RuntimeError, AttributeError, jinja_error()) as error:
         raise DataFormatError(f"{folder}: its audit.json is not whole: {error}") from None
-    part, page = folder / "report.html.partial", folder / "report.html"
-    part.unlink(missing_ok=True)
-    files.write_file(part, text.encode(), 0o600)
-    part.rename(page)
+    page = folder / "report.html"
+    files.write_whole(page, text.encode(), 0o600)
     return page
 
 

@@ -117,10 +117,13 @@ def opened(folders: Sequence[Path], projection: Known = None) -> Job:
 def train(job: Job, *, progress: Progress = lambda _: None) -> Trained:
     """The noise-aware discriminant."""
     projection = _projection(job)
-    if job.sums:
-        head = discriminant.from_sums(job.sums)
-    else:
-        head = discriminant.from_records(job.releases, projection, progress=progress)
+    try:
+        if job.sums:
+            head = discriminant.from_sums(job.sums)
+        else:
+            head = discriminant.from_records(job.releases, projection, progress=progress)
+    except torch.linalg.LinAlgError as error:
+        raise TrainingError(f"these releases have no discriminant: {error}") from None
     if not (bool(head.weight.isfinite().all()) and bool((head.bias < torch.inf).all())):
         raise TrainingError("the discriminant is not finite: the figures of some release are too large or too small")
     how = {"head": "discriminant", "covariance_dropped": head.dropped}
@@ -237,6 +240,11 @@ def _sources(job: Job) -> tuple[Source, ...]:
 
 
 def _trained(layers: Layers, how: Mapping[str, Any], job: Job) -> Trained:
+    nobody = layers.layers[-1][1] == -torch.inf  # has this class
+    finite = all(bool(tensor.isfinite().all()) for weight, bias in layers.layers[:-1] for tensor in (weight, bias))
+    weight, bias = layers.layers[-1]
+    if not finite or not bool(weight.isfinite().all()) or not bool((bias.isfinite() | nobody).all()):
+        raise TrainingError("the trained layers are not finite: the values of some release are too far apart")
     found, digest = job.projection or (None, None)
     sources = _sources(job)
     earlier = [

@@ -1,0 +1,49 @@
+"""Safetensors files that others wrote: their headers are looked at before the library is given the file."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from mixveil import strict
+from mixveil.errors import ManifestError, ShardFormatError
+
+HEADER = 4096
+"""Bytes of a header that names a few tensors."""
+
+_LENGTH = 8  # bytes before the header
+_DTYPES = "F64|F32|F16|BF16|I64|I32|I16|I8|U8|BOOL"
+
+
+def check_header(file: BinaryIO, path: Path, *, limit: int = HEADER, metadata: Collection[str] = ()) -> None:
+    """Refuse a file whose header is longer than `limit`, says more than which tensors there are and these entries of
+    metadata, or does not account for every byte. The file is left at its start."""
+    size = file.seek(0, 2)
+    file.seek(0)
+    length = int.from_bytes(file.read(_LENGTH), "little")
+    if size < _LENGTH or length > size - _LENGTH:
+        raise ShardFormatError(f"{path}: not a safetensors file")
+    if length > limit:
+        raise ShardFormatError(f"{path}: a header of {length:,} bytes, where {limit:,} are enough")
+    try:
+        whole = strict.mapping("header", strict.parsed(file.read(length)))
+        said = strict.mapping("__metadata__", whole.pop("__metadata__", {}))
+        if said.keys() - {*metadata}:
+            raise ManifestError("it has metadata, which a file of its kind has not")
+        ends = [_end(name, item) for name, item in whole.items()]
+    except ManifestError as error:
+        raise ShardFormatError(f"{path}: not a safetensors file: {error}") from None
+    if max(ends, default=0) != size - _LENGTH - length:
+        raise ShardFormatError(f"{path}: its header does not account for all of its {size:,} bytes")
+    file.seek(0)
+
+
+def _end(name: str, item: Any) -> int:
+    stated = strict.mapping(strict.shown(name), item)
+    strict.only(strict.shown(name), stated, {"dtype", "shape", "data_offsets"})
+    strict.text("dtype", stated["dtype"], _DTYPES)
+    offsets = strict.items("data_offsets", stated["data_offsets"])
+    if len(offsets) != 2:
+        raise ManifestError("a tensor begins at one place and ends at one")
+    return strict.of("data_offsets", offsets[1], int)

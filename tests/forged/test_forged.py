@@ -1,0 +1,235 @@
+"""A thousand forged releases, statistics, models and projections: each is refused by a typed error that is one
+printable line, or it reads, and then every figure in it is finite and it can be used."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields, is_dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from mixveil import projection
+from mixveil.cli import _release
+from mixveil.cli import statistics as statistics_cli
+from mixveil.encoders.gaussian import Gaussian
+from mixveil.encoders.identity import Identity
+from mixveil.encoders.laplace import Laplace
+from mixveil.encoders.mixup import Mixup
+from mixveil.encoders.singular import Singular
+from mixveil.errors import MixveilError
+from mixveil.keys import SecureStream
+from mixveil.model import read_model, write_model
+from mixveil.projection import Projected
+from mixveil.release import read_release, verify_release, write_release
+from mixveil.statistics import directions, is_statistics, read_statistics, write_statistics
+from mixveil.train import opened, train
+from mixveil.types import Fact, Mu, Tau
+from tests.forged.forge import agreeing, drawn, forged_bytes, forged_json
+from tests.made import blobs, features_of, images, range_facts, with_moments
+
+WEIGHTS = "c" * 64
+SHARD, SUMS, TENSORS = "shard-00000.safetensors", "sums.safetensors", "model.safetensors"
+
+
+@pytest.fixture(scope="module")
+def honest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Releases of all kinds, statistics, a projection with and without means, and a model."""
+    place = tmp_path_factory.mktemp("honest")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MIXVEIL_STATE", str(place / "state"))
+        base = projection.fit(features_of(blobs(60, 1)), WEIGHTS)
+        digest = projection.write(place / "projection", base)
+        rows = Projected(features_of(blobs(60, 2)), base)
+        for name, epsilon in (("statistics", None), ("said", 1.0)):
+            write_statistics(
+                place / name, rows, digest, 1.0, party="north", stream=SecureStream(), label_epsilon=epsilon
+            )
+        narrow = directions([read_statistics(place / "statistics")], base, digest)
+        projection.write(place / "directions", narrow)
+        data = images(20)
+        facts = range_facts(data)
+        for number, (encoder, target) in enumerate(
+            [
+                (Singular(), Mu(1.0)),
+                (Singular(), Tau(0.5, "spectral")),
+                (Gaussian(), Mu(2.0)),
+                (Laplace(), None),
+                (Mixup(), None),
+                (Identity(), None),
+            ]
+        ):
+            known = with_moments(facts, energy=4.0, lambda_max=1.0).with_(size=Fact(0.2, "public"))
+            made, stated = (
+                encoder.calibrate(target, known) if encoder.name not in ("mixup", "identity") else (encoder, ())
+            )
+            epsilon = 1.0 if number == 2 else None
+            out = place / f"release-{number}"
+            write_release(out, data, made, stated, party="north", stream=SecureStream(), label_epsilon=epsilon)
+        write_model(place / "model", train(opened([place / "release-0"])), None, {})
+        yield place
+
+
+def check_message(error: MixveilError, case: object) -> None:
+    text = str(error)
+    assert text.isprintable() and 0 < len(text) < 2000, (case, text[:200])
+
+
+def check_finite(item: Any, case: object) -> None:
+    """Every figure in it, however deep."""
+    if isinstance(item, float):
+        assert math.isfinite(item), case
+    elif isinstance(item, Tensor):
+        bias = item[item != -torch.inf] if item.is_floating_point() else item  # −∞: a class that nobody has
+        assert bool(bias.isfinite().all()), case
+    elif isinstance(item, Mapping):
+        check_finite((*item.keys(), *item.values()), case)
+    elif isinstance(item, tuple | list):
+        for inner in item:
+            check_finite(inner, case)
+    elif is_dataclass(item):
+        check_finite([getattr(item, field.name) for field in fields(item)], case)
+
+
+def tried(case: object, read: Callable[[], Any], use: Callable[[Any], None]) -> bool:
+    """Whether it was read; what may be refused is checked, and everything else is a failure."""
+    try:
+        found = read()
+        check_finite(found, case)
+    except MixveilError as error:
+        check_message(error, case)
+        return False
+    try:
+        use(found)
+    except MixveilError as error:
+        check_message(error, case)
+    return True
+
+
+def copied(honest: Path, name: str, out: Path) -> Path:
+    """Anew each time: what was mapped before must not change under its reader."""
+    shutil.rmtree(out, ignore_errors=True)
+    shutil.copytree(honest / name, out)
+    return out
+
+
+def check_shown(capsys: pytest.CaptureFixture[str], case: object) -> None:
+    said = capsys.readouterr()
+    assert all(c.isprintable() or c == "\n" for c in said.out + said.err), case
+    assert not any(line.startswith("verified") for line in said.out.splitlines()), case
+
+
+CHUNK = 100
+
+
+@pytest.mark.parametrize("chunk", range(4))
+def test_releases(honest: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], chunk: int) -> None:
+    read = 0
+    for number in range(chunk * CHUNK, (chunk + 1) * CHUNK):
+        draw = drawn(f"release {number}")
+        folder = copied(honest, f"release-{number % 6}", tmp_path / "r")
+        shard, manifest = folder / SHARD, folder / "manifest.json"
+        text = manifest.read_text()
+        if number % 3 == 2:
+            data = forged_bytes(shard.read_bytes(), draw)
+            shard.write_bytes(data)
+            text = agreeing(text, data, "shards", 0) if draw.random() < 0.8 else text
+        else:
+            text = forged_json(text, draw)
+        manifest.write_text(text, errors="surrogatepass")
+
+        def use(_: Any, folder: Path = folder) -> None:
+            _release.show(folder, verify_release(folder))
+            check_finite(train(opened([folder])).layers, folder)
+
+        assert not is_statistics(folder)
+        read += tried(f"release {number}", lambda folder=folder: read_release(folder), use)  # type: ignore[misc]
+        check_shown(capsys, number)
+    assert 0 < read < CHUNK
+
+
+@pytest.mark.parametrize("chunk", range(2))
+def test_statistics(honest: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], chunk: int) -> None:
+    base, read = projection.read(honest / "projection"), 0
+    for number in range(chunk * CHUNK, (chunk + 1) * CHUNK):
+        draw = drawn(f"statistics {number}")
+        folder = copied(honest, "said" if number % 2 else "statistics", tmp_path / "s")
+        sums, manifest = folder / SUMS, folder / "manifest.json"
+        text = manifest.read_text()
+        if number % 3 == 2:
+            data = forged_bytes(sums.read_bytes(), draw)
+            sums.write_bytes(data)
+            text = agreeing(text, data, "file")
+        else:
+            text = forged_json(text, draw)
+        manifest.write_text(text, errors="surrogatepass")
+
+        def use(found: Any, folder: Path = folder) -> None:
+            statistics_cli.show(folder, found)
+            assert is_statistics(folder)
+            check_finite(train(opened([folder], base)).layers, folder)
+            check_finite(directions([found], *base), folder)
+
+        read += tried(f"statistics {number}", lambda folder=folder: read_statistics(folder), use)  # type: ignore[misc]
+        check_shown(capsys, number)
+    assert 0 < read < CHUNK
+
+
+@pytest.mark.parametrize("chunk", range(2))
+def test_models(honest: Path, tmp_path: Path, chunk: int) -> None:
+    features, read = features_of(images(6)), 0
+    for number in range(chunk * CHUNK, (chunk + 1) * CHUNK):
+        draw = drawn(f"model {number}")
+        folder = copied(honest, "model", tmp_path / "m")
+        card, tensors = folder / "card.json", folder / TENSORS
+        if number % 2:
+            tensors.write_bytes(forged_bytes(tensors.read_bytes(), draw))
+        else:
+            card.write_text(forged_json(card.read_text(), draw), errors="surrogatepass")
+
+        def use(found: Any, case: int = number) -> None:
+            if found.layers.inputs == features.shape[0]:
+                assert len(found.layers.named(features)) == 6, case
+
+        read += tried(f"model {number}", lambda folder=folder: read_model(folder), use)  # type: ignore[misc]
+    assert 0 < read < CHUNK
+
+
+@pytest.mark.parametrize("chunk", range(2))
+def test_projections(honest: Path, tmp_path: Path, chunk: int) -> None:
+    rows, read = features_of(blobs(12, 3)), 0
+    x = rows.take(torch.arange(12)).x
+    part = read_statistics(honest / "statistics")
+    for number in range(chunk * CHUNK, (chunk + 1) * CHUNK):
+        draw = drawn(f"projection {number}")
+        path = tmp_path / f"p{number}"
+        data = (honest / ("directions" if number % 2 else "projection")).read_bytes()
+        if number % 3 == 2:
+            data = forged_bytes(data, draw)
+        else:
+            length = int.from_bytes(data[:8], "little")
+            whole = json.loads(data[8 : 8 + length])
+            settings = forged_json(whole["__metadata__"]["mixveil"], draw)
+            whole["__metadata__"]["mixveil"] = settings
+            text = json.dumps(whole).encode()
+            data = len(text).to_bytes(8, "little") + text + data[8 + length :]
+        path.write_bytes(data)
+
+        def use(found: Any, case: int = number, tmp: Path = tmp_path) -> None:
+            projected, digest = found
+            if projected.mean.numel() == x.shape[1]:
+                z = projected(x)
+                assert bool(z.isfinite().all()) and float(z.double().norm(dim=1).max()) <= projected.clip * (1 + 1e-6)
+            assert projected.first(1).dimension == 1
+            mine = replace(part, projection=digest, clip=projected.clip)
+            projection.write(tmp / f"d{case}", directions([mine], projected, digest))
+            check_finite(projection.read(tmp / f"d{case}")[0], case)
+
+        read += tried(f"projection {number}", lambda path=path: projection.read(path), use)  # type: ignore[misc]
+    assert 0 < read < CHUNK
