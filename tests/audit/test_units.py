@@ -7,6 +7,7 @@ import json
 import math
 import re
 from dataclasses import replace
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 
@@ -19,11 +20,13 @@ from mixveil.audit import PROFILES, Audit, audit
 from mixveil.audit.groups import groups
 from mixveil.audit.judge import promised
 from mixveil.audit.sample import unit_sample
+from mixveil.audit.sweep import Sweep, calibrated, run
 from mixveil.data import Images, from_tensors
 from mixveil.encoders.singular import Singular
 from mixveil.keys import SeededStream
 from mixveil.release import traced_in_memory
-from mixveil.report import write_audit
+from mixveil.report import to_json, write_audit
+from mixveil.report.sweep import section
 from mixveil.theory import gdp
 from mixveil.types import Fact, Facts, Guess, Mu, Release, Tau, Trace, View
 
@@ -230,3 +233,25 @@ def test_a_tau_release_by_units_is_attacked_and_has_no_ceiling() -> None:
     mean, ceiling = figure(found, "unit")
     assert mean > 0.9 and ceiling is None and found.promised == ()
     assert any("Members are recognised by all images of a patient together" in text for text in found.warnings)
+
+
+def test_a_sweep_of_units_has_both_ceilings() -> None:
+    data = patients(300, 3)
+    pair = made(data, 1.0, 3)
+    attack = partial(
+        audit,
+        others=rows(300, 2).take(torch.arange(300)).x,
+        names=["unit-membership", "membership"],
+        unit="patient",
+    )
+    found = attack(View((pair[0],), (pair[1],), rows(1000, 3)), data, stream=SeededStream(0))
+    sweep = Sweep.parse("mu=1,8")
+    swept = run(sweep, calibrated(sweep, pair[0], data, seed=0), found, data, attack, seed=0)
+    figures = {(point.value, row.of): row for point in swept.points for row in point.rows if row.metric == TPR}
+    assert figures[8.0, "unit"].ceiling == gdp.member_tpr(8.0, 0.01)
+    assert figures[8.0, "record"].ceiling == pytest.approx(gdp.member_tpr(8.0 / math.sqrt(3), 0.01))
+    assert figures[8.0, "unit"].mean > 0.5 > figures[8.0, "record"].mean
+    whole = json.loads(json.dumps(to_json(found, HOW, swept)))
+    jsonschema.validate(whole, json.loads((files("mixveil.report") / "audit.schema.json").read_text()))
+    charts = " ".join(section(whole["sweep"], {}, whole["unit"]).charts)
+    assert "most by μ: units" in charts and "most by μ: single images" in charts

@@ -135,7 +135,7 @@ def audit(
         watch(name)
         ran.append(judge.run(name, attack, rows))
     watch("noise")
-    kept = tuple(promises(view, inspected, found, truth))
+    kept = tuple(promises(view, inspected, found, units.numbered(truth)))
     called = unit if unit_rows(view.releases) > 1 else None
     faults = noise_faults(seen, records, inspected) + label_faults(view, inspected, whole)
     faults += unit_faults(view, truth)

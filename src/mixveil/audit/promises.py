@@ -35,9 +35,10 @@ class Promise:
     of: Whose = "record"
 
 
-def promises(view: View, inspected: list[Inspected], found: Moments, truth: Dataset) -> list[Promise]:
-    """Of all rows and all records; found: the records' moments, as they enter the mixture."""
-    said, whose = [], units.numbered(truth)
+def promises(view: View, inspected: list[Inspected], found: Moments, whose: Tensor | None = None) -> list[Promise]:
+    """Of all rows and all records; found: the records' moments, as they enter the mixture; whose: (n,) the unit of each
+    record, where that is said."""
+    said = []
     for t, release in enumerate(view.releases):
         trace = view.traces[t] if view.traces is not None else None
         said += [_kept(release, trace, guarantee, found, whose) for guarantee in release.guarantees]

@@ -186,6 +186,6 @@ def _page(whole: Mapping[str, Any], pictures: Mapping[str, Tensor]) -> str:
         index=pictures["index"].tolist(),
         curves={name: roc(curve) for name, curve in whole["curves"].items()},
         sweep=whole["sweep"],
-        section=None if whole["sweep"] is None else sweeps.section(whole["sweep"], pictures),
+        section=None if whole["sweep"] is None else sweeps.section(whole["sweep"], pictures, whole["unit"]),
     )
     return text
