@@ -28,7 +28,7 @@ from mixveil.attacks import attacks
 from mixveil.attacks._training import Workshop
 from mixveil.errors import MissingDependencyError
 from mixveil.state import load_trace
-from mixveil.types import Known, View
+from mixveil.types import Known, Units, View
 
 data = mixveil.from_tensors(mixveil.SeededStream(0).uniform(12, 1, 4, 4).float(), torch.arange(12) % 3)
 facts = calibration.settled_facts(data, certified=True, public=None, clip=None)
@@ -38,7 +38,8 @@ mixveil.write_release(out, data, encoder, guarantees, party="p", stream=mixveil.
 release = mixveil.read_release(out)
 x, some = data.take(torch.arange(12)).x, torch.arange(4)
 public = mixveil.from_tensors(mixveil.SeededStream(3).uniform(60, 1, 4, 4).float(), torch.arange(60) % 3)
-view = View((release,), (load_trace(release.id, 12),), public, x, data.labels, Known(some, x[some]), public)
+units = Units(torch.arange(12) // 2, torch.arange(12), torch.arange(12))
+view = View((release,), (load_trace(release.id, 12),), public, x, data.labels, Known(some, x[some]), public, units)
 for kind in attacks().values():
     attack = kind(workshop=Workshop(most=2)) if hasattr(kind, "workshop") else kind()
     attack(view, stream=mixveil.SeededStream(2))

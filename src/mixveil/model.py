@@ -38,18 +38,25 @@ class Model:
 
 
 def in_words(trained: Trained) -> str:
-    """What the model's users can learn of the records behind it."""
+    """What the model's users can learn of the records behind it. A party knows its own records alone: what is with
+    several of them was sent by each, and every one of them promised its part only."""
     spent, labels = trained.spent.values(), trained.label_epsilon.values()
-    if None in spent:
+    if trained.together is None:
         return "Nothing is promised: it was trained on a release that promises nothing."
-    what = "unit (all rows of a person)" if trained.units else "record"
+    what, several = "record", "A record that is with several"
+    if trained.units:
+        what, several = "unit (all rows of a person)", "A person whose records are with several"
+    one = " of one party" if len(spent) > 1 else ""
     said = (
-        f"Whoever has the model, and all that was sent for it, learns of no {what} more than {_most(spent):.4g}-GDP "
-        f"permits."
+        f"Whoever has the model, and all that was sent for it, learns of no {what}{one} more than "
+        f"{_most(spent):.4g}-GDP permits."
     )
+    if one:
+        said += f" {several} of these {len(spent)} parties: up to {trained.together:.4g}-GDP."
     if None in labels:
         return f"{said} Labels are not protected."
-    return f"{said} Labels were randomised: that of a record with ε = {_most(labels):.4g} in all."
+    said += f" Labels were randomised: that of a record{one} with ε = {_most(labels):.4g} in all"
+    return said + (f", up to {sum(e for e in labels if e is not None):.4g} if it is with several." if one else ".")
 
 
 def _most(figures: Iterable[float | None]) -> float:
@@ -68,6 +75,7 @@ def write_model(out: Path, trained: Trained, tested: Mapping[str, Any] | None, a
         "projection": trained.projection,
         "trained_on": [asdict(source) for source in trained.sources],
         "mu": dict(trained.spent),
+        "mu_with_several_parties": trained.together,
         "label_epsilon": dict(trained.label_epsilon),
         "per": "unit" if trained.units else "record",
         "guarantee": in_words(trained),

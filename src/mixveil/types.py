@@ -164,6 +164,11 @@ class Guarantee:
     realised: float | None
     assumes: Mapping[str, str]
 
+    @property
+    def claim(self) -> float:
+        """The larger of both: nobody is promised less than what the settings give."""
+        return self.nominal if self.realised is None else max(self.nominal, self.realised)
+
 
 @dataclass(frozen=True)
 class Cost:
@@ -260,6 +265,21 @@ class Known(NamedTuple):
     images: Tensor
 
 
+class Units(NamedTuple):
+    """Groups of candidates, each of which may be a whole unit of the releases, all images of one person. Which rows
+    belong together is public.
+
+    Attributes:
+        group: (s,) the number of the group, from 0.
+        row: (s,) the row that would be the candidate's own.
+        candidate: (s,) its number among the view's candidates.
+    """
+
+    group: Tensor
+    row: Tensor
+    candidate: Tensor
+
+
 @dataclass(frozen=True)
 class View:
     """All that an attacker sees: which fields are set IS the threat model.
@@ -267,7 +287,7 @@ class View:
     releases: of the same records; traces: pairing and weights of each of them; public: data like the private ones;
     candidates: (c, …) images of which the attacker asks whether, and where, they are in the releases;
     candidate_labels: (c,) their classes; known: some of the records themselves; pictures: the images behind public
-    rows, where rows are features."""
+    rows, where rows are features; units: groups of candidates of which the attacker asks whether they are units."""
 
     releases: tuple[Release, ...]
     traces: tuple[Trace, ...] | None = None
@@ -276,6 +296,7 @@ class View:
     candidate_labels: Tensor | None = None
     known: Known | None = None
     pictures: Rows | None = None
+    units: Units | None = None
 
 
 @dataclass(frozen=True)
@@ -284,7 +305,8 @@ class Guess:
 
     images: (n, …) a reconstruction of every record. pairs: (n, 2) for each row its two sources among the candidates,
     own source first, −1 where it does not say; doubts: (n,) how badly each pair fits. links: (c, n) how much likelier
-    each row is if a candidate is its own record; scores: (c,) the same for being in the releases at all.
+    each row is if a candidate is its own record; scores: (c,) the same for being in the releases at all, or (g,) for
+    groups of candidates.
     labels: (n, 2) for each row the two classes of its sources. pictures: (n, c, h, w) in [0, 1], the images that
     records were made of, where records are features."""
 

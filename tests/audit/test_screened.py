@@ -60,7 +60,7 @@ def left(view: View) -> int:
 def test_attacks_run_and_the_dropped_are_counted() -> None:
     view = released(ready(0.3))
     assert 100 < left(view) < 400
-    names = [name for name in attacks() if not name.startswith(("unet", "decoder", "grid"))]
+    names = [name for name in attacks() if not name.startswith(("unet", "unit", "decoder", "grid"))]
     found = audited(view, names)
     assert len(names) > 8 and {item.status for item in found.attacks} == {"ran"}
     assert f"Screened: {500 - left(view)} of 500 rows were dropped (snr:3)" in " ".join(found.verdict)

@@ -16,7 +16,7 @@ from mixveil.encoders.singular import Singular
 from mixveil.errors import ArgumentError
 from mixveil.keys import SeededStream
 from mixveil.metrics.image import mse
-from mixveil.types import Attack, Encoder, Known, Tau, View
+from mixveil.types import Attack, Encoder, Known, Tau, Units, View
 from tests.made import encoded, range_facts, with_moments
 
 
@@ -46,7 +46,8 @@ def view(encoder: Encoder, n: int = 8) -> View:
     data = smooth(n, 1)
     release, trace = encoded(encoder, data, SeededStream(1))
     public, x, some = smooth(200, 2), data.take(torch.arange(n)).x, torch.arange(0, n, 3)
-    return View((release,), (trace,), public, x, data.labels, Known(some, x[some]), public)
+    units = Units(torch.arange(n) // 2, torch.arange(n), torch.arange(n))
+    return View((release,), (trace,), public, x, data.labels, Known(some, x[some]), public, units)
 
 
 def test_the_same_view_gives_the_same_guess(attack: Attack) -> None:
@@ -98,7 +99,8 @@ def test_every_reconstruction_takes_several_releases_and_gains_from_them(attack:
     errors = []
     for count in (1, 6):
         public, known = smooth(400, 2), Known(torch.arange(6), truth[:6])
-        seen = View(releases[:count], traces[:count], public, truth, data.labels, known, public)
+        units = Units(torch.arange(60) // 3, torch.arange(60), torch.arange(60))
+        seen = View(releases[:count], traces[:count], public, truth, data.labels, known, public, units)
         guess = attack(seen, stream=SeededStream(0))
         images = guess.images if guess.pictures is None else guess.pictures
         if images is None or attack.name == "prior":

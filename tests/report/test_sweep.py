@@ -198,7 +198,7 @@ def test_ticks_are_round_and_hold_all_values(values: list[float]) -> None:
 
 def test_the_ceiling_is_the_least_of_those_who_have_no_records() -> None:
     def row(attack: str, ceiling: float) -> dict[str, object]:
-        return {"attack": attack, "metric": "mse", "ceiling": ceiling}
+        return {"attack": attack, "metric": "mse", "ceiling": ceiling, "of": "record"}
 
     rows = [row("lmmse", 0.1), row("lmmse-row", 0.2), row("known 90 %", 0.01)]
     assert _level("mse", [{"value": 0.5, "rows": rows}], "ceiling", min) == [(0.5, 0.1)]

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -204,7 +205,11 @@ def test_from_releases_to_a_model_and_back(tmp_path: Path) -> None:
     model = write_model(tmp_path / "m", trained, {"data": "t", "rows": 1, "accuracy": 1.0}, {})
     again = read_model(tmp_path / "m")
     assert torch.equal(again.layers.layers[0][0], model.layers.layers[0][0]) and again.classes == trained.classes
-    assert "no record more than 2.5-GDP" in again.card["guarantee"] and again.card["projection"] == digest
+    assert again.card["projection"] == digest
+    # A record that both parties have was released by both: √(2.5² + 2.5²).
+    assert "no record of one party more than 2.5-GDP" in again.card["guarantee"]
+    assert "A record that is with several of these 2 parties: up to 3.536-GDP." in again.card["guarantee"]
+    assert again.card["mu_with_several_parties"] == pytest.approx(math.hypot(2.5, 2.5))
     assert accuracy(again.layers) == accuracy(trained.layers) > 0.9
 
 
@@ -497,4 +502,19 @@ def test_a_model_promises_units_only_what_all_of_it_promised_them(
         part, records, encoder, guarantees, party="p", stream=SecureStream(), assets=digest, label_epsilon=1.0
     )
     said = in_words(train_on([part], (narrow, narrow.digest())))
-    assert f"of no {word}" in said and "1.414-GDP" in said and "with ε = 3 in all" in said
+    assert f"of no {word}" in said and "1.414-GDP" in said and "with ε = 3 in all." in said
+    assert "several" not in said and "of one party" not in said  # there is one
+
+
+def test_a_person_at_three_hospitals_is_told_what_all_of_them_cost(tmp_path: Path) -> None:
+    """The same images under three names: what each promised alone does not hold of them."""
+    persons = replace(blobs(60, 2), units=tuple(str(i % 20) for i in range(60)), declared=True)
+    facts = settled_facts(persons, certified=True, public=None, clip=None)
+    encoder, guarantees = Singular().calibrate(Mu(1.0), facts)
+    folders = [tmp_path / name for name in "abc"]
+    for folder in folders:
+        write_release(folder, persons, encoder, guarantees, party=folder.name, stream=SecureStream(), label_epsilon=0.5)
+    said = in_words(train_on(folders))
+    assert "of no unit (all rows of a person) of one party more than 1-GDP" in said
+    assert "A person whose records are with several of these 3 parties: up to 1.732-GDP." in said
+    assert "of a record of one party with ε = 0.5 in all, up to 1.5 if it is with several." in said

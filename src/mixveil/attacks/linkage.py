@@ -24,7 +24,7 @@ from mixveil.errors import ArgumentError
 from mixveil.keys import Stream
 from mixveil.types import Guess, Release, Trace, View
 
-_STRONG = math.log(20)  # evidence that no look-alike gives by chance more than once in 20
+STRONG = math.log(20)  # evidence that no look-alike gives by chance more than once in 20
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Membership:
         ratios = _ratios(view)
         stands_out = (ratios.amax(1) - ratios.mean(1)) / ratios.std(1).clamp(min=1e-12)
         evidence = ratios.logsumexp(1) - math.log(ratios.shape[1])
-        return Guess(scores=stands_out + (evidence - _STRONG).clamp(min=0))
+        return Guess(scores=stands_out + (evidence - STRONG).clamp(min=0))
 
 
 def _ratios(view: View) -> Tensor:

@@ -14,19 +14,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mixveil import units
 from mixveil.attacks import attacks as known_attacks
 from mixveil.attacks._training import NOTHING_KEPT, Workshop
-from mixveil.audit.figures import Ran, Row
-from mixveil.audit.judge import Judge
+from mixveil.audit.figures import Promised, Ran, Row
+from mixveil.audit.groups import UnitView
+from mixveil.audit.judge import NO_UNITS, Judge, unit_rows
 from mixveil.audit.portraits import Portraits
 from mixveil.audit.promises import Promise, by_value, label_faults, noise_faults, promises, unit_faults
-from mixveil.audit.sample import sample
+from mixveil.audit.sample import sample, unit_sample
 from mixveil.audit.truth import check_truth, in_record_order, inspect, ranged, rows_first, unsure
 from mixveil.audit.words import TRAINS, spread_of, verdict_of, warnings_of
 from mixveil.errors import ArgumentError
 from mixveil.keys import Stream
 from mixveil.metrics import detection
 from mixveil.metrics.lpips import Lpips
+from mixveil.parts import Part
 from mixveil.theory.moments import blocks, moments
 from mixveil.types import Attack, Batch, Dataset, Encoder, Rows, View
 
@@ -55,8 +58,9 @@ PROFILES = {
 @dataclass(frozen=True)
 class Audit:
     """view: what was attacked, of n rows; numbers: (n,) of those rows in the releases; pixels: (n, …) their own
-    records; of: how many rows the releases have; bound: μ of all releases together, if all state one; portraits: the
-    images behind features, `original` and as attacks guess them."""
+    records; of: how many rows the releases have; unit: what is promised to units of several rows is promised to these
+    (`patient`), None where it is to records; promised: of membership, by all releases together, to units first;
+    portraits: the images behind features, `original` and as attacks guess them."""
 
     view: View = field(repr=False)
     pixels: Tensor = field(repr=False)
@@ -64,7 +68,8 @@ class Audit:
     high: float
     numbers: Tensor = field(repr=False)
     of: int
-    bound: float | None
+    unit: str | None
+    promised: tuple[Promised, ...]
     rows: tuple[Row, ...]
     attacks: tuple[Ran, ...]
     promises: tuple[Promise, ...]
@@ -87,13 +92,14 @@ def audit(
     perceptual: Sequence[Lpips] = (),
     pictures: Dataset | None = None,
     workshop: Workshop = NOTHING_KEPT,
+    unit: str = "unit",
 ) -> Audit:
     """Attack the releases of `truth` in every way that the view allows.
 
     others: (m, …) images that are not in the releases, for membership. names: the attacks to run; else all, but those
     that train a network only where the profile says so. profile: `quick` or `full`: how many rows and pairs are tried.
     perceptual: the LPIPS to measure, of images. pictures: the images that the records are features of. workshop: where
-    attacks train."""
+    attacks train. unit: what a unit of several rows is called, where the releases promise something to such."""
     if profile not in PROFILES:
         raise ArgumentError(f"profile must be one of {', '.join(PROFILES)}, got {profile!r}")
     limits = PROFILES[profile]
@@ -111,7 +117,10 @@ def audit(
     own = records.take(torch.arange(n))
     seen = replace(seen, candidates=torch.cat([own.x, others[:n]]), candidate_labels=own.y.argmax(1))
     found = moments(_Prepared(truth, view.releases[0].encoder), stream=stream.fork("moments"))
-    judge = Judge(seen, records, found, len(others[:n]), stream, limits.pairs, perceptual, limits.perceptual)
+    whole_units = _units(view, truth, seen, others, most, stream)
+    judge = Judge(
+        seen, records, found, len(others[:n]), stream, limits.pairs, perceptual, limits.perceptual, whole_units
+    )
     judge.of = whole
     if pictures is not None:
         judge.portraits["original"] = Portraits(pictures).take(numbers).x
@@ -126,11 +135,12 @@ def audit(
         watch(name)
         ran.append(judge.run(name, attack, rows))
     watch("noise")
-    kept = tuple(promises(view, inspected, found))
+    kept = tuple(promises(view, inspected, found, units.numbered(truth)))
+    called = unit if unit_rows(view.releases) > 1 else None
     faults = noise_faults(seen, records, inspected) + label_faults(view, inspected, whole)
     faults += unit_faults(view, truth)
     moved = inspected[0].moved if view.traces is not None and by_value(view.releases[0]) else None
-    warnings = (*warnings_of(view, rows, ran, kept), *faults, *unsure(view, inspected), *overlap)
+    warnings = (*warnings_of(view, rows, ran, kept, called), *faults, *unsure(view, inspected), *overlap)
     return Audit(
         view=seen,
         pixels=own.x,
@@ -138,16 +148,38 @@ def audit(
         high=truth.high,
         numbers=numbers,
         of=whole,
-        bound=judge.mu if math.isfinite(judge.mu) else None,
+        unit=called,
+        promised=tuple(judge.promised.values()),
         rows=tuple(rows),
         attacks=tuple(ran),
         promises=kept,
         warnings=warnings,
-        verdict=tuple(verdict_of(rows, ran, warnings, seen, n, whole, spread_of(truth, found), moved)),
+        verdict=tuple(
+            verdict_of(rows, ran, warnings, seen, n, whole, spread_of(truth, found), moved, called, judge.promised)
+        ),
         images=judge.images,
         curves=judge.curves,
         portraits=judge.portraits,
     )
+
+
+def _units(view: View, truth: Dataset, seen: View, others: Tensor, most: int, stream: Stream) -> UnitView | str:
+    """What the attack on whole units sees of the releases, or why there is nothing to see. seen: what others see."""
+    whose = units.numbered(truth)
+    if unit_rows(view.releases) == 1:
+        return NO_UNITS
+    if whose is None:
+        return "it is not said which rows belong together (--unit)"
+    if view.traces is None:
+        return "it needs traces, and there is none"
+    if any(release.screened is not None for release in view.releases):
+        return "rows were dropped from the release: some units have not all of theirs"
+    part, whose = unit_sample(view, truth, whose, most, stream.fork("units"))
+    if len(part.numbers) == len(view.releases[0].payload):
+        return UnitView(seen, truth, whose)
+    own = Part(part.records, torch.arange(len(part.numbers)))
+    x = own.take(torch.arange(len(own))).x
+    return UnitView(replace(part.view, candidates=torch.cat([x, others[: len(own)]])), own, whose)
 
 
 def most_rows(truth: Dataset, limits: Profile) -> int:

@@ -8,6 +8,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from mixveil.audit.groups import UnitView, groups
 from mixveil.encoders.identity import Identity
 from mixveil.encoders.mixup import Mixup
 from mixveil.keys import Stream
@@ -73,6 +74,24 @@ def _fails(
         found = detection.auc(guess.scores[:n], guess.scores[n:])
         if found < 0.5 + 0.8 * wanted[1]:
             return f"without any noise it tells members from others with an AUC of {found:.2f}"
+    return ""
+
+
+def fails_on_bare_units(attack: Attack, seen: UnitView, stream: Stream) -> str:
+    """The same for an attack on whole units: without noise it must tell them from strangers in their places."""
+    view, order = seen.view, seen.whose.argsort(stable=True)
+    some = order[seen.whose[order] >= 0][:_ROWS]
+    part = Part(seen.records, some)
+    own = part.take(torch.arange(len(part))).x
+    candidates = own if view.candidates is None else torch.cat([own, view.candidates[len(seen.whose) :]])
+    asked = groups(seen.whose[some], len(part), seen.strangers, stream.fork("groups"))
+    for encoder, wanted in ((Identity(), 0.9), (Mixup(), 0.66)):
+        release, trace = released(view.releases[0], encoder, part, stream)
+        bare = View((release,), (trace,), view.public, candidates, units=asked.units)
+        scores = attack(bare, stream=stream.fork("attack")).scores
+        found = 0.0 if scores is None else detection.auc(scores[: asked.members], scores[asked.members :])
+        if not found >= wanted:
+            return f"without any noise it tells units from others with an AUC of {found:.2f}"
     return ""
 
 

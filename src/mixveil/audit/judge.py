@@ -13,7 +13,8 @@ from torch import Tensor
 from mixveil.attacks import attacks as known_attacks
 from mixveil.attacks._training import Workshop
 from mixveil.audit import defenceless, neighbours, portraits
-from mixveil.audit.figures import Ran, Row, finite
+from mixveil.audit.figures import Promised, Ran, Row, Whose, finite
+from mixveil.audit.groups import UnitView, groups
 from mixveil.errors import ArgumentError, TrainingError
 from mixveil.keys import Stream
 from mixveil.metrics import detection, image
@@ -36,13 +37,16 @@ NOT_IMAGES = "it needs images"
 NOT_FEATURES = "it needs a release of features, and the images behind them and behind public ones"
 """Why an attack is not meant for such releases at all."""
 
+NO_UNITS = "the release promises nothing to units of several rows"
+
 _OF_IMAGES = {"lowpass", "lowpass-row", "linear", "unet", "unet-strong"}
 
 
 class Judge:
     """Runs attacks and measures them against the records. view: with candidates, the records first and then `others`,
     which are in no release; pairs: how many rows the attacks on pairs are asked about, and among how many
-    candidates; perceptual: the LPIPS to measure, on at most `perceived` records."""
+    candidates; perceptual: the LPIPS to measure, on at most `perceived` records; units: what the attack on whole units
+    sees, or why there is nothing to see."""
 
     def __init__(
         self,
@@ -54,6 +58,7 @@ class Judge:
         pairs: tuple[int, int],
         perceptual: Sequence[Lpips] = (),
         perceived: int = 0,
+        units: UnitView | str = NO_UNITS,
     ) -> None:
         self.n = len(view.releases[0].payload)
         self.truth = Part(records, torch.arange(self.n))
@@ -72,7 +77,8 @@ class Judge:
         self.curves: dict[str, detection.Roc] = {}
         self.same = defenceless.same(self.pixels)
         self.nothing = self._know_nothing()
-        self.mu = gdp.compose([release_mu(release) for release in view.releases])
+        self.units = units
+        self.promised = {promise.of: promise for promise in promised(view.releases)}
         self.clipped = any(_clips(release, self.pixels) for release in view.releases)
 
     def _know_nothing(self) -> Tensor:
@@ -98,6 +104,8 @@ class Judge:
 
     def cannot(self, name: str, attack: Attack) -> str:
         """Why the attack cannot be run on these releases; nothing if it can."""
+        if "units" in attack.needs:
+            return self.units if isinstance(self.units, str) else self.units.unusable()
         missing = [field for field in sorted(attack.needs - {"known"}) if getattr(self.view, field) is None]
         if "pictures" in missing and "original" not in self.portraits:
             return NOT_FEATURES
@@ -106,6 +114,8 @@ class Judge:
     def _run(self, name: str, attack: Attack, rows: list[Row]) -> Ran:
         if why := self.cannot(name, attack):
             return Ran(name, attack.threat, "skipped", why)
+        if "units" in attack.needs and isinstance(self.units, UnitView):
+            return self._on_units(name, attack, self.units, rows)
         if why := self._broken(name, attack):
             return Ran(name, attack.threat, "broken", why)
         if attack.needs <= _PAIRS and "candidates" in attack.needs:
@@ -127,6 +137,19 @@ class Judge:
                 guess, why = alone, "what records are like it learned from the release: better than from public data"
         rows += self._measured(name, guess)
         return Ran(name, attack.threat, "ran", why)
+
+    def _on_units(self, name: str, attack: Attack, seen: UnitView, rows: list[Row]) -> Ran:
+        """Are whole units told from strangers in their places?"""
+        if why := defenceless.fails_on_bare_units(attack, seen, self.stream.fork("bare")):
+            return Ran(name, attack.threat, "broken", why)
+        if why := self._units_told_by_looks(attack, seen):
+            return Ran(name, attack.threat, "skipped", why)
+        asked = groups(seen.whose, len(seen.whose), seen.strangers, self.stream.fork("groups"))
+        scores = attack(replace(seen.view, units=asked.units), stream=self.stream.fork(name)).scores
+        if scores is None or not bool(scores.isfinite().all()):
+            return Ran(name, attack.threat, "broken", "what it says is no number")
+        rows += self._membership(name, scores[: asked.members], scores[asked.members :], "unit")
+        return Ran(name, attack.threat, "ran")
 
     def _known(self, name: str) -> list[Row]:
         """With a tenth, half and nine tenths of the records known, each guessed while it is not; by the best of up to
@@ -197,18 +220,28 @@ class Judge:
         on the real one says nothing of membership."""
         if self.view.public is None or self.view.traces is None:
             return ""
-        part = Part(self.view.public, torch.arange(min(self.n, len(self.view.public))))
-        first, stream = self.view.releases[0], self.stream.fork("control")
-        release, plan = defenceless.released(first, first.encoder, part, stream)
-        control = replace(self.view, releases=(release,), traces=(plan,))
+        control = self._control(self.view, min(self.n, len(self.view.public)))
+        scores = attack(control, stream=self.stream.fork("control")).scores
+        return "" if scores is None else _look_different(scores[: self.n], scores[self.n :], self.others)
+
+    def _units_told_by_looks(self, attack: Attack, seen: UnitView) -> str:
+        """The same of units and of strangers in their places."""
+        if seen.view.public is None:
+            return ""
+        rows = min(len(seen.whose), len(seen.view.public))
+        asked = groups(seen.whose[:rows], len(seen.whose), seen.strangers, self.stream.fork("groups"))
+        control = replace(self._control(seen.view, rows), units=asked.units)
         scores = attack(control, stream=self.stream.fork("control")).scores
         if scores is None:
             return ""
-        found = detection.auc(scores[: self.n], scores[self.n :])
-        chance = math.sqrt((1 / self.n + 1 / self.others) / 12)
-        if abs(found - 0.5) < max(0.05, 5 * chance):
-            return ""
-        return f"records and strangers look different: on a release that holds neither their AUC is {found:.2f}"
+        return _look_different(scores[: asked.members], scores[asked.members :], asked.members)
+
+    def _control(self, view: View, rows: int) -> View:
+        """The same view of a release that holds public rows alone."""
+        first = view.releases[0]
+        part = Part(view.public or self.truth, torch.arange(rows))
+        release, plan = defenceless.released(first, first.encoder, part, self.stream.fork("control"))
+        return replace(view, releases=(release,), traces=(plan,))
 
     def _clamped(self, images: Tensor) -> Tensor:
         return images.clamp(self.truth.low, self.truth.high)
@@ -222,7 +255,7 @@ class Judge:
             found.append(self._identified(guess.links, name))
             self.curves[name] = self._link_curve(guess.links)
         if guess.scores is not None:
-            found += self._membership(name, guess.scores)
+            found += self._membership(name, guess.scores[: self.n], guess.scores[self.n :], "record")
         if guess.labels is not None:
             found += self._labels(name, guess.labels)
         if guess.pictures is not None and self.view.pictures is not None and "original" in self.portraits:
@@ -320,32 +353,17 @@ class Judge:
         own = torch.zeros(some.shape, dtype=torch.bool).fill_diagonal_(True)
         return detection.roc(some[own], some[~own])
 
-    def _membership(self, name: str, scores: Tensor) -> list[Row]:
-        members, others = scores[: self.n], scores[self.n :]
+    def _membership(self, name: str, members: Tensor, others: Tensor, of: Whose) -> list[Row]:
         self.curves[name] = detection.roc(members, others)
         tpr = detection.tpr_at_fpr(members, others, FPR)
         interval = detection.clopper_pearson(round(tpr * len(members)), len(members))
-        ceiling = gdp.member_tpr(self.mu, FPR) if math.isfinite(self.mu) else None
+        promise = self.promised.get(of)
+        ceiling = None if promise is None else promise.tpr
         return [
-            Row(name, "auc", detection.auc(members, others), None, None, 0.5, None),
-            Row(name, f"tpr at {FPR:.0%} fpr", tpr, None, None, FPR, ceiling, interval),
-            *self._refuting(name, members, others),
+            Row(name, "auc", detection.auc(members, others), None, None, 0.5, None, of=of),
+            Row(name, f"tpr at {FPR:.0%} fpr", tpr, None, None, FPR, ceiling, interval, of=of),
+            *([] if promise is None else _refuting(name, members, others, promise)),
         ]
-
-    def _refuting(self, name: str, members: Tensor, others: Tensor) -> list[Row]:
-        """The first threshold that flags more members than μ permits at its false alarms, both beyond their 99.9 %
-        intervals; none, if all is as stated."""
-        if not math.isfinite(self.mu):
-            return []
-        for share in (0.01, 0.03, 0.1, 0.3, 0.5):
-            threshold = others.sort(descending=True).values[int(share * len(others))]
-            hits, alarms = int((members > threshold).sum()), int((others > threshold).sum())
-            interval = detection.clopper_pearson(hits, len(members), 0.999)
-            high = detection.clopper_pearson(alarms, len(others), 0.999)[1]
-            if high < 1 and interval[0] > (bound := gdp.member_tpr(self.mu, high)):
-                metric = f"tpr at {high:.1%} fpr or less"
-                return [Row(name, metric, hits / len(members), None, None, high, bound, interval, beaten=True)]
-        return []
 
     def _askable(self) -> Tensor:
         """Rows of two records of different classes: their labels show the weights, which the attacks on pairs need.
@@ -388,6 +406,32 @@ class Judge:
             exact = float(shown.eq(counts).double().mean())
             found.append(Row(name, "class counts shown exactly", exact, None, None, None, None))
         return found
+
+
+def _refuting(name: str, members: Tensor, others: Tensor, promise: Promised) -> list[Row]:
+    """The first threshold that flags more members than μ permits at its false alarms, both beyond their 99.9 %
+    intervals; none, if all is as stated. Several groups of strangers in the place of one unit share its rows: together
+    they count as one."""
+    trials = len(others) if promise.of == "record" else min(len(members), len(others))
+    for share in (0.01, 0.03, 0.1, 0.3, 0.5):
+        threshold = others.sort(descending=True).values[int(share * len(others))]
+        hits, alarms = int((members > threshold).sum()), float((others > threshold).double().mean())
+        interval = detection.clopper_pearson(hits, len(members), 0.999)
+        high = detection.clopper_pearson(math.ceil(alarms * trials - 1e-9), trials, 0.999)[1]
+        if high < 1 and interval[0] > (bound := gdp.member_tpr(promise.mu, high)):
+            metric = f"tpr at {high:.1%} fpr or less"
+            return [Row(name, metric, hits / len(members), None, None, high, bound, interval, True, promise.of)]
+    return []
+
+
+def _look_different(members: Tensor, others: Tensor, trials: int) -> str:
+    """Whether scores of both differ where neither is in the release. trials: how many independent ones `others` are
+    worth."""
+    found = detection.auc(members, others)
+    chance = math.sqrt((1 / len(members) + 1 / trials) / 12)
+    if abs(found - 0.5) < max(0.05, 5 * chance):
+        return ""
+    return f"records and strangers look different: on a release that holds neither their AUC is {found:.2f}"
 
 
 def assigned(links: Tensor) -> Tensor:
@@ -434,7 +478,37 @@ def _clips(release: Release, pixels: Tensor) -> bool:
     return bool((entered < whole * (1 - 1e-9)).any())
 
 
-def release_mu(release: Release) -> float:
-    """The μ of one record, by what a release states of units; infinite where it states none."""
-    rows = getattr(release.encoder, "unit_rows", 1)
-    return next((g.nominal / math.sqrt(rows) for g in release.guarantees if g.name == "gdp"), math.inf)
+def unit_rows(releases: Sequence[Release]) -> int:
+    """The most rows of a unit that any of the releases promises something to; one, where it is to records alone."""
+    return max(getattr(release.encoder, "unit_rows", 1) for release in releases)
+
+
+def stated_mu(release: Release) -> float:
+    """The μ that a release states, for a unit where it has units; infinite where it states none."""
+    return next((guarantee.claim for guarantee in release.guarantees if guarantee.name == "gdp"), math.inf)
+
+
+def record_mu(release: Release) -> float:
+    """The μ of one record, by what a release states of units."""
+    return stated_mu(release) / math.sqrt(getattr(release.encoder, "unit_rows", 1))
+
+
+def unit_mu(release: Release, rows: int) -> float:
+    """The μ of a unit of so many rows: as stated; or, where a release was made for records alone, by what its settings
+    cost that many rows, which may be paired with one another."""
+    if getattr(release.encoder, "unit_rows", 1) > 1:
+        return stated_mu(release)
+    cost, stated = release.encoder.cost(), stated_mu(release)
+    if cost is None or not math.isfinite(stated):
+        return math.inf
+    return stated * cost.together / cost.mu * math.pow(rows, cost.power)
+
+
+def promised(releases: Sequence[Release]) -> tuple[Promised, ...]:
+    """What all releases together promise of membership: to units first, where any of them has units of several rows,
+    and to records; nothing, where one of them promises nothing."""
+    rows = unit_rows(releases)
+    whom: list[tuple[Whose, float]] = [("record", gdp.compose(map(record_mu, releases)))]
+    if rows > 1:
+        whom.insert(0, ("unit", gdp.compose(unit_mu(release, rows) for release in releases)))
+    return tuple(Promised(of, mu, FPR, gdp.member_tpr(mu, FPR)) for of, mu in whom if math.isfinite(mu))

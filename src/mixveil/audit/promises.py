@@ -11,7 +11,8 @@ from torch import Tensor
 
 from mixveil import units
 from mixveil.audit import noise_check
-from mixveil.audit.judge import release_mu
+from mixveil.audit.figures import Whose
+from mixveil.audit.judge import record_mu
 from mixveil.audit.truth import Inspected, standardised_noise
 from mixveil.theory import bayes, gdp, snr
 from mixveil.theory.moments import Moments
@@ -22,7 +23,7 @@ from mixveil.types import Dataset, Guarantee, Release, Trace, View
 @dataclass(frozen=True)
 class Promise:
     """A guarantee as stated, and what was found of it on the records themselves. broken: it is not kept; loose: it is
-    kept, by more than twice as much noise as was asked for."""
+    kept, by more than twice as much noise as was asked for; of: to whom it is promised."""
 
     release: str
     name: str
@@ -31,14 +32,16 @@ class Promise:
     found: float | None
     broken: bool = False
     loose: bool = False
+    of: Whose = "record"
 
 
-def promises(view: View, inspected: list[Inspected], found: Moments) -> list[Promise]:
-    """Of all rows and all records; found: the records' moments, as they enter the mixture."""
+def promises(view: View, inspected: list[Inspected], found: Moments, whose: Tensor | None = None) -> list[Promise]:
+    """Of all rows and all records; found: the records' moments, as they enter the mixture; whose: (n,) the unit of each
+    record, where that is said."""
     said = []
     for t, release in enumerate(view.releases):
         trace = view.traces[t] if view.traces is not None else None
-        said += [_kept(release, trace, guarantee, found) for guarantee in release.guarantees]
+        said += [_kept(release, trace, guarantee, found, whose) for guarantee in release.guarantees]
         sigma = release.encoder.sigma
         if sigma and trace is not None:
             count = len(inspected[t].energies) * inspected[t].values
@@ -51,8 +54,9 @@ def promises(view: View, inspected: list[Inspected], found: Moments) -> list[Pro
 
 def _left_unknown(view: View, found: Moments) -> list[Promise]:
     """The share of the records' variance that the μ of all releases together leaves to any linear attacker, beside what
-    the weights that were drawn leave to one who knows all other records. Of records as they enter the mixture."""
-    mu, encoders = gdp.compose(map(release_mu, view.releases)), [release.encoder for release in view.releases]
+    the weights that were drawn leave to one who knows all other records. Of records as they enter the mixture, each by
+    itself: who knows that images of a unit are alike, and takes them together, may explain more."""
+    mu, encoders = gdp.compose(map(record_mu, view.releases)), [release.encoder for release in view.releases]
     ways_in = {(getattr(encoder, "centre", None), getattr(encoder, "clip", None)) for encoder in encoders}
     clip = getattr(encoders[0], "clip", None)
     if not math.isfinite(mu) or len(ways_in) > 1 or clip is None or not found.energy > 0:
@@ -70,8 +74,8 @@ def _left_unknown(view: View, found: Moments) -> list[Promise]:
     return [Promise(release, "variance left unknown", nominal, None, measured, broken)]
 
 
-def _kept(release: Release, trace: Trace | None, stated: Guarantee, found: Moments) -> Promise:
-    encoder = release.encoder
+def _kept(release: Release, trace: Trace | None, stated: Guarantee, found: Moments, whose: Tensor | None) -> Promise:
+    encoder, rows = release.encoder, getattr(release.encoder, "unit_rows", 1)
     alpha, clip, sigma = getattr(encoder, "alpha", None), getattr(encoder, "clip", None), encoder.sigma
     measured, broken, loose = None, False, False
     if stated.name == "directional_snr" and alpha and sigma:
@@ -84,9 +88,18 @@ def _kept(release: Release, trace: Trace | None, stated: Guarantee, found: Momen
             broken = untrue or measured > 2 * stated.nominal
             loose = measured < stated.nominal / 2
     if stated.name == "gdp" and clip and sigma and trace is not None and trace.weight.shape[1] == 2:
-        measured = float(gdp.mu_records(clip, sigma, trace.weight).max()) * math.sqrt(getattr(encoder, "unit_rows", 1))
+        measured = _largest(gdp.mu_records(clip, sigma, trace.weight), rows, whose)
         broken = measured > stated.nominal * (1 + 1e-6)
-    return Promise(release.id, stated.name, stated.nominal, stated.realised, measured, broken, loose)
+    of: Whose = "unit" if stated.name == "gdp" and rows > 1 else "record"
+    return Promise(release.id, stated.name, stated.nominal, stated.realised, measured, broken, loose, of)
+
+
+def _largest(mu: Tensor, rows: int, whose: Tensor | None) -> float:
+    """The largest μ of a unit, from those of records: √Σμ² over its rows, none paired with another. Where it is not
+    known which rows belong together: of as many of the worst as a unit can have."""
+    if rows == 1 or whose is None or len(whose) != len(mu):
+        return float(mu.max()) * math.sqrt(rows)
+    return math.sqrt(float(torch.zeros(int(whose.max()) + 1).double().index_add_(0, whose, mu.square()).max()))
 
 
 def _law(release: Release) -> noise_check.Law:

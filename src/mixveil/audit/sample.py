@@ -35,8 +35,36 @@ def sample(view: View, truth: Dataset, most: int, stream: Stream) -> Sample:
         return Sample(view, truth, torch.arange(rows))
     order = stream.permutation(rows).tolist()
     partners = torch.cat([t.partner for t in view.traces or ()], dim=1).tolist() if view.traces else None
-    chosen = _walk(order, partners, most)
-    numbers = torch.tensor(chosen)
+    return _part(view, truth, _walk(order, partners, most))
+
+
+def unit_sample(view: View, truth: Dataset, whose: Tensor, most: int, stream: Stream) -> tuple[Sample, Tensor]:
+    """The same for whole units: some of them, with every row that holds a record of theirs. whose: (n,) the unit of
+    each row. Also returns (m,) the unit of each row of the part, −1 where it is not whole there."""
+    rows = len(view.releases[0].payload)
+    if rows <= most:
+        return Sample(view, truth, torch.arange(rows)), whose
+    holders: list[set[int]] = [{row} for row in range(rows)]
+    for trace in view.traces or ():
+        for row, partners in enumerate(trace.partner.tolist()):
+            for partner in partners:
+                holders[partner].add(row)
+    own = [(whose == unit).nonzero()[:, 0].tolist() for unit in range(int(whose.max()) + 1)]
+    chosen: dict[int, None] = {}
+    taken: list[int] = []
+    for unit in stream.permutation(len(own)).tolist():
+        more = dict.fromkeys([*own[unit], *(row for record in own[unit] for row in sorted(holders[record]))])
+        if len(chosen | more) <= most:
+            chosen |= more
+            taken.append(unit)
+    part = _part(view, truth, list(chosen))
+    here = whose[part.numbers]
+    return part, torch.where(torch.isin(here, torch.tensor(taken, dtype=torch.int64)), here, -1)
+
+
+def _part(view: View, truth: Dataset, chosen: list[int]) -> Sample:
+    """The rows that were chosen, with all that they are made of."""
+    numbers = torch.tensor(chosen, dtype=torch.int64)
     place = {number: i for i, number in enumerate(chosen)}
     traces = None
     if view.traces is not None:

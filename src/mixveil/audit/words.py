@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from mixveil.audit.figures import Ran, Row
+from collections.abc import Mapping
+
+from mixveil.attacks.unit_membership import UnitMembership
+from mixveil.audit.figures import Promised, Ran, Row, Whose, named
 from mixveil.audit.judge import FPR, NOT_FEATURES, NOT_IMAGES
 from mixveil.audit.neighbours import SHARES
 from mixveil.audit.noise_check import noticed
@@ -32,13 +35,17 @@ _KINDS = {
     "Recognition": {"linkage", "radius", "radius-labels", "grid"},
     "Membership": {"membership"},
 }
+_TPR = f"tpr at {FPR:.0%} fpr"
 
 
-def warnings_of(view: View, rows: list[Row], ran: list[Ran], promises: tuple[Promise, ...]) -> list[str]:
+def warnings_of(
+    view: View, rows: list[Row], ran: list[Ran], promises: tuple[Promise, ...], unit: str | None
+) -> list[str]:
+    """What to be warned of. unit: what a unit is called, where something is promised to units of several rows."""
     said = [_labels(view)]
     said += [
-        f"{row.attack} beats its ceiling: {row.metric} {row.mean:.4g}, where {row.ceiling:.4g} should be the best. The "
-        f"claim of this release is false, or this audit is."
+        f"{row.attack} beats its ceiling: {named(row.metric, row.of, unit)} {row.mean:.4g}, where {row.ceiling:.4g} "
+        f"should be the best. The claim of this release is false, or this audit is."
         for row in rows
         if row.beaten
     ]
@@ -50,21 +57,25 @@ def warnings_of(view: View, rows: list[Row], ran: list[Ran], promises: tuple[Pro
             )
         elif promise.broken:
             said.append(
-                f"{promise.name}: {promise.nominal:.4g} was asked for, on these records it is {promise.found:.4g}: the "
-                f"nominal figure does not hold."
+                f"{_promise(promise, unit)}: {promise.nominal:.4g} was asked for, on these records it is "
+                f"{promise.found:.4g}: the nominal figure does not hold."
             )
         elif promise.loose:
             said.append(
-                f"{promise.name}: {promise.nominal:.4g} was asked for, on these records it is {promise.found:.4g}: "
-                f"there is more noise than the nominal figure needs."
+                f"{_promise(promise, unit)}: {promise.nominal:.4g} was asked for, on these records it is "
+                f"{promise.found:.4g}: there is more noise than the nominal figure needs."
             )
-    said += _successes(rows, view)
+    said += _successes(rows, view, unit)
     said += [f"{item.attack} is broken: {item.why}" for item in ran if item.status == "broken"]
     if any(release.reproducible for release in view.releases):
         said.append("The noise came from a seeded stream: whoever finds the seed removes it. Do not send this release.")
     if any(not release.guarantees for release in view.releases):
         said.append("A release states no guarantee at all: it is for experiments, do not send it.")
     return said
+
+
+def _promise(promise: Promise, unit: str | None) -> str:
+    return f"{promise.name} of a {unit or 'unit'}" if promise.of == "unit" else promise.name
 
 
 def _label_epsilon(view: View) -> float | None:
@@ -74,7 +85,7 @@ def _label_epsilon(view: View) -> float | None:
     return sum(known) if len(known) == len(found) else None
 
 
-def _successes(rows: list[Row], view: View) -> list[str]:
+def _successes(rows: list[Row], view: View, unit: str | None) -> list[str]:
     """What came out, where it is much."""
     said = []
     best, gained = _best_pictures(rows)
@@ -89,20 +100,23 @@ def _successes(rows: list[Row], view: View) -> list[str]:
             f"Pictures come out of the features: {decoded.attack} takes away {gained:.0%} of the error of knowing "
             f"nothing. Look at them before you decide."
         )
-    for metric, words in (
-        ("row identified", "Records are recognised: {attack} finds the row of {mean:.0%} of them"),
-        ("pair found", "Pairs are recognised: {attack} names both sources of {mean:.0%} of the rows"),
-        (f"tpr at {FPR:.0%} fpr", "Members are recognised: {attack} finds {mean:.0%} of them at 1 % false alarms"),
-    ):
-        top = _most(rows, metric)
+    members = "Members are recognised{whose}: {attack} finds {mean:.0%} of them at 1 % false alarms"
+    kinds: list[tuple[str, Whose, str]] = [
+        ("row identified", "record", "Records are recognised: {attack} finds the row of {mean:.0%} of them"),
+        ("pair found", "record", "Pairs are recognised: {attack} names both sources of {mean:.0%} of the rows"),
+        (_TPR, "unit", members.replace("{whose}", f" by all images of a {unit} together")),
+        (_TPR, "record", members.replace("{whose}", " by single images" if unit else "")),
+    ]
+    for metric, of, words in kinds:
+        top = _most(rows, metric, of)
         if top and top.interval and top.interval[0] > 3 * (top.know_nothing or 0):
             said.append(words.format(attack=top.attack, mean=top.mean) + f" (guessing: {top.know_nothing:.2%}).")
     return said
 
 
-def _most(rows: list[Row], metric: str) -> Row | None:
+def _most(rows: list[Row], metric: str, of: Whose = "record") -> Row | None:
     """The figure that is surest to be more than a guess."""
-    found = [row for row in rows if row.metric == metric and row.interval]
+    found = [row for row in rows if row.metric == metric and row.of == of and row.interval]
     return max(found, key=lambda row: (row.interval or (0, 0))[0] - (row.know_nothing or 0), default=None)
 
 
@@ -196,7 +210,7 @@ def _pictures(rows: list[Row], view: View, spread: float) -> list[str]:
     return said
 
 
-def _known(rows: list[Row]) -> list[str]:
+def _known(rows: list[Row], unit: str | None) -> list[str]:
     """What attackers got who have some of the records."""
     known = {row.attack: row for row in rows if row.metric == "mse" and row.attack in SHARES and row.know_nothing}
     if known and all(row.mean > (row.know_nothing or 0) for row in known.values()):
@@ -204,49 +218,70 @@ def _known(rows: list[Row]) -> list[str]:
     if not known:
         return []
     gains = [f"{max(0.0, 1 - row.mean / (row.know_nothing or 1)):.1%}" for row in known.values()]
+    which = f"single images, some of each {unit}'s" if unit else "records"
     return [
-        f"Known records: an attacker who has 10, 50 or 90 % of the records, and the pairing, takes away {gains[0]}, "
+        f"Known records: an attacker who has 10, 50 or 90 % of the {which}, and the pairing, takes away {gains[0]}, "
         f"{gains[1]} or {gains[2]} of that error on the others."
     ]
 
 
-def _shares(rows: list[Row]) -> list[str]:
-    """How many records, pairs or members were recognised."""
+def _shares(rows: list[Row], unit: str | None) -> list[str]:
+    """How many records or pairs were recognised."""
     said = []
     for metric, words in (
         (
             "row identified",
-            "Recognition: with the original at hand this attack finds its row for {mean:.1%} of the records",
+            "Recognition: with the original at hand this attack finds its row for {mean:.1%} of the "
+            + ("single images" if unit else "records"),
         ),
         (
             "pair found",
             "Recognition: with both sources among others these attacks name them for {mean:.1%} of the rows",
         ),
-        (f"tpr at {FPR:.0%} fpr", "Membership: this attack finds {mean:.1%} of the members at 1 % false alarms"),
     ):
         top = _most(rows, metric)
         if top:
-            chance = "" if top.know_nothing is None else f" (guessing: {top.know_nothing:.2%})"
-            bound = (
-                ""
-                if top.ceiling is None
-                else f"; as μ is stated no attack on these releases finds more than {top.ceiling:.1%}"
-            )
-            said.append(words.format(mean=top.mean) + chance + bound + ".")
+            said.append(words.format(mean=top.mean) + _chance(top) + ".")
     return said
 
 
-def _untested(rows: list[Row], ran: list[Ran]) -> list[str]:
-    """The kinds of attack of which none ran."""
+def _chance(row: Row) -> str:
+    return "" if row.know_nothing is None else f" (guessing: {row.know_nothing:.2%})"
+
+
+def _members(rows: list[Row], ran: list[Ran], unit: str | None, promised: Mapping[Whose, Promised]) -> list[str]:
+    """How many members were recognised, and how many any attack may recognise: of units first, where something is
+    promised to units, and then of single records."""
+    said = []
+    kinds: list[tuple[Whose, str]] = [("record", "Membership")]
+    if unit:
+        whole = f"Membership of a {unit}, all images together"
+        kinds = [("unit", whole), ("record", "Membership of a single image")]
+    for of, kind in kinds:
+        top, promise, most = _most(rows, _TPR, of), promised.get(of), ""
+        if promise is not None:
+            most = f"; as μ is stated no attack on these releases finds more than {promise.tpr:.1%}"
+        if top:
+            found = f"this attack finds {top.mean:.1%} of the members at 1 % false alarms{_chance(top)}"
+            said.append(f"{kind}: {found}{most}.")
+        elif of == "unit":
+            tried = [f"{item.attack} {item.status}, {item.why}" for item in ran if item.attack == UnitMembership.name]
+            said.append(f"{kind}: NOT tested: {', '.join(tried) or 'the attack was not asked for'}{most}.")
+    return said
+
+
+def _untested(rows: list[Row], ran: list[Ran], unit: str | None) -> list[str]:
+    """The kinds of attack on records of which none ran."""
     said = []
     for kind, metrics in (
         ("Pictures", {"mse", "picture mse"}),
         ("Recognition", {"row identified", "pair found"}),
-        ("Membership", {f"tpr at {FPR:.0%} fpr"}),
+        ("Membership", {_TPR}),
     ):
-        if not any(row.metric in metrics and row.attack != "prior" for row in rows):
+        if not any(row.metric in metrics and row.of == "record" and row.attack != "prior" for row in rows):
             tried = ", ".join(f"{item.attack} {item.status}" for item in ran if item.attack in _KINDS[kind])
-            said.append(f"{kind}: NOT tested: {tried or 'no attack of this kind was asked for'}.")
+            whose = " of a single image" if unit and kind == "Membership" else ""
+            said.append(f"{kind}{whose}: NOT tested: {tried or 'no attack of this kind was asked for'}.")
     return said
 
 
@@ -259,8 +294,11 @@ def verdict_of(
     of: int,
     spread: float,
     moved: float | None,
+    unit: str | None,
+    promised: Mapping[Whose, Promised],
 ) -> list[str]:
-    """In plain words, with reasons: what the best attack of each kind got. moved: as of `_dropped`."""
+    """In plain words, with reasons: what the best attack of each kind got. moved: as of `_dropped`; unit: what a unit
+    is called, where something is promised to units of several rows."""
     said = []
     if n < of:
         said.append(
@@ -269,7 +307,10 @@ def verdict_of(
             f"all rows, its other properties in the part."
         )
     said += _dropped(view, of, n, moved)
-    said += [*_pictures(rows, view, spread), *_known(rows), *_shares(rows), *_untested(rows, ran), *_untrained(ran)]
+    said += _members(rows, ran, unit, promised) if unit else []
+    said += [*_pictures(rows, view, spread), *_known(rows, unit), *_shares(rows, unit)]
+    said += [] if unit else _members(rows, ran, unit, promised)
+    said += [*_untested(rows, ran, unit), *_untrained(ran)]
     if view.traces is None:
         said.append("Noise: NOT measured, for want of the trace: whether it is what the release says is not known.")
     epsilon = _label_epsilon(view)

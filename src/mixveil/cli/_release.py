@@ -75,7 +75,7 @@ def in_words(guarantee: Guarantee) -> str:
     from mixveil.encoders.singular import NOT_KEPT
     from mixveil.theory import gdp
 
-    claim = guarantee.nominal if guarantee.realised is None else max(guarantee.nominal, guarantee.realised)
+    claim = guarantee.claim
     if guarantee.name == "gdp":
         return (
             f"{_unit(guarantee)} is {claim:.4g}-GDP: ε = {gdp.epsilon(claim):.3g} at δ = 1e-5; no membership test "

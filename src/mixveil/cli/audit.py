@@ -133,6 +133,7 @@ def audit(
         names=None if attacks is None else [name.strip() for name in attacks.split(",")],
         profile=profile,
         perceptual=perceptual,
+        unit="unit" if unit is None else unit,
     )
     pictures = images if of_features else None
     swept = None
@@ -319,12 +320,15 @@ def _provenance(seed: int) -> dict[str, Any]:
 def show(found: Audit) -> None:
     from rich.table import Table
 
+    from mixveil.audit.figures import named
+
     table = Table("attack", "figure", "mean", "worst", "knowing nothing", "ceiling")
     for row in found.rows:
         if row.metric in ("psnr_db", "cosine"):
             continue
         mean = f"[bold red]{number(row.mean)}[/]" if row.beaten else number(row.mean)
-        table.add_row(row.attack, row.metric, mean, number(row.worst), number(row.know_nothing), number(row.ceiling))
+        figure = escape(named(row.metric, row.of, found.unit))
+        table.add_row(row.attack, figure, mean, number(row.worst), number(row.know_nothing), number(row.ceiling))
     out.print(table)
     for item in found.attacks:
         if item.status != "ran":

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from mixveil import files, strict, tensors
 from mixveil.audit import Audit
+from mixveil.audit.figures import named
 from mixveil.audit.shown import LARGEST, shrunk
 from mixveil.audit.sweep import Swept
 from mixveil.errors import DataFormatError, ReleaseError, UnreadableFileError
@@ -29,7 +30,7 @@ from mixveil.report.pictures import png, roc
 from mixveil.theory.gdp import member_tpr
 
 FORMAT = "mixveil-audit"
-VERSION = 2
+VERSION = 3
 _SHOWN = 8
 _CURVE_POINTS = 200
 _DECADES = 5  # of false alarms, in a curve
@@ -77,10 +78,11 @@ def to_json(found: Audit, how: Mapping[str, Any], swept: Swept | None = None) ->
     """The audit as data, without pictures."""
     releases = found.view.releases
     curves = {name: _thinned(curve) for name, curve in found.curves.items()}
-    if "membership" in curves and found.bound is not None:
-        rates = torch.logspace(-_DECADES, 0, 4 * _DECADES + 1, dtype=torch.float64)[:-1].tolist()
-        bound = [[fpr, member_tpr(found.bound, fpr)] for fpr in rates]
-        curves["membership"]["bound"] = [*bound, [1.0, 1.0]]
+    of = {row.attack: row.of for row in found.rows if row.metric == "auc"}
+    for name in curves:
+        for promise in found.promised:
+            if of.get(name) == promise.of:
+                curves[name]["bound"] = _bound(promise.mu)
     return {
         "format": FORMAT,
         "version": VERSION,
@@ -94,6 +96,8 @@ def to_json(found: Audit, how: Mapping[str, Any], swept: Swept | None = None) ->
             "shape": list(releases[0].shape),
             "classes": list(releases[0].classes),
         },
+        "unit": found.unit,
+        "promised": [asdict(promise) for promise in found.promised],
         "how": dict(how),
         "rows": [asdict(row) for row in found.rows],
         "attacks": [asdict(item) for item in found.attacks],
@@ -103,6 +107,12 @@ def to_json(found: Audit, how: Mapping[str, Any], swept: Swept | None = None) ->
         "curves": curves,
         "sweep": None if swept is None else sweeps.to_json(swept),
     }
+
+
+def _bound(mu: float) -> list[list[float]]:
+    """The most that μ permits, at many rates of false alarms."""
+    rates = torch.logspace(-_DECADES, 0, 4 * _DECADES + 1, dtype=torch.float64)[:-1].tolist()
+    return [*([fpr, member_tpr(mu, fpr)] for fpr in rates), [1.0, 1.0]]
 
 
 def _thinned(curve: Roc) -> dict[str, list[list[float]]]:
@@ -170,12 +180,13 @@ def _page(whole: Mapping[str, Any], pictures: Mapping[str, Tensor]) -> str:
     }
     text: str = template.render(
         audit=whole,
+        named=named,
         portraits=portraits,
         portrait_index=pictures[f"{_PORTRAIT}index"].tolist() if portraits else [],
         strips=strips,
         index=pictures["index"].tolist(),
         curves={name: roc(curve) for name, curve in whole["curves"].items()},
         sweep=whole["sweep"],
-        section=None if whole["sweep"] is None else sweeps.section(whole["sweep"], pictures),
+        section=None if whole["sweep"] is None else sweeps.section(whole["sweep"], pictures, whole["unit"]),
     )
     return text

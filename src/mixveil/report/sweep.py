@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from mixveil.audit.figures import named
 from mixveil.audit.judge import FPR
 from mixveil.audit.neighbours import SHARES
 from mixveil.audit.shown import LARGEST, Shown, shrunk
@@ -32,6 +33,7 @@ _METRICS = {
 }
 _SHARES = MAIN[1:]
 _CEILINGS = {"mse": "best linear attacker", MAIN[-1]: "the most that μ permits"}
+_UNIT_CEILINGS = {"unit": "most by μ: units", "record": "most by μ: single images"}
 
 
 def to_json(swept: Swept) -> dict[str, Any]:
@@ -91,13 +93,14 @@ class Section(NamedTuple):
     missing: list[str]
 
 
-def section(sweep: Mapping[str, Any], pictures: Mapping[str, Tensor]) -> Section:
-    """The page's part, from data and pictures as they were written."""
+def section(sweep: Mapping[str, Any], pictures: Mapping[str, Tensor], unit: str | None = None) -> Section:
+    """The page's part, from data and pictures as they were written. unit: what a unit of several rows is called."""
     points, symbol = sweep["points"], _NAMES[sweep["name"]]
     labels = [f"{point['value']:g}" for point in points]
     beaten = [
-        f"At {symbol} = {point['value']:g}, {row['attack']} beats its ceiling: {row['metric']} {row['mean']:.4g}, "
-        f"where {row['ceiling']:.4g} should be the best. A claim of this encoder is false, or this audit is."
+        f"At {symbol} = {point['value']:g}, {row['attack']} beats its ceiling: "
+        f"{named(row['metric'], row['of'], unit)} {row['mean']:.4g}, where {row['ceiling']:.4g} should be "
+        f"the best. A claim of this encoder is false, or this audit is."
         for point in points
         for row in point["rows"]
         if row["beaten"]
@@ -109,7 +112,7 @@ def section(sweep: Mapping[str, Any], pictures: Mapping[str, Tensor]) -> Section
     return Section(
         symbol=symbol,
         labels=labels,
-        charts=[_chart(metric, symbol, points, names) for metric in ordered],
+        charts=[_chart(metric, symbol, points, names, unit) for metric in ordered],
         figures=[(name, metric, _means(points, name, metric)) for name in names for metric in ordered],
         followed=_strips(pictures, "followed", labels),
         best=_strips(pictures, "best", labels),
@@ -141,7 +144,9 @@ def _means(points: Sequence[Mapping[str, Any]], name: str, metric: str) -> list[
     ]
 
 
-def _chart(metric: str, symbol: str, points: Sequence[Mapping[str, Any]], names: Sequence[str]) -> str:
+def _chart(
+    metric: str, symbol: str, points: Sequence[Mapping[str, Any]], names: Sequence[str], unit: str | None
+) -> str:
     """One metric over the values: a curve an attack, what knowing nothing gets, and the ceiling where there is one."""
     style, curves = styles(names), []
     for name in names:
@@ -150,22 +155,28 @@ def _chart(metric: str, symbol: str, points: Sequence[Mapping[str, Any]], names:
         if found:
             curves.append(Curve(name, found, style[name]))
     blank = _level(metric, points, "know_nothing", max)
-    ceiling = _level(metric, points, "ceiling", min if metric == "mse" else max)
     if blank:
         curves.append(Curve("knowing nothing", blank, None, "8 5"))
-    if len(ceiling) > 1:
-        curves.append(Curve(_CEILINGS[metric], ceiling, None, "2 4"))
+    for of, dashes in (("unit", "2 4"), ("record", "2 8" if unit else "2 4")):
+        ceiling = _level(metric, points, "ceiling", min if metric == "mse" else max, of)
+        if len(ceiling) > 1:
+            said = _UNIT_CEILINGS[of] if unit and metric == MAIN[-1] else _CEILINGS[metric]
+            curves.append(Curve(said, ceiling, None, dashes))
     title = _METRICS[_kind(metric)]
     title += f" ({metric})" if _kind(metric) != metric else ""
     return plot(title, symbol, [point["value"] for point in points], curves, shares=metric in _SHARES)
 
 
-def _level(metric: str, points: Sequence[Mapping[str, Any]], key: str, choose: Any) -> list[tuple[float, float]]:
-    """By value the one of all attacks that counts: where they differ, what the best attacker is measured by."""
+def _level(
+    metric: str, points: Sequence[Mapping[str, Any]], key: str, choose: Any, of: str | None = None
+) -> list[tuple[float, float]]:
+    """By value the one of all attacks that counts: where they differ, what the best attacker is measured by. of: of
+    whom the figures speak, if that matters."""
     found = []
     for point in points:
         rows = [row for row in point["rows"] if row["attack"] not in SHARES]  # who knows records is another attacker
-        here = [row[key] for row in rows if row["metric"] == metric and row[key] is not None]
+        rows = [row for row in rows if row["metric"] == metric and of in (None, row["of"])]
+        here = [row[key] for row in rows if row[key] is not None]
         if here:
             found.append((point["value"], choose(here)))
     return sorted(found)

@@ -56,6 +56,11 @@ class Trained:
     label_epsilon: Mapping[str, float | None]
     units: bool
 
+    @property
+    def together(self) -> float | None:
+        """μ of a record, or of a unit, that is with all these parties: √Σμ². No release shows whether there is one."""
+        return _all(list(self.spent.values()), gdp.compose)
+
 
 Known = tuple[Projection, str] | None
 """A projection and its digest, if releases went through one."""

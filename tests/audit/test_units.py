@@ -1,0 +1,257 @@
+"""Audits of releases by units: every promise is the unit's, and whole units are attacked."""
+
+from __future__ import annotations
+
+import html
+import json
+import math
+import re
+from dataclasses import replace
+from functools import partial
+from importlib.resources import files
+from pathlib import Path
+
+import jsonschema
+import pytest
+import torch
+
+from mixveil.attacks.unit_membership import UnitMembership
+from mixveil.audit import PROFILES, Audit, audit
+from mixveil.audit.groups import groups
+from mixveil.audit.judge import promised
+from mixveil.audit.sample import unit_sample
+from mixveil.audit.sweep import Sweep, calibrated, run
+from mixveil.data import Images, from_tensors
+from mixveil.encoders.singular import Singular
+from mixveil.keys import SeededStream
+from mixveil.release import traced_in_memory
+from mixveil.report import to_json, write_audit
+from mixveil.report.sweep import section
+from mixveil.theory import gdp
+from mixveil.types import Fact, Facts, Guess, Mu, Release, Tau, Trace, View
+
+TPR = "tpr at 1% fpr"
+HOW = {"command": "mixveil audit r", "mixveil": "0", "torch": "0", "seed": 0}
+
+
+def rows(n: int, seed: int) -> Images:
+    """Records of 16 values, all as long as the clip norm 1, in every direction."""
+    x = SeededStream(seed).normal(n, 16)
+    x = 0.5 + x / torch.linalg.vector_norm(x, dim=1, keepdim=True)
+    made = from_tensors(x.float().view(n, 1, 4, 4), torch.arange(n) % 2)
+    return replace(made, low=-2.0, high=3.0)
+
+
+def patients(n: int, m: int) -> Images:
+    return replace(rows(n, 1), units=tuple(str(i // m) for i in range(n)))
+
+
+def facts(m: int) -> Facts:
+    known = {"dimension": 16.0, "centre": 0.5, "amplitude": 1.0, "clip": 1.0, "unit_rows": float(m)}
+    return Facts({name: Fact(value, "public") for name, value in known.items()})
+
+
+def made(data: Images, mu: float, m: int, *, less: float = 1.0) -> tuple[Release, Trace]:
+    """less: with so much less noise than is stated."""
+    encoder, guarantees = Singular().calibrate(Mu(mu), facts(m))
+    encoder = replace(encoder, sigma=float(encoder.sigma or 0) / less)
+    release, trace = traced_in_memory(data, encoder, (), party="p", stream=SeededStream(7))
+    return replace(release, guarantees=guarantees, certified=True, reproducible=False), trace
+
+
+def audited(pair: tuple[Release, Trace], data: Images, *names: str, others: int = 600) -> Audit:
+    strangers = rows(max(others, 1), 2).take(torch.arange(others)).x
+    view = View((pair[0],), (pair[1],), rows(1000, 3))
+    return audit(
+        view, data, others=strangers, names=names or [UnitMembership.name], stream=SeededStream(0), unit="patient"
+    )
+
+
+def figure(found: Audit, of: str, metric: str = TPR) -> tuple[float, float | None]:
+    return next((row.mean, row.ceiling) for row in found.rows if (row.of, row.metric) == (of, metric))
+
+
+def test_every_ceiling_is_of_whom_it_says() -> None:
+    data = patients(240, 3)
+    found = audited(made(data, 1.0, 3), data, "unit-membership", "membership", "known", "linkage")
+    assert [item.status for item in found.attacks] == ["ran"] * 4
+    assert found.unit == "patient" and not any(row.beaten for row in found.rows)
+    assert figure(found, "unit")[1] == gdp.member_tpr(1.0, 0.01)
+    assert figure(found, "record")[1] == pytest.approx(gdp.member_tpr(1 / math.sqrt(3), 0.01))
+    assert [(p.of, round(p.mu, 3), round(p.tpr, 3)) for p in found.promised] == [
+        ("unit", 1.0, 0.092),
+        ("record", 0.577, 0.04),
+    ]
+    whole, single = (next(t for t in found.verdict if t.startswith(f"Membership of a {w}")) for w in ("patient", "sin"))
+    assert "all images together: this attack finds" in whole and "finds more than 9.2%." in whole
+    assert "finds more than 4.0%." in single
+    assert any("% of the single images, some of each patient's, and the pairing" in text for text in found.verdict)
+    assert any(text.startswith("Recognition") and "of the single images" in text for text in found.verdict)
+    stated = {p.name: p for p in found.promises}
+    assert stated["gdp"].of == "unit" and stated["directional_snr"].of == "record"
+    mu = stated["gdp"].found
+    assert mu is not None and 0.8 < mu < stated["gdp"].nominal == 1.0  # of the patient with the worst weights
+
+
+def test_mu_on_these_records_is_that_of_whole_units() -> None:
+    """Not the worst record's times √m: no unit need have the worst record m times."""
+    data = patients(60, 3)
+    release, trace = made(data, 1.0, 3)
+    found = audited((release, trace), data, "prior")
+    mu = gdp.mu_records(1.0, float(release.encoder.sigma or 0), trace.weight).view(20, 3).square().sum(1).sqrt().max()
+    assert next(p.found for p in found.promises if p.name == "gdp") == pytest.approx(float(mu))
+    bare = audited((release, trace), replace(data, units=None), "prior")  # not known: the worst that may be
+    assert (next(p.found for p in bare.promises if p.name == "gdp") or 0) > float(mu)
+
+
+def test_noise_for_single_images_is_found_out_by_whole_units() -> None:
+    """Twenty-five images a patient under noise for one."""
+    data = patients(2000, 25)
+    found = audited(made(data, 1.0, 25, less=5.0), data, others=1000)
+    beaten = next(row for row in found.rows if row.beaten)
+    assert beaten.of == "unit" and beaten.ceiling is not None and beaten.mean > beaten.ceiling + 0.1
+    assert any("unit-membership beats its ceiling" in text and "of a patient" in text for text in found.warnings)
+    honest = audited(made(data, 1.0, 25), data, others=1000)
+    assert [item.status for item in honest.attacks] == ["ran"] and not any(row.beaten for row in honest.rows)
+
+
+def test_why_units_are_not_attacked_is_said_and_their_ceiling_is_stated_all_the_same() -> None:
+    data = patients(60, 3)
+    release, trace = made(data, 1.0, 3)
+
+    def why(truth: Images, pair: tuple[Release, Trace] = (release, trace), others: int = 600) -> str:
+        found = audited(pair, truth, others=others)
+        assert found.attacks[0].status == "skipped" and not found.rows
+        said = next(text for text in found.verdict if text.startswith("Membership of a patient"))
+        assert "NOT tested" in said and "no attack on these releases finds more than 9.2%." in said
+        return found.attacks[0].why
+
+    assert "not said which rows belong together" in why(replace(data, units=None))
+    assert "at least 100 images that are not in the release" in why(data, others=50)
+    few = patients(57, 3)
+    assert "at least 20 units" in why(few, made(few, 1.0, 3))
+    alone = rows(60, 1)
+    skipped = audited(made(alone, 1.0, 1), alone)
+    assert "promises nothing to units" in skipped.attacks[0].why and skipped.unit is None
+    assert not any("unit" in text or "patient" in text for text in skipped.verdict)
+    blind = audit(View((release,)), data, names=["unit-membership"], stream=SeededStream(0))
+    assert "traces" in blind.attacks[0].why
+
+
+def test_an_attack_on_units_without_eyes_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
+    def blind(self: UnitMembership, view: View, *, stream: SeededStream) -> Guess:
+        assert view.units is not None
+        return Guess(scores=stream.normal(int(view.units.group.max()) + 1))
+
+    monkeypatch.setattr(UnitMembership, "__call__", blind)
+    data = patients(120, 3)
+    found = audited(made(data, 1.0, 3), data)
+    assert found.attacks[0].status == "broken" and "AUC" in found.attacks[0].why
+
+
+def test_units_that_look_unlike_the_strangers_raise_no_false_alarm() -> None:
+    """A candidate's score is that of its rows: that it is shorter than the strangers is no evidence."""
+    data = patients(300, 3)
+    x = 0.5 + (data.take(torch.arange(300)).x - 0.5) / 4
+    dull = replace(from_tensors(x, torch.arange(300) % 2), low=-2.0, high=3.0, units=data.units)
+    found = audited(made(dull, 1.0, 3), dull)
+    assert found.attacks[0].status == "ran" and not any(row.beaten for row in found.rows)
+    assert 0.4 < figure(found, "unit", "auc")[0] < 0.6
+
+
+def test_of_a_large_release_whole_units_are_attacked(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = patients(400, 4)
+    release, trace = made(data, 30.0, 4)
+    whose = torch.arange(400) // 4
+    part, asked = unit_sample(View((release,), (trace,)), data, whose, 250, SeededStream(0))
+    assert len(part.numbers) <= 250 and len(asked) == len(part.numbers)
+    assert part.view.traces is not None
+    held = part.numbers.tolist()
+    for unit in set(asked[asked >= 0].tolist()):
+        own = [row for row in range(400) if row // 4 == unit]
+        holders = [row for row in range(400) if int(trace.partner[row, 0]) in own]
+        assert set(own) | set(holders) <= set(held)
+    x = part.records.take(torch.arange(len(held))).x
+    assert torch.equal(x, data.take(part.numbers).x)
+    monkeypatch.setitem(PROFILES, "quick", replace(PROFILES["quick"], rows=250))
+    found = audited((release, trace), data)
+    assert found.attacks[0].status == "ran" and figure(found, "unit")[0] > 0.9
+
+
+def test_strangers_take_the_places_of_units() -> None:
+    whose = torch.tensor([1, 0, 1, -1, 0, 2])
+    units, members = groups(whose, 6, 4, SeededStream(0))
+    assert members == 3 and int(units.group.max()) + 1 - members >= 500
+    places: dict[tuple[int, ...], list[list[int]]] = {}
+    for group in range(int(units.group.max()) + 1):
+        mine = units.group == group
+        places.setdefault(tuple(units.row[mine].tolist()), []).append(units.candidate[mine].tolist())
+    assert set(places) == {(1, 4), (0, 2), (5,)}
+    for slot, candidates in places.items():
+        assert candidates[0] == list(slot)
+        assert all(min(c) >= 6 and max(c) < 10 and len(set(c)) == len(slot) for c in candidates[1:])
+
+
+def test_releases_for_units_and_for_records_together() -> None:
+    """A release that knew no units may have paired rows of one: its μ of three rows is larger than √3 times that of
+    one."""
+    data = patients(60, 3)
+    units, plain = made(data, 1.0, 3)[0], made(replace(data, units=None), 1.0, 1)[0]
+    cost = plain.encoder.cost()
+    assert cost is not None
+    both = {p.of: p.mu for p in promised([units, plain])}
+    assert both["unit"] == pytest.approx(math.hypot(1.0, cost.together * math.sqrt(3)))
+    assert both["unit"] > math.hypot(1.0, math.sqrt(3)) and both["record"] == pytest.approx(math.hypot(1 / 3**0.5, 1))
+    assert promised([plain])[0].of == "record" and len(promised([plain])) == 1
+    assert promised([units, replace(plain, guarantees=())]) == ()
+
+
+def test_the_report_names_the_unit(tmp_path: Path) -> None:
+    data = patients(240, 3)
+    found = audited(made(data, 1.0, 3), data, "unit-membership", "membership")
+    write_audit(tmp_path / "a", found, HOW)
+    whole = json.loads((tmp_path / "a" / "audit.json").read_text())
+    jsonschema.validate(whole, json.loads((files("mixveil.report") / "audit.schema.json").read_text()))
+    assert whole["unit"] == "patient" and [p["of"] for p in whole["promised"]] == ["unit", "record"]
+    bounds = {name: dict(map(tuple, curve["bound"])) for name, curve in whole["curves"].items()}
+    at = {name: next(tpr for fpr, tpr in bound.items() if fpr == pytest.approx(0.01)) for name, bound in bounds.items()}
+    assert round(at["unit-membership"], 3) == 0.092 and round(at["membership"], 3) == 0.04
+    page = html.unescape((tmp_path / "a" / "report.html").read_text())
+    assert "μ of a patient" in page and "μ of a record" not in page
+    assert "tpr at 1% fpr, of a patient" in page and "tpr at 1% fpr, of a single image" in page
+    assert "<strong>9.2%</strong>" in page and "<strong>4.0%</strong>" in page
+    assert "members found, each a patient against false alarms" in page
+    captions = re.findall(r'<text x="(\d+)" y="(?:18|3\d)">([^<]*)</text>', page)
+    assert captions and all(int(x) + 7 * len(text) <= 360 for x, text in captions)  # 12 px letters, 360 px in all
+
+
+def test_a_tau_release_by_units_is_attacked_and_has_no_ceiling() -> None:
+    data = patients(120, 3)
+    known = facts(3).with_(energy=Fact(1.0, "private"), lambda_max=Fact(0.0625, "private"))
+    encoder, guarantees = Singular().calibrate(Tau(1.0, "energy"), known)
+    found = audited(traced_in_memory(data, encoder, guarantees, party="p", stream=SeededStream(0)), data)
+    mean, ceiling = figure(found, "unit")
+    assert mean > 0.9 and ceiling is None and found.promised == ()
+    assert any("Members are recognised by all images of a patient together" in text for text in found.warnings)
+
+
+def test_a_sweep_of_units_has_both_ceilings() -> None:
+    data = patients(300, 3)
+    pair = made(data, 1.0, 3)
+    attack = partial(
+        audit,
+        others=rows(300, 2).take(torch.arange(300)).x,
+        names=["unit-membership", "membership"],
+        unit="patient",
+    )
+    found = attack(View((pair[0],), (pair[1],), rows(1000, 3)), data, stream=SeededStream(0))
+    sweep = Sweep.parse("mu=1,8")
+    swept = run(sweep, calibrated(sweep, pair[0], data, seed=0), found, data, attack, seed=0)
+    figures = {(point.value, row.of): row for point in swept.points for row in point.rows if row.metric == TPR}
+    assert figures[8.0, "unit"].ceiling == gdp.member_tpr(8.0, 0.01)
+    assert figures[8.0, "record"].ceiling == pytest.approx(gdp.member_tpr(8.0 / math.sqrt(3), 0.01))
+    assert figures[8.0, "unit"].mean > 0.5 > figures[8.0, "record"].mean
+    whole = json.loads(json.dumps(to_json(found, HOW, swept)))
+    jsonschema.validate(whole, json.loads((files("mixveil.report") / "audit.schema.json").read_text()))
+    charts = " ".join(section(whole["sweep"], {}, whole["unit"]).charts)
+    assert "most by μ: units" in charts and "most by μ: single images" in charts
