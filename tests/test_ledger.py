@@ -17,11 +17,12 @@ import numpy as np
 import pytest
 import torch
 
-from mixveil import errors, files, ledger_file
+from mixveil import errors, files, ledger_file, state
 from mixveil.data import Images, from_tensors
 from mixveil.data.npz import npz_images
 from mixveil.encoders.identity import Identity
 from mixveil.encoders.singular import Singular
+from mixveil.features import cache_folder
 from mixveil.keys import SecureStream, SeededStream, Stream
 from mixveil.ledger import Entry, Ledger
 from mixveil.projection import Projected, fit
@@ -547,10 +548,25 @@ def test_an_older_copy_of_the_ledger_is_refused(tmp_path: Path, own_state_folder
     assert not (tmp_path / "c").exists()
 
 
-def test_a_state_folder_is_one_wherever_it_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MIXVEIL_STATE", "state")
-    with pytest.raises(errors.StateError, match="absolute"):
-        release(tmp_path / "a", images())
+@pytest.mark.parametrize("variable", ["MIXVEIL_STATE", "XDG_STATE_HOME", "HOME", "MIXVEIL_CACHE", "XDG_CACHE_HOME"])
+def test_an_owners_folder_is_one_wherever_it_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    """A relative one would be another ledger in every folder, and would leave private features in each."""
+    for name in ("MIXVEIL_STATE", "XDG_STATE_HOME", "MIXVEIL_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert state.state_folder() == tmp_path / ".local" / "state" / "mixveil"
+    assert cache_folder() == tmp_path / ".cache" / "mixveil"
+    monkeypatch.setenv(variable, "relative")
+    with pytest.raises(errors.StateError, match=f"{variable} must be an absolute path, got 'relative'"):
+        if "CACHE" in variable:
+            cache_folder()
+        else:
+            release(tmp_path / "a", images())
+    monkeypatch.setenv(variable, str(tmp_path / "x"))
+    found = cache_folder() if "CACHE" in variable else state.state_folder()
+    assert tmp_path / "x" in (found, *found.parents)
 
 
 @pytest.mark.parametrize("damage", ["garbage", "version", "empty"])

@@ -52,7 +52,8 @@ COLUMNS = """
 id = 'other'; kind = 'updates'; party = 'q'; recipient = NULL; encoder = 'x'; sigma = 2; mu = 0.1; mu = NULL;
 mu = 'much'; together = NULL; power = 0.1; stated = 0.1; stated = 9e999; label_epsilon = 0.1; rows = 2; rows = 'three';
 started = ''; digest = x'00'; mac = x'00'; mac = 'text'; finished = '2000-01-01'; finished_mac = 5;
-records = zeroblob(24); records = x'0102'; records = 'text'; records = 7; units = NULL; units = zeroblob(24); units = x'00'
+records = zeroblob(24); records = x'0102'; records = 'text'; records = 7; units = NULL; units = zeroblob(24);
+units = x'00'
 """
 CHANGES = [
     *(f"UPDATE releases SET {column} WHERE number = 2" for column in COLUMNS.split(";")),  # noqa: S608
