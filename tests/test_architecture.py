@@ -35,6 +35,7 @@ ROOMS = [
     "units",
     "labels",
     "spending",
+    "ledger_file",
     "ledger",
     "release",
 ]
@@ -47,7 +48,8 @@ ALLOWED["release"] |= {"parts"}
 ALLOWED["units"] = {"types", "data"}
 ALLOWED["labels"] = {"types", "keys", "theory", "parts"}
 ALLOWED["spending"] = {"types"}
-ALLOWED["ledger"] = {"errors", "files", "checks", "types", "keys", "state", "units", "spending"}
+ALLOWED["ledger_file"] = {"errors", "files", "types", "keys", "spending"}
+ALLOWED["ledger"] = {"errors", "checks", "types", "state", "units", "spending", "ledger_file"}
 ALLOWED["projection"] = {"errors", "files", "checks", "types", "theory", "strict", "tensors", "extractor", "features"}
 ALLOWED["tensors"] = {"errors", "files", "strict"}
 ALLOWED["statistics"] = set(ROOMS) - {"data", "registry"} | {"projection", "statistics"}

@@ -153,6 +153,43 @@ def test_a_secure_stream_refuses_to_draw_in_a_forked_process() -> None:
     child.join()
 
 
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
+def test_a_forked_process_with_the_same_number_is_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the first process of a container is that forks the first process of another; or where numbers come again."""
+    monkeypatch.setattr(os, "getpid", lambda: 1)
+    stream, device = SecureStream(), DeviceStream(SecureStream())
+    context = multiprocessing.get_context("fork")
+    answer: multiprocessing.SimpleQueue[object] = context.SimpleQueue()
+
+    def child() -> None:
+        _draws_in_child(stream, answer)  # type: ignore[arg-type]
+        answer.put(device.uniform(4, device=CPU).tolist())
+        own = SecureStream()
+        inner = context.Process(target=_draws_in_child, args=(own, answer))  # and its child is another one again
+        inner.start()
+        inner.join()
+        answer.put(len(own.words(3)))
+
+    process = context.Process(target=child)
+    process.start()
+    found = [answer.get() for _ in range(4)]
+    process.join()
+    assert found[0] == found[2] == "refused" and found[3] == 3
+    assert found[1] != device.uniform(4, device=CPU).tolist()
+    assert len(stream.words(3)) == 3  # the parent goes on
+
+
+def test_two_copies_of_a_machine_part_at_the_next_fork_by_name() -> None:
+    """A snapshot that is started twice: the same stream, key and all, in both."""
+    stream = SecureStream()
+    one, two = (SecureStream._from_key(stream._key) for _ in range(2))
+    assert torch.equal(one.words(4), two.words(4))
+    assert not torch.equal(one.fork("release").words(4), two.fork("release").words(4))
+    one, two = (SecureStream._from_key(stream._key) for _ in range(2))
+    shapes = [copied.fork("noise").fork("block").normal(100_000) for copied in (one, two)]
+    assert abs(float((shapes[0] * shapes[1]).mean())) < 6 / math.sqrt(100_000)
+
+
 def test_permutations_are_uniform(stream: Stream) -> None:
     counts = Counter(tuple(stream.permutation(4).tolist()) for _ in range(6000))
     assert len(counts) == 24

@@ -17,11 +17,12 @@ import numpy as np
 import pytest
 import torch
 
-from mixveil import errors, ledger
+from mixveil import errors, files, ledger_file, state
 from mixveil.data import Images, from_tensors
 from mixveil.data.npz import npz_images
 from mixveil.encoders.identity import Identity
 from mixveil.encoders.singular import Singular
+from mixveil.features import cache_folder
 from mixveil.keys import SecureStream, SeededStream, Stream
 from mixveil.ledger import Entry, Ledger
 from mixveil.projection import Projected, fit
@@ -466,10 +467,11 @@ def test_who_is_named_to_the_ledger_must_be_named_in_the_data(tmp_path: Path) ->
 
 
 def test_a_try_that_failed_counts_and_one_that_was_refused_does_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, own_state_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(*_: object, **__: object) -> None:
-        raise OSError(5, "Input/output error")
+    def broken(folder: Path) -> None:
+        if folder != own_state_folder:
+            raise OSError(5, "Input/output error")
 
     spent(images())  # the ledger is there
     with monkeypatch.context() as patched:
@@ -483,12 +485,17 @@ def test_a_try_that_failed_counts_and_one_that_was_refused_does_not(
     assert len(Ledger().entries()) == 1 and not list(tmp_path.glob("[ab]*"))
 
 
-def test_sums_that_cannot_be_written_say_that_they_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
+def test_sums_that_cannot_be_written_say_that_they_count(
+    tmp_path: Path, own_state_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = files.write_file
+
+    def full(path: Path, data: bytes, mode: int = 0o644) -> None:
+        if own_state_folder not in path.parents:
+            raise OSError(28, "No space left on device")
+        write(path, data, mode)
 
     rows = projected()
-    Ledger().owners(rows)
     monkeypatch.setattr("mixveil.files.write_file", full)
     with pytest.raises(errors.OutputError, match=r"No space left .* the try counts in your ledger"):
         write_statistics(tmp_path / "s", rows, "b" * 64, 1.0, party="p", stream=SecureStream())
@@ -533,15 +540,33 @@ def test_an_older_copy_of_the_ledger_is_refused(tmp_path: Path, own_state_folder
     older = (own_state_folder / "ledger.sqlite").read_bytes()
     later = release(tmp_path / "b", images())
     (own_state_folder / "ledger.sqlite").write_bytes(older)
+    with pytest.raises(errors.LedgerError, match="one of the two is an older copy"):
+        release(tmp_path / "c", images())
+    (own_state_folder / "ledger.made").write_bytes(b"")  # its owner takes the older one; but the trace is still there
     with pytest.raises(errors.LedgerError, match=f"does not know the release {later[:8]}"):
         release(tmp_path / "c", images())
     assert not (tmp_path / "c").exists()
 
 
-def test_a_state_folder_is_one_wherever_it_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MIXVEIL_STATE", "state")
-    with pytest.raises(errors.StateError, match="absolute"):
-        release(tmp_path / "a", images())
+@pytest.mark.parametrize("variable", ["MIXVEIL_STATE", "XDG_STATE_HOME", "HOME", "MIXVEIL_CACHE", "XDG_CACHE_HOME"])
+def test_an_owners_folder_is_one_wherever_it_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    """A relative one would be another ledger in every folder, and would leave private features in each."""
+    for name in ("MIXVEIL_STATE", "XDG_STATE_HOME", "MIXVEIL_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert state.state_folder() == tmp_path / ".local" / "state" / "mixveil"
+    assert cache_folder() == tmp_path / ".cache" / "mixveil"
+    monkeypatch.setenv(variable, "relative")
+    with pytest.raises(errors.StateError, match=f"{variable} must be an absolute path, got 'relative'"):
+        if "CACHE" in variable:
+            cache_folder()
+        else:
+            release(tmp_path / "a", images())
+    monkeypatch.setenv(variable, str(tmp_path / "x"))
+    found = cache_folder() if "CACHE" in variable else state.state_folder()
+    assert tmp_path / "x" in (found, *found.parents)
 
 
 @pytest.mark.parametrize("damage", ["garbage", "version", "empty"])
@@ -566,7 +591,7 @@ def test_a_locked_ledger_is_waited_for_and_then_an_error(
     tmp_path: Path, own_state_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     release(tmp_path / "a", images())
-    monkeypatch.setattr(ledger, "PATIENCE", 0.2)
+    monkeypatch.setattr(ledger_file, "PATIENCE", 0.2)
     other = sqlite3.connect(own_state_folder / "ledger.sqlite", isolation_level=None)
     other.execute("BEGIN EXCLUSIVE")
     with pytest.raises(errors.LedgerBusyError, match="another process has held the ledger"):

@@ -53,7 +53,7 @@ class MissingDependencyError(MixveilError):
 
 
 class StateError(MixveilError):
-    """The owner's state folder cannot be used."""
+    """The owner's state folder, or another folder of the owner's own, cannot be used."""
 
 
 class LedgerError(StateError):

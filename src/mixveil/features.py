@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
@@ -146,10 +145,7 @@ def extract(images: Images, loaded: Loaded, cache: Path | None, progress: Progre
 
 def cache_folder() -> Path:
     """MIXVEIL_CACHE, else mixveil/ in XDG_CACHE_HOME, else ~/.cache/mixveil. As private as the images are."""
-    if named := os.environ.get("MIXVEIL_CACHE"):
-        return Path(named)
-    home = os.environ.get("XDG_CACHE_HOME")
-    return (Path(home) if home else Path.home() / ".cache") / "mixveil"
+    return files.own_folder("MIXVEIL_CACHE", "XDG_CACHE_HOME", ".cache")
 
 
 def _chunk(x: Tensor, loaded: Loaded, cache: Path | None, progress: Progress) -> Tensor:

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from mixveil.errors import BusyError, OutputError, OutputExistsError, UnreadableFileError
+from mixveil.errors import BusyError, OutputError, OutputExistsError, StateError, UnreadableFileError
 
 PARTIAL = ".partial"
 
@@ -54,6 +54,29 @@ def _check_plain(path: Path, info: os.stat_result, limit: int | None) -> None:
 def others(folder: Path, names: Collection[str]) -> list[str]:
     """What lies in a folder besides these."""
     return sorted({entry.name for entry in os.scandir(folder)} - {*names})
+
+
+def own_folder(variable: str, shared: str, otherwise: str) -> Path:
+    """The folder that one environment variable names; else mixveil/ in the one that another names, else in a folder of
+    the home folder. All must be absolute: a relative one would be another folder wherever a command is run."""
+    if named := _absolute(variable):
+        return named
+    if not (base := _absolute(shared)):
+        try:
+            home = Path.home()
+        except RuntimeError:
+            raise StateError(f"there is no home folder: name a folder with {variable}") from None
+        if not home.is_absolute():
+            raise StateError(f"HOME must be an absolute path, got {str(home)!r:.100}; or name a folder with {variable}")
+        base = home / otherwise
+    return base / "mixveil"
+
+
+def _absolute(variable: str) -> Path | None:
+    named = os.environ.get(variable)
+    if named and not Path(named).is_absolute():
+        raise StateError(f"{variable} must be an absolute path, got {named!r:.100}")
+    return Path(named) if named else None
 
 
 def check_new(out: Path) -> None:

@@ -37,6 +37,23 @@ _63_BITS = (1 << 63) - 1
 _MEMORY = torch.device("cpu")
 
 
+_forks = 0  # how many forks lie between this process and the one that imported this module
+
+
+def _count_fork() -> None:
+    global _forks
+    _forks += 1
+
+
+os.register_at_fork(after_in_child=_count_fork)
+
+
+def _this_process() -> tuple[int, int]:
+    """Another value in every process that a stream can be carried into. The number that the system gives it is not
+    enough: a fork into a new namespace, or one that is forked late, may have that of an ancestor."""
+    return os.getpid(), _forks
+
+
 def local_key() -> bytes:
     """A fresh key for what stays on this machine."""
     return os.urandom(32)
@@ -88,7 +105,11 @@ class Stream(ABC):
         with self._lock:
             count = self._forks.get(name, 0)
             self._forks[name] = count + 1
-        return self._from_key(hmac.digest(self._key, f"{name}#{count}".encode(), "sha256"))
+        return self._from_key(hmac.digest(self._key, f"{name}#{count}".encode() + self._fresh(), "sha256"))
+
+    def _fresh(self) -> bytes:
+        """What a fork's key has that does not follow from this stream's."""
+        return b""
 
     def uniform(self, *shape: int) -> Tensor:
         """Uniform in [0, 1) with 53 bits, float64."""
@@ -235,7 +256,8 @@ class SecureStream(Stream):
     """AES-128 in counter mode under a key from the operating system. The key is never written or shown.
 
     A copy, a pickle or a forked process would repeat its draws, and two releases under the same noise
-    cancel it: all three are refused.
+    cancel it: all three are refused. Every fork by name has fresh randomness from the operating system in its key: two
+    copies of a whole machine, made from one snapshot, part at the next one.
     """
 
     reproducible = False
@@ -251,7 +273,7 @@ class SecureStream(Stream):
                 "secure noise needs the package cryptography: pip install cryptography"
             ) from None
         super()._start(key)
-        self._process = os.getpid()
+        self._process = _this_process()
         # The key of the words and the key of the forks are derived apart: neither tells the other.
         word_key = hmac.digest(key, b"words", "sha256")[:16]
         self._cipher = Cipher(algorithms.AES(word_key), modes.CTR(bytes(16))).encryptor()
@@ -269,8 +291,11 @@ class SecureStream(Stream):
         self._refuse_fork()
         return super().fork(name)
 
+    def _fresh(self) -> bytes:
+        return os.urandom(32)
+
     def _refuse_fork(self) -> None:
-        if os.getpid() != self._process:
+        if _this_process() != self._process:
             raise StreamError("a secure stream crossed into a forked process: its draws would repeat; make a new one")
 
     def __repr__(self) -> str:
@@ -291,7 +316,7 @@ class DeviceStream:
     def __init__(self, stream: Stream) -> None:
         self._seed = int(stream.words(1)).to_bytes(8, "big", signed=True)
         self._place = ""
-        self._process = os.getpid()
+        self._process = _this_process()
         self._generators: dict[torch.device, torch.Generator] = {}
 
     def restart(self, number: int) -> None:
@@ -332,8 +357,8 @@ class DeviceStream:
 
     def _settle(self) -> None:
         """In a new process, draw what no other does."""
-        if os.getpid() != self._process:
-            self._process, self._generators = os.getpid(), {}
+        if _this_process() != self._process:
+            self._process, self._generators = _this_process(), {}
             self._begin(f"{self._place}, worker {torch.initial_seed()}")
 
     def _on(self, device: torch.device) -> torch.Generator:

@@ -7,18 +7,14 @@ import os
 import re
 from pathlib import Path
 
+from mixveil import files
 from mixveil.errors import ArgumentError, StateError
 from mixveil.types import Trace
 
 
 def state_folder() -> Path:
     """MIXVEIL_STATE, else mixveil/ in XDG_STATE_HOME, else ~/.local/state/mixveil."""
-    if named := os.environ.get("MIXVEIL_STATE"):
-        if not Path(named).is_absolute():  # it would be another one in every folder, and forget what was spent
-            raise StateError(f"MIXVEIL_STATE must be an absolute path, got {named!r:.100}")
-        return Path(named)
-    home = os.environ.get("XDG_STATE_HOME")
-    return (Path(home) if home else Path.home() / ".local" / "state") / "mixveil"
+    return files.own_folder("MIXVEIL_STATE", "XDG_STATE_HOME", ".local/state")
 
 
 def trace_path(release_id: str) -> Path:

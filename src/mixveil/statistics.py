@@ -166,7 +166,7 @@ def class_sums(
     if label_epsilon is not None:
         check_declared(rows, label_epsilon)
         labels = (labels + moves(len(labels), classes, label_epsilon, stream.fork("labels"))) % classes
-    indices = _noisy(rows, labels, sigma, stream.fork("sums"), progress)
+    indices = _noisy(rows, labels, sigma, stream, progress)
     guarantees = () if stream.reproducible else (_claim(clip, sigma, unit_rows, mu),)
     found = Sums(
         id=keys.release_id(),
@@ -308,7 +308,7 @@ def _noisy(rows: Projected, labels: Tensor, sigma: float, stream: keys.Stream, p
         z = torch.where(finite, z, 0.0).mul_(torch.where(finite, rows.projection.clip / norm, 0.0).clamp_(max=1))
         sums.index_add_(0, labels[index], z)
         progress(len(index))
-    sums += stream.normal(*sums.shape).mul_(sigma)
+    sums += stream.fork("sums").normal(*sums.shape).mul_(sigma)  # forked only now: its key is as fresh as can be
     return sums.div_(sigma * GRID).round_().long()
 
 
