@@ -46,8 +46,9 @@ ALLOWED["release"] |= {"parts"}
 ALLOWED["units"] = {"types", "data"}
 ALLOWED["labels"] = {"types", "keys", "theory", "parts"}
 ALLOWED["spending"] = {"types"}
-ALLOWED["ledger"] = {"errors", "files", "checks", "types", "keys", "state", "units", "spending"}
-ALLOWED["projection"] = {"errors", "files", "checks", "types", "theory", "strict", "extractor", "features"}
+ALLOWED["prints"] = {"types"}
+ALLOWED["ledger"] = {"errors", "files", "checks", "types", "keys", "state", "units", "spending", "prints"}
+ALLOWED["projection"] = {"errors", "files", "checks", "types", "theory", "strict", "extractor", "features", "prints"}
 ALLOWED["statistics"] = set(ROOMS) - {"data", "registry"} | {"projection", "statistics"}
 ALLOWED["train"] = {
     "errors",
@@ -86,8 +87,8 @@ ALLOWED["extractor"] = {"errors", "checks", "strict", "backbones"}
 ALLOWED["screen"] = {"errors", "checks", "types", "strict", "metrics"}
 ALLOWED["features"] = {"errors", "files", "checks", "types", "data", "backbones", "extractor"}
 ALLOWED["displacement"] = {"errors", "checks", "types", "keys", "theory", "data", "features", "extractor", "backbones"}
-ALLOWED["calibration"] = {"errors", "types", "checks", "keys", "theory", "encoders", "units"}
-ALLOWED["survey"] = {"types", "keys", "theory", "encoders", "units", "calibration"}
+ALLOWED["calibration"] = {"errors", "types", "checks", "keys", "theory", "encoders", "units", "prints"}
+ALLOWED["survey"] = {"checks", "types", "keys", "theory", "encoders", "units", "calibration"}
 ALLOWED["metrics"] = {"errors", "checks", "backbones", "metrics"}
 ALLOWED["saved"] = {"errors", "files"}
 ALLOWED["attacks"] = {"errors", "types", "checks", "keys", "theory", "registry", "mixing", "parts", "attacks"}
@@ -103,7 +104,7 @@ ALLOWED["__main__"] = {"cli"}
 ALLOWED["cli"] = (
     set(ROOMS)
     | {"features", "displacement", "projection", "statistics", "train", "model", "protocol", "federated", "results"}
-    | {"calibration", "survey", "attacks", "parts", "metrics", "audit", "report", "saved", "cli"}
+    | {"calibration", "survey", "attacks", "parts", "metrics", "audit", "report", "saved", "prints", "cli"}
 )
 
 

@@ -35,6 +35,7 @@ from mixveil.errors import (
     StateError,
     UnreadableImageError,
 )
+from mixveil.prints import pixels
 from mixveil.spending import Made, Owners, Spent
 from mixveil.types import Cost, Dataset, Progress
 from mixveil.units import normalised
@@ -377,11 +378,7 @@ def _check_budget(budget: float, before: Spent, after: Spent, entry: Entry) -> N
 
 
 def _fingerprint(key: bytes, image: Tensor) -> int:
-    """Of an image by its values, to 16 bits. Grey that is stored as colour is the same image, however it is shaped."""
-    pixels = image.numpy()
-    if pixels.ndim == 3 and len(pixels) == 3 and (pixels[0] == pixels[1]).all() and (pixels[0] == pixels[2]).all():
-        pixels = pixels[:1]
-    return _mac(key, b"image", np.rint(pixels * np.float32(65535)).astype(np.uint16).tobytes())
+    return _mac(key, b"image", pixels(image))
 
 
 def _mac(key: bytes, kind: bytes, data: bytes) -> int:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
+from mixveil.cli import _common
 from mixveil.cli.main import main
 from mixveil.ledger import Ledger
 
@@ -135,6 +136,42 @@ def test_calibrate_prints_every_figure_for_every_calibration(run: Run, small: Pa
     assert "labels are not protected" in text.err
 
 
+def test_mu_is_chosen_before_anything_is_paid(run: Run, small: Path, own_state_folder: Path) -> None:
+    told = run("calibrate", small, "--mu", "0.5,1,2", "--json").json
+    assert [item["mu"] for item in told["choices"]] == [0.5, 1.0, 2.0] == [item["mu"] for item in told["calibrations"]]
+    assert told["choices"][1]["member_tpr"] == pytest.approx(0.0924, abs=1e-4)
+    assert told["choices"][1]["together"]["4"] == 2.0 and told["choices"][1]["learnt"] == "next to nothing"
+    text = run("calibrate", small, "--mu", "0.5,1,2")
+    words = " ".join(text.out.split())
+    for said in ("μ = 0.5: of 100 members", "finds at most 9.24, if 1 of 100", "4 are μ = 2", "ε = 4.38 at δ = 1e-05"):
+        assert said in words
+    assert "Bayes" not in words and "at μ = 2 little can be learnt from pixels" in text.err
+    assert not own_state_folder.exists()
+    assert run("calibrate", small, "--mu", "0.5,much", "--json").json["error"]["type"] == "ArgumentError"
+
+
+def test_pixels_that_teach_nothing_are_warned_of_before_they_are_paid_for(
+    run: Run, small: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The warning is on the screen when the release is entered."""
+    done: list[str] = []
+    warn, enter = _common.warn, Ledger.enter
+
+    def warned(text: str) -> None:
+        done.append(text)
+        warn(text)
+
+    def entered(self: Ledger, *words: Any, **named: Any) -> Any:
+        done.append("entered")
+        return enter(self, *words, **named)
+
+    monkeypatch.setattr(_common, "warn", warned)
+    monkeypatch.setattr(Ledger, "enter", entered)
+    assert run("encode", small, "--mu", 1, "--out", "r").code == 0
+    assert "next to nothing can be learnt from pixels" in done[0] and "`mixveil prepare`" in done[0]
+    assert done[1:] == ["entered"]
+
+
 def test_audit_and_report(run: Run, tmp_path: Path) -> None:
     run("encode", "digits:train", "--mu", 1, "--out", "r")
     words = ["audit", "r", "--truth", "digits:train", "--public", "digits:test"]
@@ -249,8 +286,8 @@ def test_the_two_steps_from_images_to_predictions(run: Run) -> None:
     assert audited.code == 0 and any(
         item["attack"] == "lmmse" and item["status"] == "ran" for item in audited.json["attacks"]
     )
-    warned = run("statistics", "digits:test", "--projection", "p", "--mu", 5, "--out", "own")
-    assert warned.code == 0 and "597 of these images were used to fit" in warned.err and "no meaningful" in warned.err
+    warned = run("statistics", "part0.npz", "--projection", "p", "--mu", 5, "--party", "h0", "--out", "loud")
+    assert warned.code == 0 and "no meaningful" in warned.err
     seeded = run("statistics", "part0.npz", "--projection", "p", "--mu", 1, "--seed", 1, "--party", "h0", "--out", "s2")
     assert seeded.code == 0 and run("directions", "s2", "--projection", "p", "--out", "p3").code == 0
     again = ("--projection", "p3", "--mu", 1, "--party", "h0", "--out", "r3", "--json")

@@ -70,8 +70,11 @@ class _Job:
         *,
         quiet: bool,
     ) -> None:
+        from mixveil.calibration import check_apart
+
         self.folder, self.mu, self.data_dir, self.cache, self.quiet = folder, mu, data_dir, cache, quiet
         known, private, self.test_images = _sets(data, public, data_dir)
+        check_apart(private, known)
         if self.test_images.classes != private.classes:
             raise ArgumentError(f"{data}: its train and test splits do not have the same classes")
         self.names = [f"party-{chr(97 + i) if i < 26 else i}" for i in range(parties)]

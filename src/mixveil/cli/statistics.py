@@ -71,6 +71,9 @@ def statistics(
     told = _spending.earlier_statistics(rows.projection, party)
     told += _spending.copies(owners) + _spending.shown_labels(owners, label_epsilon)
     warnings = rows.warnings() + told + ([meaningless(mu)] if mu >= MEANINGLESS_MU else [])
+    if not as_json:  # before anything is entered or written
+        for text in warnings:
+            _common.warn(text)
     with _spending.counted(), _common.progress("sums", len(rows)) as step:
         written = write_statistics(
             out_dir,
@@ -91,8 +94,6 @@ def statistics(
         return
     show(out_dir, written)
     out.print(_spending.sentence(owners), soft_wrap=True)
-    for text in warnings:
-        _common.warn(text)
 
 
 def directions(
