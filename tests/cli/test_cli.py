@@ -182,7 +182,15 @@ def test_audit_and_report(run: Run, tmp_path: Path) -> None:
     assert Path(told["report"]).exists()
     (tmp_path / "a" / "report.html").unlink()
     assert run("report", "a", "--json").json["report"] == "a/report.html"
+    assert any(text.startswith("For knowing, not for choosing") for text in told["verdict"])
+    assert "would void the certificate" in (tmp_path / "a" / "report.html").read_text()
     shown = run("audit", "r", "--truth", "digits:train", "--out", "b", "--attacks", "lmmse,labels")
+    assert "would void the certificate" in " ".join(shown.out.split())
+    run("encode", "digits:test", "--tau", 0.1, "--out", "loose")
+    for words, said in (((), False), (("--sweep", "mu=1,2"), True)):  # to try μ on private records is to choose by them
+        job = ("audit", "loose", "--truth", "digits:test", "--attacks", "prior", "--out", f"loose-{said}")
+        told = run(*job, *words, "--json").json
+        assert any(text.startswith("For knowing, not for choosing") for text in told["verdict"]) == said
     assert shown.code == 0 and "lmmse" in shown.out and "report.html" in shown.out and "labels are not" in shown.err
 
 
@@ -382,6 +390,8 @@ def test_demo(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setenv("MIXVEIL_STATE", os.environ["MIXVEIL_STATE"])  # restored afterwards
     result = run("demo", "--out", "d")
     assert result.code == 0 and "all, in the clear" in result.out and "2-GDP" in result.out
+    assert "party-a sees when it attacks what it sent" in result.out and "before it sends" not in result.out
+    assert "would void the certificate" in " ".join(result.out.split())
     for path in ("model/card.json", "releases/party-a/manifest.json", "audit/report.html", "accuracy.svg"):
         assert (tmp_path / "d" / path).exists()
     assert run("demo", "--out", "d").code == 2

@@ -78,7 +78,9 @@ def test_a_projection_that_was_fitted_on_private_images_certifies_nothing(run: R
     made = len(Ledger().entries())
     told = run("encode", "mine", "--projection", "task", *job, "--json")
     assert told.code == 2 and told.json["error"]["type"] == "PrivateFactError" and len(Ledger().entries()) == made
-    # Nothing is certified for τ.
+    # Nothing is certified for τ, or by a seed.
+    seeded = run("statistics", "mine", "--projection", "mixed.projection", *job[:-1], "seeded", "--seed", 1)
+    assert seeded.code == 0 and "it was fitted on 2 of these 24 images" in " ".join(seeded.err.split())
     loose = run("encode", "mine", "--projection", "mixed.projection", "--tau", 0.1, "--size", 4, "--out", "loose")
     assert loose.code == 0, loose.err
 

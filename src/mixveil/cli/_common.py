@@ -234,20 +234,23 @@ def features_of(images: Images, loaded: Loaded, cache: Path | None) -> Features:
 
 
 def open_projected(
-    images: Images, path: Path, data_dir: Path | None, cache: Path | None, *, certified: bool
+    images: Images, path: Path, data_dir: Path | None, cache: Path | None, *, certified: bool, seeded: bool = False
 ) -> tuple[Projected, str]:
     """Images through a projection, and its digest. For a certified release, it must not be fitted on any of them:
-    nobody but their owner sees that it is refused here."""
+    nobody but their owner sees that it is refused here. seeded: an experiment, which promises nothing."""
     from mixveil import projection
     from mixveil.errors import PrivateFactError
 
     found, digest = projection.read(path)
     if certified and (shared := projection.shared(found, images)):
-        raise PrivateFactError(
-            f"--projection {path}: it was fitted on {shared:,} of these {len(images):,} images, so it is not public "
-            f"for them and nothing could be certified. Use one that was fitted on other data. If it came from somebody "
-            f"else, do not tell them why it was refused: they would learn that they hold images of yours"
-        )
+        said = f"it was fitted on {shared:,} of these {len(images):,} images, and is not public for them"
+        if not seeded:
+            raise PrivateFactError(
+                f"--projection {path}: {said}: nothing could be certified. Use one that was fitted on other data. If "
+                f"it came from somebody else, do not tell them why it was refused: they would learn that they hold "
+                f"images of yours"
+            )
+        warn(f"--projection {path}: {said}")
     features, weights = open_features(images, found.extractor, data_dir, cache)
     return projection.projected(features, weights, found, certified=certified), digest
 

@@ -132,8 +132,9 @@ def encode(
     told: list[str] = []
     owners = _spending.owners_of(images)
     if projection is not None:
+        promised = mu is not None or label_epsilon is not None
         rows, digest = _common.open_projected(
-            images, projection, data_dir, cache, certified=mu is not None or label_epsilon is not None
+            images, projection, data_dir, cache, certified=promised, seeded=seed is not None
         )
         clip, assets = rows.projection.clip, {"projection": digest}
         if rows.projection.classes and rows.classes != rows.projection.classes:

@@ -129,8 +129,8 @@ def approve(
     """Look at what waits for you, and let it leave. Without JOB: list what waits.
 
     Of a certified release you are shown what was fixed without looking at the data, and nothing else: to decide by an
-    attack on the real data would itself tell of them, and void the certificate. Anything else is attacked first, and
-    the audit is kept beside it.
+    attack on the real data would itself tell of them, and void the certificate. Say no for reasons that follow from no
+    record: the job, the server, the μ. Anything else is attacked first, and the audit is kept beside it.
     """
     from mixveil.errors import ArgumentError
     from mixveil.federated.approval import waiting

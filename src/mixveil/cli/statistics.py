@@ -67,7 +67,7 @@ def statistics(
         data, data_dir=data_dir, size=size, grey=grey, depth=depth, unit=unit, classes=_common.class_names(classes)
     )
     owners = _spending.owners_of(images)
-    rows, digest = _common.open_projected(images, projection, data_dir, cache, certified=True)
+    rows, digest = _common.open_projected(images, projection, data_dir, cache, certified=True, seeded=seed is not None)
     told = _spending.earlier_statistics(rows.projection, party)
     told += _spending.copies(owners) + _spending.shown_labels(owners, label_epsilon)
     warnings = rows.warnings() + told + ([meaningless(mu)] if mu >= MEANINGLESS_MU else [])
