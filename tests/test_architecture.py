@@ -48,9 +48,11 @@ ALLOWED["release"] |= {"parts"}
 ALLOWED["units"] = {"types", "data"}
 ALLOWED["labels"] = {"types", "keys", "theory", "parts"}
 ALLOWED["spending"] = {"types"}
+ALLOWED["prints"] = {"types"}
 ALLOWED["ledger_file"] = {"errors", "files", "types", "keys", "spending"}
-ALLOWED["ledger"] = {"errors", "checks", "types", "state", "units", "spending", "ledger_file"}
+ALLOWED["ledger"] = {"errors", "checks", "types", "state", "units", "spending", "ledger_file", "prints"}
 ALLOWED["projection"] = {"errors", "files", "checks", "types", "theory", "strict", "tensors", "extractor", "features"}
+ALLOWED["projection"] |= {"prints"}
 ALLOWED["tensors"] = {"errors", "files", "strict"}
 ALLOWED["statistics"] = set(ROOMS) - {"data", "registry"} | {"projection", "statistics"}
 ALLOWED["train"] = {
@@ -90,8 +92,8 @@ ALLOWED["extractor"] = {"errors", "checks", "strict", "backbones"}
 ALLOWED["screen"] = {"errors", "checks", "types", "strict", "metrics"}
 ALLOWED["features"] = {"errors", "files", "checks", "types", "data", "backbones", "extractor"}
 ALLOWED["displacement"] = {"errors", "checks", "types", "keys", "theory", "data", "features", "extractor", "backbones"}
-ALLOWED["calibration"] = {"errors", "types", "checks", "keys", "theory", "encoders", "units"}
-ALLOWED["survey"] = {"types", "keys", "theory", "encoders", "units", "calibration"}
+ALLOWED["calibration"] = {"errors", "types", "checks", "keys", "theory", "encoders", "units", "prints"}
+ALLOWED["survey"] = {"checks", "types", "keys", "theory", "encoders", "units", "calibration"}
 ALLOWED["metrics"] = {"errors", "checks", "backbones", "metrics"}
 ALLOWED["saved"] = {"errors", "files", "strict", "tensors"}
 ALLOWED["attacks"] = {"errors", "types", "checks", "keys", "theory", "registry", "mixing", "parts", "attacks"}
@@ -107,7 +109,7 @@ ALLOWED["__main__"] = {"cli"}
 ALLOWED["cli"] = (
     set(ROOMS)
     | {"features", "displacement", "projection", "statistics", "train", "model", "protocol", "federated", "results"}
-    | {"calibration", "survey", "attacks", "parts", "metrics", "audit", "report", "saved", "cli"}
+    | {"calibration", "survey", "attacks", "parts", "metrics", "audit", "report", "saved", "prints", "cli"}
 )
 
 

@@ -3,8 +3,9 @@
     MIXVEIL_DATA=DIR python -m reproduce.certified.accuracy [--seeds 3] [--backbone NAMES --plain --out FILE] [--quick]
 
 Public data: CIFAR-100's training images. Private data: CIFAR-10's 50,000, dealt to the parties in turn; its 10,000 test
-images are only tested on. Nothing is chosen on them: directions, clip norms and head follow from public data, from μ,
-and from the numbers of parties, rows and classes.
+images are only tested on. No run chooses anything on them: directions, clip norms and head follow from public data,
+from μ, and from the numbers of parties, rows and classes. But which variants of the head to keep was judged by this
+test accuracy while the software was made: for that the figures may be a little too good.
 """
 
 from __future__ import annotations

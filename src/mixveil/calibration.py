@@ -9,15 +9,15 @@ import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import torch
 from torch import Tensor
 
-from mixveil import checks, units
+from mixveil import checks, prints, units
 from mixveil.encoders._noisy import prepare
 from mixveil.encoders.singular import NOT_KEPT, Singular
-from mixveil.errors import ArgumentError, MissingFactError
+from mixveil.errors import ArgumentError, MissingFactError, PrivateFactError
 from mixveil.keys import Stream
 from mixveil.theory import gdp, snr
 from mixveil.theory.moments import Moments, blocks, moments, passes
@@ -41,11 +41,16 @@ DELTA = 1e-5
 MEANINGLESS_MU = 4.0
 """From here on (ε = 24 at δ = 1e-5) μ-GDP is no meaningful guarantee."""
 
+_PICTURES_APART = 0.25
+"""How far apart classes of pictures are, of the distance 2C that two records can have at most: on average 0.26 for the
+digits, 0.10 for the twenty classes of CIFAR-100."""
+
 UNBOUNDED = (
     "these rows have no range that would bound them: a certified release needs a clip norm chosen without looking at "
     "them (--clip) or public data (--public)"
 )
 
+Learnt = Literal["next to nothing", "little", "something"]
 MomentsOf = Callable[[Dataset, Facts], Moments]
 Watch = Callable[[str, int], AbstractContextManager[Progress]]
 """Shows the progress of some work on so many rows."""
@@ -73,6 +78,8 @@ def calibrate(
     the noise is as large as the records are on average: for encoders that promise nothing.
 
     displacement: how far image noise moves the features (`displacement.measure`), for the calibration of that name."""
+    if isinstance(target, Mu):
+        check_apart(data, public)
     moments_of = watched_moments(stream, watch)
     checks.enough_rows(len(data))
     if target is None:
@@ -85,6 +92,8 @@ def calibrate(
     warnings = []
     if isinstance(target, Mu) and target.value >= MEANINGLESS_MU:
         warnings.append(meaningless(target.value))
+    if isinstance(target, Mu):
+        warnings += drowned(float(ready.sigma or 0), facts["clip"], data)
     if isinstance(target, Tau) and isinstance(ready, Singular):
         warnings += _unkept(ready, target, facts, moments_of(data, facts))
     return ready, guarantees, warnings
@@ -136,6 +145,40 @@ def meaningless(mu: float) -> str:
     return f"μ = {mu:.3g} is ε = {gdp.epsilon(mu, DELTA):.3g} at δ = {DELTA:g}: no meaningful guarantee"
 
 
+def noise_between_classes(sigma: float, clip: float, data: Dataset) -> float:
+    """How long the noise on the difference of two class means is, beside the distance 2C that two records, and so two
+    classes, can have at most: F = σ √(d/n_c) / 2C, n_c = n/classes. That is of mixed rows; plain ones have √2 times as
+    much. A direction that is learnt from this difference is the true one by a share of at most 1/(1 + F²).
+
+    All of it is public: settings, and how many rows and classes there are."""
+    return sigma * math.sqrt(math.prod(data.shape) * max(1, len(data.classes)) / len(data)) / (2 * clip)
+
+
+def learnt(sigma: float, clip: float, data: Dataset) -> Learnt:
+    """How much a certified release of these rows can teach, by the noise between two classes. Classes of pictures are
+    nearer to one another than records can be."""
+    noise = noise_between_classes(sigma, clip, data)
+    if noise >= 1:
+        return "next to nothing"
+    return "little" if len(data.shape) == 3 and noise >= _PICTURES_APART else "something"
+
+
+def drowned(sigma: float, clip: float, data: Dataset) -> list[str]:
+    """A warning where noise is longer than classes are apart: a certified release would cost μ and teach nothing."""
+    much, noise = learnt(sigma, clip, data), noise_between_classes(sigma, clip, data)
+    if much == "something":
+        return []
+    rows, values, pictures = len(data) / max(1, len(data.classes)), math.prod(data.shape), len(data.shape) == 3
+    usual = ", and classes of digits are a quarter of that apart, those of photographs a tenth" if pictures else ""
+    return [
+        f"{much} can be learnt from {'pixels' if pictures else 'rows'} with σ = {sigma:.4g}: the noise on {values:,} "
+        f"values, averaged over the {rows:,.0f} rows of a class, is {times(noise)} as long as two classes "
+        f"can be apart at all (2C = {2 * clip:.4g}){usual}. Release a few numbers of each image instead: `mixveil "
+        f"prepare` makes a projection from public data, for `statistics`, `directions`, `encode --projection` and "
+        f"`train`"
+    ]
+
+
 def watched_moments(stream: Stream, watch: Watch) -> MomentsOf:
     """Moments of rows as they enter the mixture, each computed once."""
     known: dict[tuple[int, float, float], Moments] = {}
@@ -149,6 +192,20 @@ def watched_moments(stream: Stream, watch: Watch) -> MomentsOf:
         return known[key]
 
     return moments_of
+
+
+def check_apart(data: Dataset, public: Dataset | None) -> None:
+    """Public data that hold a private image are not public for it: nothing can be certified by them. This decides only
+    whether something is made, never what. A copy that was resized or changed is not found."""
+    if public is None or public is data:  # the latter is refused for any target
+        return
+    shared = prints.among(prints.fingerprints(public), prints.fingerprints(data))
+    if shared:
+        raise PrivateFactError(
+            f"{shared:,} of these {len(data):,} images are in the public data (--public) as well: figures from those "
+            f"are not public for them, and nothing could be certified. Give public data that were collected apart from "
+            f"these, a clip norm chosen without looking at them (--clip), or, for pixels, neither"
+        )
 
 
 def facts_for(

@@ -29,6 +29,7 @@ from mixveil.errors import (
     UnreadableImageError,
 )
 from mixveil.ledger_file import Entry, LedgerFile, Tables, mac64
+from mixveil.prints import pixels
 from mixveil.spending import Made, Owners, Spent, Total
 from mixveil.types import Cost, Dataset, Progress
 from mixveil.units import normalised
@@ -293,8 +294,4 @@ def _check_budgets(
 
 
 def _fingerprint(key: bytes, image: Tensor) -> int:
-    """Of an image by its values, to 16 bits. Grey that is stored as colour is the same image, however it is shaped."""
-    pixels = image.numpy()
-    if pixels.ndim == 3 and len(pixels) == 3 and (pixels[0] == pixels[1]).all() and (pixels[0] == pixels[2]).all():
-        pixels = pixels[:1]
-    return mac64(key, b"image", np.rint(pixels * np.float32(65535)).astype(np.uint16).tobytes())
+    return mac64(key, b"image", pixels(image))

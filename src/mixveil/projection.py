@@ -22,7 +22,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from mixveil import checks, files, strict
+from mixveil import checks, files, prints, strict
 from mixveil.errors import (
     ArgumentError,
     DataFormatError,
@@ -38,10 +38,10 @@ from mixveil.tensors import check_header
 from mixveil.theory import gdp
 from mixveil.theory.moments import blocks
 from mixveil.theory.response import LARGEST_EPSILON, SMALLEST_EPSILON
-from mixveil.types import Batch, Rows
+from mixveil.types import Batch, Dataset
 
 FORMAT = "mixveil-projection"
-VERSION = 2
+VERSION = 3
 RIDGE = 0.1
 """Of the mean variance, added to every direction's before whitening: few public rows say little of small variances."""
 
@@ -221,9 +221,9 @@ def fit(
     index = torch.linspace(0, n - 1, min(n, _SAMPLE)).round().long()
     sample = (features.take(index).x.double() - mean) @ matrix
     norms = sample.square().cumsum(1).sqrt().median(0).values
-    prints = fingerprints(features.images)
+    used = prints.fingerprints(features.images)
     if origin == "private":  # it may be sent: no record goes with it, nor what tells of one
-        sample, prints = sample[:0], prints[:0]
+        sample, used = sample[:0], used[:0]
     return Projection(
         mean=mean.float(),
         matrix=matrix.float(),
@@ -231,7 +231,7 @@ def fit(
         separation=separation.float(),
         norms=norms.float(),
         sample=sample.half(),
-        prints=prints,
+        prints=used,
         extractor=features.extractor,
         weights=weights,
         origin=origin,
@@ -331,19 +331,10 @@ def projected(features: Features, weights: str, projection: Projection, *, certi
     return Projected(features, projection)
 
 
-def fingerprints(images: Rows) -> Tensor:
-    """(n, 8) octets: who holds an image can tell whether it was used, nobody else learns of it."""
-    found = [
-        hashlib.blake2b(row.float().numpy().tobytes(), digest_size=8).digest() for b in blocks(images) for row in b
-    ]
-    return torch.frombuffer(bytearray(b"".join(found)), dtype=torch.uint8).view(-1, 8)
-
-
-def shared(projection: Projection, images: Rows) -> int:
-    """How many of these images the projection was fitted on. For their owner's eyes: nothing that leaves may depend on
-    it, or whoever wrote the fingerprints would learn whose they are."""
-    known = {bytes(row) for row in projection.prints.tolist()}
-    return sum(bytes(row) in known for row in fingerprints(images).tolist())
+def shared(projection: Projection, images: Dataset) -> int:
+    """How many of these images the projection was fitted on. For their owner's eyes: in a network nothing that leaves
+    may depend on it, or whoever wrote the fingerprints would learn whose they are."""
+    return prints.among(projection.prints, prints.fingerprints(images))
 
 
 def write(path: Path, projection: Projection) -> str:

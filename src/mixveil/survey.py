@@ -12,13 +12,17 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mixveil import units
+from mixveil import checks, units
 from mixveil.calibration import (
     DELTA,
     MEANINGLESS_MU,
+    Learnt,
     Watch,
+    check_apart,
     exceeded,
+    learnt,
     meaningless,
+    noise_between_classes,
     settled_facts,
     unwatched,
     watched_moments,
@@ -75,6 +79,80 @@ class Figures:
     facts: Mapping[str, Fact]
 
 
+@dataclass(frozen=True)
+class Choice:
+    """What a certified release at one μ would promise and cost. All of it follows from μ and public figures.
+
+    unit_rows: the most rows that a unit has, of all of which μ speaks; together: the μ of 2, 4 and 10 such releases;
+    noise_between_classes: see there; learnt: how much such a release can teach."""
+
+    mu: float
+    epsilon: float
+    delta: float
+    member_tpr: float
+    member_fpr: float
+    alpha: float
+    clip: float
+    sigma: float
+    unit_rows: int
+    together: dict[str, float]
+    noise_between_classes: float
+    learnt: Learnt
+
+
+def choices(
+    data: Dataset,
+    encoder: Singular,
+    mus: Sequence[float],
+    *,
+    public: Dataset | None,
+    clip: float | None,
+    watch: Watch = unwatched,
+) -> list[Choice]:
+    """What certified releases at each μ would promise and cost."""
+    if not mus:
+        return []
+    checks.enough_rows(len(data))
+    check_apart(data, public)
+    facts = settled_facts(data, certified=True, public=public, clip=clip, watch=watch)
+    found = []
+    for mu in mus:
+        ready, _ = encoder.calibrate(Mu(mu), facts)
+        sigma, bound = float(ready.sigma or 0), float(ready.clip or 0)
+        found.append(
+            Choice(
+                mu=mu,
+                epsilon=gdp.epsilon(mu, DELTA),
+                delta=DELTA,
+                member_tpr=gdp.member_tpr(mu, FPR),
+                member_fpr=FPR,
+                alpha=float(ready.alpha or 0),
+                clip=bound,
+                sigma=sigma,
+                unit_rows=ready.unit_rows,
+                together={str(times): gdp.compose([mu] * times) for times in (2, 4, 10)},
+                noise_between_classes=noise_between_classes(sigma, bound, data),
+                learnt=learnt(sigma, bound, data),
+            )
+        )
+    return found
+
+
+def in_words(choice: Choice) -> str:
+    """A choice in plain sentences."""
+    who = "members" if choice.unit_rows == 1 else f"members (persons, each with all of up to {choice.unit_rows} rows)"
+    totals = ", ".join(f"{times} are μ = {mu:.3g}" for times, mu in choice.together.items())
+    weak = "" if choice.mu < MEANINGLESS_MU else ": no meaningful guarantee"
+    return (
+        f"μ = {choice.mu:g}: of 100 {who} an attacker finds at most {100 * choice.member_tpr:.3g}, if "
+        f"{100 * choice.member_fpr:g} of 100 strangers may be taken for one (guessing: {100 * choice.member_fpr:g}). "
+        f"That is ε = {choice.epsilon:.3g} at δ = {choice.delta:g}{weak}. Noise: σ = {choice.sigma:.4g} on every "
+        f"value, beside records of norm {choice.clip:.4g} at most. Releases of the same records add up: {totals}. "
+        f"{choice.learnt.capitalize()} can be learnt from one: the noise between two classes is "
+        f"{choice.noise_between_classes:.2g} times as long as they can be apart at all."
+    )
+
+
 def survey(
     data: Dataset,
     encoder: Singular,
@@ -87,6 +165,8 @@ def survey(
     watch: Watch = unwatched,
 ) -> list[Figures]:
     """The figures of several calibrations of the same data, for an example pairing drawn from the seed."""
+    if any(isinstance(target, Mu) for target in wanted):
+        check_apart(data, public)
     moments_of = watched_moments(SeededStream(seed), watch)
     settled: dict[bool, Facts] = {}  # rows without a range are read for it, and only once
     found = []

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
+from mixveil.cli import _common
 from mixveil.cli.main import main
 from mixveil.ledger import Ledger
 
@@ -136,6 +137,42 @@ def test_calibrate_prints_every_figure_for_every_calibration(run: Run, small: Pa
     assert "labels are not protected" in text.err
 
 
+def test_mu_is_chosen_before_anything_is_paid(run: Run, small: Path, own_state_folder: Path) -> None:
+    told = run("calibrate", small, "--mu", "0.5,1,2", "--json").json
+    assert [item["mu"] for item in told["choices"]] == [0.5, 1.0, 2.0] == [item["mu"] for item in told["calibrations"]]
+    assert told["choices"][1]["member_tpr"] == pytest.approx(0.0924, abs=1e-4)
+    assert told["choices"][1]["together"]["4"] == 2.0 and told["choices"][1]["learnt"] == "next to nothing"
+    text = run("calibrate", small, "--mu", "0.5,1,2")
+    words = " ".join(text.out.split())
+    for said in ("μ = 0.5: of 100 members", "finds at most 9.24, if 1 of 100", "4 are μ = 2", "ε = 4.38 at δ = 1e-05"):
+        assert said in words
+    assert "Bayes" not in words and "at μ = 2 little can be learnt from pixels" in text.err
+    assert not own_state_folder.exists()
+    assert run("calibrate", small, "--mu", "0.5,much", "--json").json["error"]["type"] == "ArgumentError"
+
+
+def test_pixels_that_teach_nothing_are_warned_of_before_they_are_paid_for(
+    run: Run, small: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The warning is on the screen when the release is entered."""
+    done: list[str] = []
+    warn, enter = _common.warn, Ledger.enter
+
+    def warned(text: str) -> None:
+        done.append(text)
+        warn(text)
+
+    def entered(self: Ledger, *words: Any, **named: Any) -> Any:
+        done.append("entered")
+        return enter(self, *words, **named)
+
+    monkeypatch.setattr(_common, "warn", warned)
+    monkeypatch.setattr(Ledger, "enter", entered)
+    assert run("encode", small, "--mu", 1, "--out", "r").code == 0
+    assert "next to nothing can be learnt from pixels" in done[0] and "`mixveil prepare`" in done[0]
+    assert done[1:] == ["entered"]
+
+
 def test_audit_and_report(run: Run, tmp_path: Path) -> None:
     run("encode", "digits:train", "--mu", 1, "--out", "r")
     words = ["audit", "r", "--truth", "digits:train", "--public", "digits:test"]
@@ -146,7 +183,15 @@ def test_audit_and_report(run: Run, tmp_path: Path) -> None:
     assert Path(told["report"]).exists()
     (tmp_path / "a" / "report.html").unlink()
     assert run("report", "a", "--json").json["report"] == "a/report.html"
+    assert any(text.startswith("For knowing, not for choosing") for text in told["verdict"])
+    assert "would void the certificate" in (tmp_path / "a" / "report.html").read_text()
     shown = run("audit", "r", "--truth", "digits:train", "--out", "b", "--attacks", "lmmse,labels")
+    assert "would void the certificate" in " ".join(shown.out.split())
+    run("encode", "digits:test", "--tau", 0.1, "--out", "loose")
+    for words, said in (((), False), (("--sweep", "mu=1,2"), True)):  # to try μ on private records is to choose by them
+        job = ("audit", "loose", "--truth", "digits:test", "--attacks", "prior", "--out", f"loose-{said}")
+        told = run(*job, *words, "--json").json
+        assert any(text.startswith("For knowing, not for choosing") for text in told["verdict"]) == said
     assert shown.code == 0 and "lmmse" in shown.out and "report.html" in shown.out and "labels are not" in shown.err
 
 
@@ -250,8 +295,8 @@ def test_the_two_steps_from_images_to_predictions(run: Run) -> None:
     assert audited.code == 0 and any(
         item["attack"] == "lmmse" and item["status"] == "ran" for item in audited.json["attacks"]
     )
-    warned = run("statistics", "digits:test", "--projection", "p", "--mu", 5, "--out", "own")
-    assert warned.code == 0 and "597 of these images were used to fit" in warned.err and "no meaningful" in warned.err
+    warned = run("statistics", "part0.npz", "--projection", "p", "--mu", 5, "--party", "h0", "--out", "loud")
+    assert warned.code == 0 and "no meaningful" in warned.err
     seeded = run("statistics", "part0.npz", "--projection", "p", "--mu", 1, "--seed", 1, "--party", "h0", "--out", "s2")
     assert seeded.code == 0 and run("directions", "s2", "--projection", "p", "--out", "p3").code == 0
     again = ("--projection", "p3", "--mu", 1, "--party", "h0", "--out", "r3", "--json")
@@ -346,6 +391,8 @@ def test_demo(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setenv("MIXVEIL_STATE", os.environ["MIXVEIL_STATE"])  # restored afterwards
     result = run("demo", "--out", "d")
     assert result.code == 0 and "all, in the clear" in result.out and "2-GDP" in result.out
+    assert "party-a sees when it attacks what it sent" in result.out and "before it sends" not in result.out
+    assert "would void the certificate" in " ".join(result.out.split())
     for path in ("model/card.json", "releases/party-a/manifest.json", "audit/report.html", "accuracy.svg"):
         assert (tmp_path / "d" / path).exists()
     assert run("demo", "--out", "d").code == 2

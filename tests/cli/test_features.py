@@ -11,6 +11,7 @@ import pytest
 
 from mixveil.cli.train import _told_to_end
 from mixveil.errors import OutputError
+from mixveil.ledger import Ledger
 from mixveil.train.fit import _Training
 from tests.cli.test_cli import Run, run
 from tests.made import tiny_weights
@@ -121,14 +122,20 @@ def test_images_without_contrast_do_not_saturate(run: Run, data: Path) -> None:
 
 def test_private_images_that_pass_for_public(run: Run, data: Path) -> None:
     (data / "copy.npz").write_bytes((data / "private.npz").read_bytes())
-    job = ("private.npz", *NET, "--mu", 2, "--public", "copy.npz")
-    for words in (("encode", *job, "--out", "r"), ("calibrate", *job)):
-        told = run(*words)
-        assert told.code == 0 and "40 of these images are in the public data as well" in " ".join(told.err.split())
     own, other = np.load("private.npz"), np.load("public.npz")
     np.savez("part.npz", x=np.concatenate([own["x"][:3], other["x"]]), y=np.arange(43) % 3)
-    told = run("calibrate", "private.npz", *NET, "--mu", 2, "--public", "part.npz")
-    assert "3 of these images are in the public data" in " ".join(told.err.split())
+    for public, count in (("copy.npz", 40), ("part.npz", 3)):
+        job = ("private.npz", *NET, "--public", public)
+        for words in (("encode", *job, "--mu", 2, "--out", "r"), ("calibrate", *job, "--mu", 2), ("calibrate", *job)):
+            told = run(*words, "--json")
+            assert told.code == 2 and told.json["error"]["type"] == "PrivateFactError", words
+            assert f"{count} of these 40 images are in the public data" in told.json["error"]["message"]
+        assert not Path("r").exists() and not Ledger().entries()
+    for public, count in (("copy.npz", 40), ("part.npz", 3)):
+        job = ("private.npz", *NET, "--public", public)
+        for verb in (("encode", "--out", f"tau-{count}"), ("calibrate",)):
+            told = run(*verb, *job, "--tau", 0.1)
+            assert told.code == 0 and f"{count} of these images are in the public data" in " ".join(told.err.split())
     fine = run("encode", "private.npz", *NET, "--mu", 2, "--public", "public.npz", "--out", "fine")
     assert fine.code == 0 and "as well" not in fine.err
 

@@ -15,8 +15,6 @@ from rich.console import Console
 from mixveil.errors import one_line
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from mixveil.data import Images
     from mixveil.extractor import Extractor
     from mixveil.features import Features, Loaded
@@ -175,6 +173,20 @@ def _lines(path: Path) -> list[str]:
         raise DataFormatError(f"{path}: not UTF-8: {error}") from None
 
 
+def several_mus(text: str) -> list[float]:
+    """μ, several with commas between."""
+    from mixveil import checks
+    from mixveil.errors import ArgumentError
+
+    try:
+        found = [float(part) for part in text.split(",") if part.strip()]
+    except ValueError:
+        raise ArgumentError(f"--mu {text!r}: numbers with commas between are wanted") from None
+    if not found:
+        raise ArgumentError("--mu: no number is given")
+    return [checks.positive("mu", value) for value in dict.fromkeys(found)]
+
+
 def stream_for(seed: int | None) -> Stream:
     from mixveil.keys import SecureStream, SeededStream
 
@@ -245,41 +257,34 @@ def features_of(images: Images, loaded: Loaded, cache: Path | None) -> Features:
 
 
 def open_projected(
-    images: Images, path: Path, data_dir: Path | None, cache: Path | None, *, certified: bool
+    images: Images, path: Path, data_dir: Path | None, cache: Path | None, *, certified: bool, seeded: bool = False
 ) -> tuple[Projected, str]:
-    """Images through a projection, and its digest."""
+    """Images through a projection, and its digest. For a certified release, it must not be fitted on any of them:
+    nobody but their owner sees that it is refused here. seeded: an experiment, which promises nothing."""
     from mixveil import projection
+    from mixveil.errors import PrivateFactError
 
     found, digest = projection.read(path)
+    if certified and (shared := projection.shared(found, images)):
+        said = f"it was fitted on {shared:,} of these {len(images):,} images, and is not public for them"
+        if not seeded:
+            raise PrivateFactError(
+                f"--projection {path}: {said}: nothing could be certified. Use one that was fitted on other data. If "
+                f"it came from somebody else, do not tell them why it was refused: they would learn that they hold "
+                f"images of yours"
+            )
+        warn(f"--projection {path}: {said}")
     features, weights = open_features(images, found.extractor, data_dir, cache)
-    rows = projection.projected(features, weights, found, certified=certified)
-    if certified and not found.spent and (shared := projection.shared(found, images)):
-        warn(
-            f"{shared} of these images were used to fit the projection: it is not public for them, and what is "
-            f"certified does not hold. Fit it on other data."
-        )
-    return rows, digest
-
-
-def shared_count(one: Tensor, other: Tensor) -> int:
-    """How many of the other's fingerprints are among the one's."""
-    known = {bytes(row) for row in one.tolist()}
-    return sum(bytes(row) in known for row in other.tolist())
+    return projection.projected(features, weights, found, certified=certified), digest
 
 
 def shared_images(images: Images, public: Images | None) -> list[str]:
-    """What to say where public data hold some of the private images: their figures are not public then."""
-    from mixveil.projection import fingerprints
+    """What to say where public data hold some of the private images, and nothing is certified by them."""
+    from mixveil.prints import among, fingerprints
 
-    if public is None:
+    if public is None or not (shared := among(fingerprints(public), fingerprints(images))):
         return []
-    shared = shared_count(fingerprints(public), fingerprints(images))
-    if not shared:
-        return []
-    return [
-        f"{shared:,} of these images are in the public data as well: figures from those are not public for them, and "
-        f"what is certified does not hold"
-    ]
+    return [f"{shared:,} of these images are in the public data as well: figures from those are not public for them"]
 
 
 @contextmanager

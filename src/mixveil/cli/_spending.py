@@ -162,6 +162,22 @@ def copies(owners: Owners) -> list[str]:
     ]
 
 
+def released_before(public: Images) -> list[str]:
+    """What to say of public data that hold records of earlier releases: the ledger's images are hardly public."""
+    import numpy as np
+
+    from mixveil.ledger import Ledger
+
+    owners = known_owners(public)
+    known = 0 if owners is None else int(np.isin(owners.records, Ledger().everyone().records).sum())
+    if not known:
+        return []
+    return [
+        f"{known:,} of these {len(public):,} images are records of releases in your ledger: are they public? A "
+        f"projection is sent to everybody, and shows what it was fitted on without any noise"
+    ]
+
+
 def shown_labels(owners: Owners, label_epsilon: float | None) -> list[str]:
     """What the owner must be told who randomises labels that were shown before."""
     from mixveil.ledger import Ledger

@@ -1,4 +1,4 @@
-"""`mixveil audit` and `mixveil report`: look at what an attacker gets, before anything leaves."""
+"""`mixveil audit` and `mixveil report`: look at what an attacker gets."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ from mixveil.cli._common import (
     out,
     print_json,
 )
+from mixveil.cli._release import for_knowing
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -80,7 +81,12 @@ def audit(
     cache: Cache = None,
     as_json: AsJson = False,
 ) -> None:
-    """Attack your own release in every way known here, and write a report that only you should see."""
+    """Attack your own release in every way known here, and write a report that only you should see.
+
+    Of a certified release (--mu) this is for knowing, not for choosing: to decide by it whether to send, or at which μ,
+    would tell of the records, and void the certificate. To choose, audit and sweep public data, in another
+    state folder (MIXVEIL_STATE). A release for --tau is not certified: look first, then decide.
+    """
     from functools import partial
 
     from mixveil.attacks._training import Workshop
@@ -148,7 +154,8 @@ def audit(
         found = attack(view, data, stream=SeededStream(seed), pictures=pictures, watch=watch)
         if asked is not None and ready is not None:
             swept = sweeps.run(asked, ready, found, data, attack, seed=seed, pictures=pictures, watch=watch)
-    verdict = (*found.verdict, *unmeasured, *_counted(owners))
+    certified = any(release.certified for release in opened) or (asked is not None and asked.name == "mu")
+    verdict = (*found.verdict, *unmeasured, *_counted(owners), *for_knowing(certified))
     found = replace(found, warnings=(*found.warnings, *left_out), verdict=verdict)
     how = _provenance(seed)
     write_audit(out_dir, found, how, swept)

@@ -36,10 +36,13 @@ if TYPE_CHECKING:
     from mixveil.data import Images
     from mixveil.displacement import Displacement
     from mixveil.features import Features
-    from mixveil.survey import Figures
+    from mixveil.survey import Choice, Figures
     from mixveil.types import Cost
 
-Mu = Annotated[float | None, typer.Option("--mu", help="Certified: every record μ-GDP. Default: 1.")]
+Mu = Annotated[
+    str | None,
+    typer.Option("--mu", help="Certified: every record μ-GDP; several to choose from with commas between. Default: 1."),
+]
 Tau = Annotated[float | None, typer.Option("--tau", help="Theorem 2's directional SNR, in (0, 1]. Default: 0.1.")]
 
 
@@ -64,25 +67,29 @@ def calibrate(
     cache: Cache = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show, for each calibration, its noise and what an attacker could get: for the owner's eyes only.
+    """Show what a release would promise and cost, before there is one. For your eyes only.
 
-    Nothing is written but features that are kept. With neither --mu nor --tau, both are shown at their defaults.
+    [bold]--mu 0.5,1,2,4[/]: what an attacker could get at most, in words, from μ and public figures alone: choose μ by
+    this. [bold]--tau[/]: every figure of every calibration, in a table; they depend on your records. Nothing is written
+    but features that are kept, and nothing is entered in the ledger. With neither, both are shown at their defaults.
     """
     from mixveil import calibration, survey
     from mixveil.encoders.singular import Singular
     from mixveil.errors import ArgumentError, MissingFactError
     from mixveil.keys import SeededStream
+    from mixveil.types import Mu as Certified
 
     extractor = _common.chosen_extractor(backbone, stage, mirror)
     if normalisation is not None and extractor is None:
         raise ArgumentError(f"--normalisation {normalisation} is of the noise behind features: name a --backbone")
+    mus = [] if mu is None else _common.several_mus(mu)
     unbounded = extractor is not None and clip is None and public is None
-    if unbounded and mu is not None:
+    if unbounded and mus:
         raise MissingFactError(calibration.UNBOUNDED)
     left_out = unbounded and tau is None and noise != "sphere"
-    if mu is None and tau is None:
-        mu, tau = (None if noise == "sphere" or unbounded else 1.0), 0.1
-    wanted = survey.targets(mu, tau, features=extractor is not None)
+    if not mus and tau is None:
+        mus, tau = ([] if noise == "sphere" or unbounded else [1.0]), 0.1
+    wanted = [*survey.targets(None, tau, features=extractor is not None), *map(Certified, mus)]
     encoder = Singular(alpha=alpha, noise=noise or "gaussian")
     images, known = _common.open_both(data, public, data_dir=data_dir, size=size, grey=grey, depth=depth, unit=unit)
     rows: Images | Features = images
@@ -95,19 +102,25 @@ def calibrate(
             moved = _displacement.displacements(seen, loaded, taus, alpha, normalisation, SeededStream(seed))
         rows = _common.features_of(images, loaded, cache)
         others = None if known is None else _common.features_of(known, loaded, cache)
-    found = survey.survey(
-        rows,
-        encoder,
-        wanted,
-        public=others,
-        clip=clip,
-        displacement=_displacement.as_fact(moved, private=known is None),
-        seed=seed,
-        watch=_common.progress,
-    )
-    warnings = [*rows.warnings(), *_common.shared_images(images, known), *survey.warnings_of(found)]
+    promised = survey.choices(rows, encoder, mus, public=others, clip=clip, watch=_common.progress)
+    found: list[Figures] = []
+    if as_json or tau is not None:  # for μ alone no record is looked at
+        found = survey.survey(
+            rows,
+            encoder,
+            wanted,
+            public=others,
+            clip=clip,
+            displacement=_displacement.as_fact(moved, private=known is None),
+            seed=seed,
+            watch=_common.progress,
+        )
+    shared = [] if mus else _common.shared_images(images, known)  # with μ they are refused
+    warnings = [*rows.warnings(), *shared, *survey.warnings_of(found)]
     if left_out:
         warnings.append(f"the certified calibration is left out: {calibration.UNBOUNDED}")
+    said = [(choice.mu, text) for choice in promised for text in calibration.drowned(choice.sigma, choice.clip, rows)]
+    warnings += [f"at μ = {mu:g} {text}" for mu, text in said[-1:]]
     owners = _spending.known_owners(images)
     side = _displacement.side_by_side(moved, found)
     if as_json:
@@ -115,32 +128,35 @@ def calibrate(
         about["extractor"] = None if extractor is None else extractor.plain()
         spent = None if owners is None else _spending.summary(owners)
         shown = [asdict(item) for item in found]
-        print_json({"data": about, "calibrations": shown, "displacement": side, "spent": spent, "warnings": warnings})
+        told = {"choices": [asdict(choice) for choice in promised], "calibrations": shown, "displacement": side}
+        print_json({"data": about, **told, "spent": spent, "warnings": warnings})
         return
     shape, kind = "×".join(str(s) for s in rows.shape), "pixel" if extractor is None else "feature"
     out.print(f"{images.name}: {len(rows):,} rows of {shape}, {len(rows.classes)} classes")
     if extractor is not None:
         out.print(f"features of {extractor}", markup=False)
-    out.print(figures_table(found))
-    out.print(f"Errors are mean squared errors a {kind} value. These figures are for the owner: do not send them.")
+    for choice in promised:
+        out.print(f"• {survey.in_words(choice)}", soft_wrap=True)
+    if found:
+        out.print(figures_table(found))
+        out.print(f"Errors are mean squared errors a {kind} value. These figures are for the owner: do not send them.")
     if side:
         _displacement.show(side, alpha)
     if owners is not None:
-        out.print(_spending.sentence(owners, _planned(found)), soft_wrap=True)
+        out.print(_spending.sentence(owners, _planned(promised)), soft_wrap=True)
     for text in warnings:
         _common.warn(text)
 
 
-def _planned(found: list[Figures]) -> Cost | None:
-    """What the certified calibration would cost, if one was asked for."""
+def _planned(promised: list[Choice]) -> Cost | None:
+    """What a release at the only μ that was asked for would cost."""
     from mixveil.theory import gdp
     from mixveil.types import Cost
 
-    for item in found:
-        if item.certified:
-            settings = (item.clip, item.sigma, item.alpha)
-            return Cost(gdp.mu_worst(*settings), gdp.mu_together(*settings), 0.5)
-    return None
+    if len(promised) != 1:
+        return None
+    settings = (promised[0].clip, promised[0].sigma, promised[0].alpha)
+    return Cost(gdp.mu_worst(*settings), gdp.mu_together(*settings), 0.5)
 
 
 def figures_table(found: list[Figures]) -> Table:

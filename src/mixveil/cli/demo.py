@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -70,8 +71,11 @@ class _Job:
         *,
         quiet: bool,
     ) -> None:
+        from mixveil.calibration import check_apart
+
         self.folder, self.mu, self.data_dir, self.cache, self.quiet = folder, mu, data_dir, cache, quiet
         known, private, self.test_images = _sets(data, public, data_dir)
+        check_apart(private, known)
         if self.test_images.classes != private.classes:
             raise ArgumentError(f"{data}: its train and test splits do not have the same classes")
         self.names = [f"party-{chr(97 + i) if i < 26 else i}" for i in range(parties)]
@@ -191,8 +195,9 @@ class _Job:
         return float(named.eq(self.test.labels).double().mean())
 
     def _audit(self, narrow: Path) -> str:
-        """The first party attacks its own release, before it leaves."""
+        """The first party attacks what it sent."""
         from mixveil.audit import audit
+        from mixveil.cli._release import for_knowing
         from mixveil.cli.audit import show
         from mixveil.keys import SeededStream
         from mixveil.parts import Part
@@ -202,7 +207,7 @@ class _Job:
         from mixveil.state import load_trace
         from mixveil.types import View
 
-        self._title(f"5. What {self.names[0]} sees when it attacks its records, before it sends them")
+        self._title(f"5. What {self.names[0]} sees when it attacks what it sent")
         projection, _ = read(narrow)
         release = read_release(self.folder / "releases" / self.names[0])
         trace = load_trace(release.id, len(release.payload))
@@ -213,6 +218,7 @@ class _Job:
         others = similar.take(half[1][: len(truth)]).x
         view = View((release,), None if trace is None else (trace,), Part(similar, half[0]))
         found = audit(view, truth, others=others, stream=SeededStream(0))
+        found = replace(found, verdict=(*found.verdict, *for_knowing(release.certified)))
         how = {"command": "mixveil demo", "seed": 0, **_common.versions()}
         write_audit(self.folder / "audit", found, how)
         report = self.folder / "audit" / "report.html"

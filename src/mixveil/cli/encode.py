@@ -133,8 +133,9 @@ def encode(
     told: list[str] = []
     owners = _spending.owners_of(images)
     if projection is not None:
+        promised = mu is not None or label_epsilon is not None
         rows, digest = _common.open_projected(
-            images, projection, data_dir, cache, certified=mu is not None or label_epsilon is not None
+            images, projection, data_dir, cache, certified=promised, seeded=seed is not None
         )
         clip, assets = rows.projection.clip, {"projection": digest}
         if rows.projection.classes and rows.classes != rows.projection.classes:
@@ -147,7 +148,7 @@ def encode(
             measured = displacements(moved, loaded, [tau], alpha, normalisation, stream.fork("displacement"))
         rows, assets = _common.features_of(images, loaded, cache), {"features": loaded.digest}
         others = None if known is None else _common.features_of(known, loaded, cache)
-    if mu is not None:
+    if mu is None:  # with μ they are refused
         told += _common.shared_images(images, known)
     guarantees: tuple[Guarantee, ...] = ()
     warnings = rows.warnings() + told + _spending.copies(owners) + _spending.shown_labels(owners, label_epsilon)
@@ -163,6 +164,9 @@ def encode(
             watch=_common.progress,
         )
         warnings += more
+    if not as_json:  # before anything is entered or written
+        for text in warnings:
+            _common.warn(text)
     with _spending.counted(), _common.progress("encoding", len(rows)) as step:
         written = write_release(
             out_dir,
@@ -200,8 +204,6 @@ def encode(
         )
     out.print(_spending.sentence(owners), soft_wrap=True)
     out.print(f"What an audit needs stays with you: {escape(str(trace))}", soft_wrap=True)
-    for text in warnings:
-        _common.warn(text)
 
 
 def _extractor(

@@ -142,7 +142,8 @@ def approve(
 
     You are asked before anything is made: a job that you refuse costs nothing. Of a certified job you are shown what
     it costs, and nothing that depends on your records: to decide by an attack on the release would tell of them, and
-    void the certificate. What promises nothing (--tau) is made when you agree, attacked, and waits for you once more.
+    void the certificate. Say no for reasons that follow from no record: the job, the server, the μ. What promises
+    nothing (--tau) is made when you agree, attacked, and waits for you once more.
     """
     from mixveil.errors import ArgumentError
     from mixveil.federated.approval import unfinished, waiting

@@ -78,8 +78,9 @@ def prepare(
         "origin": origin,
         **found.about,
     }
+    warnings = [] if private else _spending.released_before(images)
     if as_json:
-        print_json(told)
+        print_json({**told, "warnings": warnings})
         return
     out.print(
         f"[bold]{escape(str(path))}[/]: {found.mean.numel():,} features of {escape(str(extractor))} → "
@@ -87,6 +88,8 @@ def prepare(
         soft_wrap=True,
     )
     out.print(f"  sha256 {digest}")
+    for text in warnings:
+        _common.warn(text)
     if private:
         _common.warn(
             "it holds the mean and the covariance of private images: send it only if you may show those. Your "

@@ -125,7 +125,7 @@ def simulate(
     from mixveil.federated import simulate as engine
     from mixveil.federated.methods import chosen_methods
 
-    names, mus = chosen_methods(methods), _mus(mu)
+    names, mus = chosen_methods(methods), _common.several_mus(mu)
     rate = {"linear": 5e-3, "mlp": 1e-3}[head] if learning_rate is None else learning_rate
     nominal = (0.1 if backbone is None else 1e-6) if tau is None else tau
     setting = engine.Setting(parties, beta, rho, head, rounds, epochs, learning_rate=rate, tau=nominal, seed=seed)
@@ -180,19 +180,6 @@ def _check_page(page: Path) -> None:
         raise OutputError(f"{page} exists, and is not the page of a simulation: it is not overwritten")
 
 
-def _mus(text: str) -> list[float]:
-    from mixveil import checks
-    from mixveil.errors import ArgumentError
-
-    try:
-        found = [float(part) for part in text.split(",") if part.strip()]
-    except ValueError:
-        raise ArgumentError(f"--mu {text!r}: numbers with commas between are wanted") from None
-    if not found:
-        raise ArgumentError("--mu: no number is given")
-    return [checks.positive("mu", value) for value in dict.fromkeys(found)]
-
-
 def _sets(
     data: str,
     test: str | None,
@@ -228,11 +215,11 @@ def _digest(sets: tuple[Images, Images, Images]) -> str:
     from hashlib import sha256
 
     from mixveil.errors import ArgumentError
-    from mixveil.projection import fingerprints
+    from mixveil.prints import among, fingerprints
 
     prints = [fingerprints(images) for images in sets]
     for one, other, what in ((0, 1, "test"), (0, 2, "public"), (2, 1, "test and public")):
-        shared = _common.shared_count(prints[one], prints[other])
+        shared = among(prints[one], prints[other])
         if shared > 0.1 * min(len(sets[one]), len(sets[other])):
             raise ArgumentError(
                 f"{shared:,} of the {what} rows are among the others: rows to deal, to test on and public ones must "

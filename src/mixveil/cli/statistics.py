@@ -68,10 +68,13 @@ def statistics(
         data, data_dir=data_dir, size=size, grey=grey, depth=depth, unit=unit, classes=_common.class_names(classes)
     )
     owners = _spending.owners_of(images)
-    rows, digest = _common.open_projected(images, projection, data_dir, cache, certified=True)
+    rows, digest = _common.open_projected(images, projection, data_dir, cache, certified=True, seeded=seed is not None)
     told = _spending.earlier_statistics(rows.projection, party)
     told += _spending.copies(owners) + _spending.shown_labels(owners, label_epsilon)
     warnings = rows.warnings() + told + ([meaningless(mu)] if mu >= MEANINGLESS_MU else [])
+    if not as_json:  # before anything is entered or written
+        for text in warnings:
+            _common.warn(text)
     with _spending.counted(), _common.progress("sums", len(rows)) as step:
         written = write_statistics(
             out_dir,
@@ -93,8 +96,6 @@ def statistics(
         return
     show(out_dir, written)
     out.print(_spending.sentence(owners), soft_wrap=True)
-    for text in warnings:
-        _common.warn(text)
 
 
 def directions(

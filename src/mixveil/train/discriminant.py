@@ -5,8 +5,8 @@
 Class means by least squares on the soft labels, each release weighed by its precision. The within-class covariance is
 the public one, where records were whitened by it; else it is what the means leave, less the known noise, over the
 share that mixing leaves of a variance, and only as far as noise cannot explain it. Where labels were randomised, a
-row is explained by the classes that its labels make likely. Nothing is chosen on a test set, and rows are read block by
-block.
+row is explained by the classes that its labels make likely. No setting is fitted to a test set, and rows are read block
+by block.
 """
 
 from __future__ import annotations

@@ -1,0 +1,94 @@
+"""Public data that hold private images: nothing is certified by them, whatever they look like."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from mixveil.ledger import Ledger
+from tests.cli.test_cli import Run, run
+
+__all__ = ["run"]
+
+ALONE = np.random.default_rng(5)
+
+
+def folder(path: str, pixels: np.ndarray, colour: bool) -> None:
+    """A folder of two classes with one PNG an image."""
+    for number, image in enumerate(pixels):
+        place = Path(path) / str(number % 2)
+        place.mkdir(parents=True, exist_ok=True)
+        shown = Image.fromarray(image)
+        (shown.convert("RGB") if colour else shown).save(place / f"{number}.png")
+
+
+@pytest.fixture
+def pixels() -> np.ndarray:
+    return ALONE.integers(0, 256, (24, 12, 12), dtype=np.uint8)
+
+
+def refused(run: Run, count: int, *words: object) -> None:
+    told = run(*words, "--json")
+    assert told.code == 2 and told.json["error"]["type"] == "PrivateFactError", told
+    assert f" {count} of these 24 images" in f" {told.json['error']['message']}", told
+    assert not Path("x").exists() and not Ledger().entries()
+
+
+def test_copies_are_found_in_other_files_and_by_other_options(run: Run, pixels: np.ndarray) -> None:
+    strange = ALONE.integers(0, 256, (10, 12, 12), dtype=np.uint8)
+    folder("mine", pixels, colour=False)
+    folder("copies", np.concatenate([pixels[:7], strange]), colour=True)
+    folder("apart", strange, colour=True)
+    encode = ("encode", "mine", "--mu", 1, "--out", "x")
+    for options in ((), ("--grey",), ("--size", 6), ("--size", 6, "--grey")):
+        refused(run, 7, *encode, *options, "--public", "copies")
+        refused(run, 7, "calibrate", "mine", *options, "--mu", "1,2", "--public", "copies")
+        assert run("calibrate", "mine", *options, "--mu", 1, "--public", "apart").code == 0
+    told = run("encode", "mine", "--mu", 1, "--public", "apart", "--out", "x", "--json")
+    assert told.json["certified"] and not any("public" in text for text in told.json["warnings"][:1])
+
+
+def test_a_copy_that_was_resized_cannot_be_known(run: Run, pixels: np.ndarray) -> None:
+    folder("mine", pixels, colour=False)
+    folder("small", np.stack([np.asarray(Image.fromarray(image).resize((6, 6))) for image in pixels]), colour=False)
+    assert run("encode", "mine", "--mu", 1, "--size", 6, "--public", "small", "--out", "x").code == 0
+
+
+def test_a_projection_that_was_fitted_on_private_images_certifies_nothing(run: Run, pixels: np.ndarray) -> None:
+    strange = ALONE.integers(0, 256, (40, 12, 12), dtype=np.uint8)
+    folder("mine", pixels, colour=False)
+    folder("mixed", np.concatenate([pixels[:2], strange]), colour=False)
+    bare = ("--backbone", "none", "--size", 4, "--out")
+    assert run("prepare", "mixed", *bare, "mixed.projection").code == 0
+    assert run("prepare", "mine", *bare, "all.projection").code == 0
+    job = ("--mu", 1, "--size", 4, "--out", "x")
+    refused(run, 2, "statistics", "mine", "--projection", "mixed.projection", *job)
+    refused(run, 24, "statistics", "mine", "--projection", "all.projection", *job)
+    refused(run, 2, "encode", "mine", "--projection", "mixed.projection", *job)
+    labels = ("--tau", 0.1, "--label-epsilon", 1, "--classes", "0,1")  # labels are promised something too
+    refused(run, 2, "encode", "mine", "--projection", "mixed.projection", *labels, *job[2:])
+    # Directions that others' statistics found in it rest on the same images.
+    folder("theirs", ALONE.integers(0, 256, (24, 12, 12), dtype=np.uint8), colour=False)
+    theirs = ("--projection", "mixed.projection", "--mu", 1, "--size", 4, "--seed", 1, "--out", "sums")
+    assert run("statistics", "theirs", *theirs).code == 0
+    assert run("directions", "sums", "--projection", "mixed.projection", "--out", "task").code == 0
+    made = len(Ledger().entries())
+    told = run("encode", "mine", "--projection", "task", *job, "--json")
+    assert told.code == 2 and told.json["error"]["type"] == "PrivateFactError" and len(Ledger().entries()) == made
+    # Nothing is certified for τ, or by a seed.
+    seeded = run("statistics", "mine", "--projection", "mixed.projection", *job[:-1], "seeded", "--seed", 1)
+    assert seeded.code == 0 and "it was fitted on 2 of these 24 images" in " ".join(seeded.err.split())
+    loose = run("encode", "mine", "--projection", "mixed.projection", "--tau", 0.1, "--size", 4, "--out", "loose")
+    assert loose.code == 0, loose.err
+
+
+def test_whoever_prepares_is_told_of_images_that_were_released(run: Run, pixels: np.ndarray) -> None:
+    folder("mine", pixels, colour=False)
+    bare = ("--backbone", "none", "--size", 4, "--out")
+    assert run("prepare", "mine", *bare, "first", "--json").json["warnings"] == [] and not Ledger().exists()
+    assert run("encode", "mine", "--mu", 1, "--out", "r").code == 0
+    told = run("prepare", "mine", *bare, "second")
+    assert told.code == 0 and "24 of these 24 images are records of releases in your ledger" in told.err
