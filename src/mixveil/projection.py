@@ -337,11 +337,16 @@ def shared(projection: Projection, images: Dataset) -> int:
     return prints.among(projection.prints, prints.fingerprints(images))
 
 
+def check(projection: Projection) -> None:
+    """Refuse one that would be refused to be read."""
+    _check(projection.clip, {name: getattr(projection, name) for name in _TENSORS}, projection.classes)
+
+
 def write(path: Path, projection: Projection) -> str:
     """Write it; its digest. What would be refused to be read is not written."""
     files.check_new(path)
     try:
-        _check(projection.clip, {name: getattr(projection, name) for name in _TENSORS}, projection.classes)
+        check(projection)
     except ArgumentError as error:
         raise ProjectionError(f"{path} is not written: {error}") from None
     data = projection.to_bytes()

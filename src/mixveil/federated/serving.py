@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
-
-import torch
 
 from mixveil import projection, saved
 from mixveil import train as training
@@ -31,10 +28,10 @@ from mixveil.federated.jobs import Fate, Job
 from mixveil.federated.parcel import MANIFEST, SMALL, Ask, Parcel
 from mixveil.federated.rounds import by_rounds
 from mixveil.federated.slots import Slots
-from mixveil.mixing import mixing
 from mixveil.model import CARD, TENSORS, write_model
+from mixveil.projection import Projection
 from mixveil.release import read_release
-from mixveil.statistics import class_means, directions, read_statistics
+from mixveil.statistics import directions, read_statistics
 from mixveil.train import Trained
 
 POLL = 5.0
@@ -43,7 +40,6 @@ POLL = 5.0
 T = TypeVar("T")
 _CANNOT = (MixveilError, ArithmeticError, ValueError, RuntimeError)  # torch's errors are of the last kind
 _FAREWELL = 10.0  # seconds to hear goodbye
-_ROWS = 4096
 _SENDING = Slots(3, 60.0)  # parties that send large files at a time
 
 
@@ -112,9 +108,13 @@ def _releases(job: Job, fleet: Fleet, poll: float) -> Trained:
             found = _collected(job, fleet, inbox, "statistics", known, poll)
             parts = {name: read_statistics(folder) for name, folder in found.items()}
             agreed = _agreed(job, inbox, "statistics", {name: (part.classes,) for name, part in parts.items()})
-            narrow, agreed = _with_most(
-                job, inbox, "statistics", agreed, lambda names: directions([parts[name] for name in names], *public)
-            )
+
+            def find(names: list[str]) -> Projection:
+                found = directions([parts[name] for name in names], *public)
+                projection.check(found)
+                return found
+
+            narrow, agreed = _with_most(job, inbox, "statistics", agreed, find)
             projection.write(job.directions_path, narrow)
             job.say(f"{narrow.dimension} directions were found from the statistics of {len(agreed)} part(ies)")
         known = projection.read(job.directions_path)
@@ -155,8 +155,7 @@ def _with_most(
             raise
         except _CANNOT as error:
             wrong = error
-        culprits = [name for name in names if not _trainable(kind, inbox.arrived(kind)[name])]
-        culprits = culprits or _one_too_many(names, learn)
+        culprits = _culprits(names, learn)
         if not culprits or len(names) - len(culprits) < job.order.least:
             raise TrainingError(f"nothing can be learnt from what arrived: {wrong} ({type(wrong).__name__})")
         for name in culprits:
@@ -170,31 +169,19 @@ def _with_most(
         names = [name for name in names if name not in culprits]
 
 
-def _trainable(kind: Kind, folder: Path) -> bool:
-    """Whether what one party sent are numbers that can be computed with."""
-    try:
-        if kind == "statistics":
-            return bool(class_means([read_statistics(folder)])[0].isfinite().all())
-        release = read_release(folder)
-        figures = mixing(release)
-        if not all(math.isfinite(1 / figure) for figure in figures):
-            return False
-        for index in torch.split(torch.arange(len(release.payload)), _ROWS):
-            x = release.encoder.restore(release.payload.take(index).x.flatten(1).double())
-            if not bool(x.square().sum(1).float().isfinite().all()):
-                return False
-        return True
-    except _CANNOT:
-        return False
-
-
-def _one_too_many(names: list[str], learn: Callable[[list[str]], Any]) -> list[str]:
-    """The party without which the others can be learnt from, if there is one."""
+def _culprits(names: list[str], learn: Callable[[list[str]], Any]) -> list[str]:
+    """The party without which the others can be learnt from; else all of which, alone, nothing can be learnt."""
     for name in names:
-        with contextlib.suppress(*_CANNOT):
-            learn([other for other in names if other != name])
+        if _can(learn, [other for other in names if other != name]):
             return [name]
-    return []
+    return [name for name in names if not _can(learn, [name])]
+
+
+def _can(learn: Callable[[list[str]], Any], names: list[str]) -> bool:
+    with contextlib.suppress(*_CANNOT):
+        learn(names)
+        return True
+    return False
 
 
 def _collected(job: Job, fleet: Fleet, inbox: Inbox, kind: Kind, known: training.Known, poll: float) -> dict[str, Path]:
