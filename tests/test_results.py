@@ -42,6 +42,28 @@ def test_they_are_written_and_read(tmp_path: Path) -> None:
             read_results(tmp_path / "bad.json")
 
 
+@pytest.mark.parametrize(
+    "figure",
+    ["9" * 4000, "9" * 4400, "1e400", "1e308", "-1e101", '"a\\nb"', '"\\u001b[2J"', "[]", "[" * 100_000, "NaN"],
+    ids=range(10),
+)
+def test_figures_that_no_table_can_hold(tmp_path: Path, figure: str) -> None:
+    write_results(tmp_path / "r.json", Results("t", provenance({"a": 1}), ROWS))
+    text = (tmp_path / "r.json").read_text()
+    for old in ('"accuracy": 0.8', '"a": 1'):
+        assert old in text
+        (tmp_path / "bad.json").write_text(text.replace(old, f"{old.partition(':')[0]}: {figure}"))
+        with pytest.raises(DataFormatError) as caught:
+            read_results(tmp_path / "bad.json")
+        assert str(caught.value).isprintable() and len(str(caught.value)) < 2000
+
+
+def test_a_table_with_more_cells_than_memory(tmp_path: Path) -> None:
+    rows = tuple({"settings": {f"s{i}": 1}, "figures": {}} for i in range(1100))
+    with pytest.raises(ManifestError, match="more than a table can hold"):
+        write_results(tmp_path / "r.json", Results("t", provenance({}), rows))
+
+
 ROOT = Path(__file__).parents[1]
 
 

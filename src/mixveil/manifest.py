@@ -422,7 +422,9 @@ def _shard(item: Any) -> Shard:
     fields = strict.mapping("shard", item)
     strict.only("shard", fields, {"file", "rows", "bytes", "sha256"})
     if strict.count("shard.bytes", fields["bytes"]) > LARGEST_SHARD:
-        raise ManifestError(f"shard.bytes is {fields['bytes']:,}, and a shard has at most {LARGEST_SHARD:,}")
+        raise ManifestError(
+            f"shard.bytes is {fields['bytes']:,}, and a file of a release has at most {LARGEST_SHARD:,}"
+        )
     return Shard(
         file=strict.text("shard.file", fields["file"], r"shard-\d{5}\.safetensors"),
         rows=strict.count("shard.rows", fields["rows"]),

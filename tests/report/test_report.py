@@ -17,7 +17,7 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file
 
-from mixveil.errors import DataFormatError, OutputExistsError
+from mixveil.errors import DataFormatError, OutputError, OutputExistsError
 from mixveil.keys import SeededStream
 from mixveil.report import render, to_json, write_audit
 from mixveil.report.pictures import png, roc
@@ -93,6 +93,27 @@ def test_what_is_no_audit_is_refused(tmp_path: Path, folder: Path) -> None:
     (tmp_path / "a" / "audit.json").write_text(json.dumps({**whole(folder), "version": 1}))
     with pytest.raises(DataFormatError, match="version"):
         render(tmp_path / "a")
+
+
+def test_what_others_put_in_an_audits_folder_is_a_typed_error(tmp_path: Path, folder: Path) -> None:
+    out = tmp_path / "a"
+    shutil.copytree(folder, out)
+    (out / "report.html.partial").mkdir()
+    assert render(out).read_text() == (folder / "report.html").read_text()
+    (out / "report.html").unlink()
+    (out / "report.html").mkdir()
+    with pytest.raises(OutputError, match="could not be written"):
+        render(out)
+    text = (folder / "audit.json").read_text()
+    for bad in (
+        "[" * 100_000,
+        text.replace('"rows": [', f'"rows": [{"[" * 900}{"]" * 900},', 1),
+        '{"seed": ' + "9" * 4400,
+    ):
+        (out / "audit.json").write_text(bad)
+        with pytest.raises(DataFormatError) as caught:
+            render(out)
+        assert str(caught.value).isprintable() and len(str(caught.value)) < 2000
 
 
 def test_an_existing_folder_is_refused(folder: Path) -> None:
