@@ -16,9 +16,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from mixveil import errors, files, ledger_file, state
 from mixveil.data import Images, from_tensors
+from mixveil.data.folder import folder_images
 from mixveil.data.npz import npz_images
 from mixveil.encoders.identity import Identity
 from mixveil.encoders.singular import Singular
@@ -461,6 +463,68 @@ def test_who_is_named_to_the_ledger_must_be_named_in_the_data(tmp_path: Path) ->
     named = Owners(Ledger().owners(data).records, np.arange(20).astype(np.uint64) // 3)
     with pytest.raises(errors.ArgumentError, match="units"):
         write_release(tmp_path / "r", data, encoder, guarantees, party="p", stream=SecureStream(), owners=named)
+
+
+# What is released is what was entered
+
+
+def test_images_that_change_while_they_are_encoded_are_refused(tmp_path: Path, own_state_folder: Path) -> None:
+    x = SeededStream(1).uniform(20, 1, 4, 4).float()
+    data = from_tensors(x, torch.arange(20) % 4, classes=4)
+    encoder, guarantees = Singular().calibrate(Mu(1.0), range_facts(data))
+
+    def changes(_: int) -> None:
+        x[7] = 0.25
+
+    with pytest.raises(errors.MismatchError, match=r"row 7 is not the image .* the try counts in your ledger"):
+        write_release(tmp_path / "r", data, encoder, guarantees, party="p", stream=SecureStream(), progress=changes)
+    assert not list(tmp_path.glob("*r*")) and not list(own_state_folder.glob("traces/*"))
+    assert [e.finished for e in Ledger().entries()] == [None]
+    write_release(tmp_path / "r", data, encoder, guarantees, party="p", stream=SecureStream(), progress=changes)
+
+
+def test_images_that_change_while_they_are_summed_are_refused(tmp_path: Path) -> None:
+    data, public = blobs(60, 2), fit(features_of(blobs(60, 1)), "a" * 64)
+    x = data.take(torch.arange(60)).x
+    rows = Projected(features_of(from_tensors(x, data.labels, classes=3)), public)
+
+    def changes(_: int) -> None:
+        x[59] = 0.25
+
+    with pytest.raises(errors.MismatchError, match="changed since their features were computed"):
+        write_statistics(tmp_path / "s", rows, "b" * 64, 1.0, party="p", stream=SecureStream(), progress=changes)
+    assert not list(tmp_path.glob("*s*.partial")) and not (tmp_path / "s").exists() and len(Ledger().entries()) == 1
+    with pytest.raises(errors.MismatchError, match="row 59, changed since"):  # also if they are entered afterwards
+        write_statistics(tmp_path / "s", rows, "b" * 64, 1.0, party="p", stream=SecureStream())
+    with pytest.raises(errors.MismatchError, match="row 1, changed since"):
+        rows.features.part(torch.tensor([5, 59])).originals(torch.arange(2))
+    assert len(Ledger().entries()) == 1
+
+
+def test_a_file_that_changes_while_it_is_encoded_is_refused(tmp_path: Path) -> None:
+    """Image files are read when they are needed; archives are mapped."""
+    octets = np.random.default_rng(0).integers(0, 256, (6, 4, 4), dtype=np.uint8)
+    for number in range(6):
+        path = tmp_path / "d" / str(number % 2) / f"{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(octets[number]).save(path)
+    np.savez(tmp_path / "d.npz", x=octets, y=np.arange(6) % 2)
+
+    def image(_: int) -> None:
+        Image.fromarray(octets[0]).save(tmp_path / "d" / "1" / "5.png")
+
+    def archive(_: int) -> None:
+        whole = (tmp_path / "d.npz").read_bytes()
+        place = whole.index(octets[3].tobytes())
+        with (tmp_path / "d.npz").open("r+b") as file:
+            file.seek(place)
+            file.write(bytes(16))
+
+    for data, changes in ((folder_images(tmp_path / "d", grey=True), image), (npz_images(tmp_path / "d.npz"), archive)):
+        encoder, guarantees = Singular().calibrate(Mu(1.0), range_facts(data))
+        with pytest.raises(errors.MismatchError, match="was entered in your ledger"):
+            write_release(tmp_path / "r", data, encoder, guarantees, party="p", stream=SecureStream(), progress=changes)
+        assert not (tmp_path / "r").exists()
 
 
 # The file

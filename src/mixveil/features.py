@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
+import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
@@ -17,7 +18,7 @@ from torch import Tensor
 
 from mixveil import backbones, checks, files
 from mixveil.data import Images
-from mixveil.errors import ArgumentError
+from mixveil.errors import ArgumentError, MismatchError
 from mixveil.extractor import Extractor
 from mixveil.types import Batch, Progress
 
@@ -71,7 +72,8 @@ def load(extractor: Extractor, folder: Path | None, device: str | None = None) -
 
 @dataclass(frozen=True)
 class Features:
-    """A data set whose rows are features, read from the files in which they are kept, or computed as they are asked."""
+    """A data set whose rows are features, read from the files in which they are kept, or computed as they are asked.
+    made_of: (n,) hashes of the images that they were computed from, where that is known."""
 
     read: Callable[[Tensor], Tensor] = field(repr=False)
     images: Images = field(repr=False)
@@ -79,6 +81,7 @@ class Features:
     shape: tuple[int, ...]
     low: float = -float("inf")
     high: float = float("inf")
+    made_of: tuple[bytes, ...] | None = field(default=None, repr=False)
 
     def __len__(self) -> int:
         return len(self.images)
@@ -106,12 +109,22 @@ class Features:
         return self.images.units
 
     def originals(self, index: Tensor) -> Sequence[Tensor]:
+        """The images behind some rows; refused where they are no longer those that the features were computed from."""
+        if self.made_of is not None:
+            now = _hashes(self.images.take(index).x)
+            changed = [row for row, found in zip(index.tolist(), now, strict=True) if found != self.made_of[row]]
+            if changed:
+                raise MismatchError(
+                    f"{len(changed)} image(s), the first of them row {changed[0]}, changed since their features were "
+                    f"computed: leave the data alone while they are encoded, and try again"
+                )
         return self.images.originals(index)
 
     def part(self, index: Tensor) -> Features:
         """The rows of `index`."""
-        read, images = self.read, self.images.part(index)
-        return replace(self, read=lambda rows: read(index[rows]), images=images)
+        read, images, known = self.read, self.images.part(index), self.made_of
+        made_of = None if known is None else tuple(known[row] for row in index.tolist())
+        return replace(self, read=lambda rows: read(index[rows]), images=images, made_of=made_of)
 
     def warnings(self) -> list[str]:
         return self.images.warnings()
@@ -123,12 +136,14 @@ def extract(images: Images, loaded: Loaded, cache: Path | None, progress: Progre
     They are kept as float16: three digits are more than any head can use."""
     index = torch.split(torch.arange(len(images)), CHUNK)
     chunks: list[Tensor] = []
+    made_of: list[bytes] = []
     with ThreadPoolExecutor(1) as ahead:  # reads the next images while the network is at work
         coming = ahead.submit(images.take, index[0])
         for number in range(len(index)):
             x = coming.result().x
             if number + 1 < len(index):
                 coming = ahead.submit(images.take, index[number + 1])
+            made_of += _hashes(x)
             chunks.append(_chunk(x, loaded, cache, progress))
     first, size = chunks[0], len(index[0])
 
@@ -140,7 +155,12 @@ def extract(images: Images, loaded: Loaded, cache: Path | None, progress: Progre
             found[inside] = chunks[number][index[inside] - number * size].float()
         return found
 
-    return Features(read, images, loaded.extractor, tuple(first.shape[1:]))
+    return Features(read, images, loaded.extractor, tuple(first.shape[1:]), made_of=tuple(made_of))
+
+
+def _hashes(x: Tensor) -> list[bytes]:
+    """Of each image, to see whether it is still the same."""
+    return [hashlib.blake2b(image.data, digest_size=16).digest() for image in np.ascontiguousarray(x.numpy())]
 
 
 def cache_folder() -> Path:

@@ -24,6 +24,7 @@ from mixveil.errors import (
     ArgumentError,
     BudgetError,
     LedgerError,
+    MismatchError,
     OutputError,
     StateError,
     UnreadableImageError,
@@ -41,7 +42,7 @@ Against = Literal["records", "everything"]
 releases in the ledger cost together (`Total`), whoever's rows they hold. Only the second is safe to decide by where
 somebody else learns of the decision: the first depends on which records the data hold."""
 
-_BLOCK_VALUES = 1 << 20
+_BLOCK_ROWS = 16  # images are read at their own size, which may be large whatever the rows are
 
 
 class Ledger:
@@ -59,8 +60,7 @@ class Ledger:
             key = tables.key
         records: list[int] = []
         broken: list[str] = []
-        size = max(1, _BLOCK_VALUES // math.prod(rows.shape))
-        for index in torch.split(torch.arange(len(rows)), size):
+        for index in _blocks(rows):
             try:
                 records += [_fingerprint(key, image) for image in rows.originals(index)]
             except UnreadableImageError as error:
@@ -76,6 +76,20 @@ class Ledger:
             )
         return Owners(np.array(records, np.uint64), units)
 
+    def confirm(self, rows: Dataset, owners: Owners) -> None:
+        """Read all images again, after something was made of them and before it can leave: what was made must be of
+        the images that were entered. Files may be changed meanwhile by somebody who does not know."""
+        with self._file.reading() as tables:
+            key = tables.key
+        for index in _blocks(rows):
+            now = np.array([_fingerprint(key, image) for image in rows.originals(index)], np.uint64)
+            changed = np.flatnonzero(now != owners.records[index.numpy()])
+            if len(changed):
+                raise MismatchError(
+                    f"row {int(index[changed[0]])} is not the image that was entered in your ledger: the data were "
+                    f"changed while they were encoded. Leave them alone, and try again"
+                )
+
     @contextmanager
     def making(
         self,
@@ -90,7 +104,7 @@ class Ledger:
         self.enter(entry, owners, budget, label_budget=label_budget, against=against)
         try:
             yield
-        except (OutputError, StateError) as error:
+        except (OutputError, StateError, MismatchError) as error:
             raise type(error)(f"{error}. Nothing is left of it, but the try counts in your ledger") from None
         with suppress(LedgerError):  # it is entered: all that would be missing is that it was finished
             self.finish(entry.id)
@@ -291,6 +305,10 @@ def _check_budgets(
         f"{subject} spent ε = {after.label_epsilon:.4g} of a label budget of {label_budget:g}: "
         f"{before.label_epsilon:.4g} is spent in {before.releases} release(s); nothing was released"
     )
+
+
+def _blocks(rows: Dataset) -> Iterator[Tensor]:
+    yield from torch.split(torch.arange(len(rows)), _BLOCK_ROWS)
 
 
 def _fingerprint(key: bytes, image: Tensor) -> int:

@@ -135,7 +135,8 @@ def write_release(
 
     It is entered in the owner's ledger before anything is written, and refused where it would cost some record more
     than the budget, or its label more than the label budget; against: what budgets are compared with
-    (`ledger.Against`). recipient: to whom it goes, for the ledger; owners: what `Ledger.owners` said of the rows.
+    (`ledger.Against`). Images that changed since they were entered are refused, and the entry counts. recipient: to
+    whom it goes, for the ledger; owners: what `Ledger.owners` said of the rows.
     """
     checks.enough_rows(len(rows))
     check_output(out, party)
@@ -177,6 +178,7 @@ def write_release(
         try:
             with files.atomic_folder(out, identity[:8]) as folder:
                 shards = tuple(_write_shards(folder, said, encoder, trace, stream.fork("noise"), screening, progress))
+                book.confirm(rows, owners)
                 screened = None if screening is None else _screened(screening)
                 written = Manifest(
                     id=identity,

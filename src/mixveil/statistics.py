@@ -137,6 +137,7 @@ def write_statistics(
         found, indices = class_sums(
             rows, digest, mu, party=party, stream=stream, label_epsilon=label_epsilon, progress=progress
         )
+        book.confirm(rows, owners)
         found = replace(found, id=identity)
         data = save({"sums": indices})
         text = _to_json(found, data)

@@ -13,7 +13,7 @@ from mixveil.cli import _common
 from mixveil.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from mixveil.data import Images
+    from mixveil.features import Features
     from mixveil.projection import Projection
     from mixveil.spending import Owners, Spent, Total
     from mixveil.types import Cost
@@ -60,14 +60,15 @@ def counted() -> Iterator[None]:
         raise
 
 
-def entered(images: Images) -> AbstractContextManager[None]:
-    """Something is made of these images that promises them nothing, and may be sent: it is entered first."""
+def entered(features: Features) -> AbstractContextManager[None]:
+    """Something is made of these features that promises their images nothing, and may be sent: it is entered first.
+    They are entered as the images that they were computed from."""
     from mixveil import keys
     from mixveil.ledger import Entry, Ledger
 
-    identity, rows = keys.release_id(), len(images)
+    identity, rows = keys.release_id(), len(features)
     entry = Entry(identity, "projection", "party", None, "private projection", None, None, None, None, rows)
-    return Ledger().making(entry, owners_of(images))
+    return Ledger().making(entry, owners_of(features))
 
 
 def summary(owners: Owners) -> dict[str, object]:

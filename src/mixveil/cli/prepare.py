@@ -66,7 +66,7 @@ def prepare(
         k = projection.directions_for_sums(found, parties=parties, rows=rows, classes=classes, mu=first)
     if k is not None:
         found = found.first(k)
-    with _spending.entered(images) if private else nullcontext():
+    with _spending.entered(features) if private else nullcontext():
         digest = projection.write(path, found)
     told = {
         "projection": str(path),
