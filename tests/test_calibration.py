@@ -195,7 +195,7 @@ def test_the_noise_between_classes_is_what_least_squares_leave() -> None:
 
 
 def test_what_can_be_learnt_follows_from_public_figures() -> None:
-    """The digits' pixels: 12 to 31 % at μ = 1, where guessing has 10 %; 81 % at μ = 4. Ten times the rows are better, a
+    """The digits' pixels: 13 to 31 % at μ = 1, where guessing has 10 %; 81 % at μ = 4. Ten times the rows are better, a
     larger picture is worse, and a few numbers of each image teach something."""
     digits = open_data("digits:train")
     choices = survey.choices(digits, Singular(), [0.5, 1.0, 2.0, 8.0], public=None, clip=None)

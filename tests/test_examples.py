@@ -44,11 +44,20 @@ def test_every_example_is_run() -> None:
 
 
 def test_the_commands_of_the_readme_run_as_written(tmp_path: Path) -> None:
-    """Every `$ mixveil …` of the README, in order, in one folder."""
-    commands = re.findall(r"^\$ mixveil (.+)$", (ROOT / "README.md").read_text(), re.MULTILINE)
-    assert len(commands) >= 3
-    for command in commands:
+    """Every `$ mixveil …` of the README, in order, in one folder; NAME=VALUE before it is its environment."""
+    text = (ROOT / "README.md").read_text()
+    commands = re.findall(r"^\$ ((?:[A-Z_]+=\S+ )*)mixveil (.+)$", text, re.MULTILINE)
+    assert len(commands) >= 3 and len(commands) == len(re.findall(r"^\$ ", text, re.MULTILINE))
+    for given, command in commands:
         words = [sys.executable, "-m", "mixveil.cli.main", *shlex.split(command)]
-        environment = {**os.environ, "MIXVEIL_STATE": str(tmp_path / "state")}
+        more = dict(item.split("=", 1) for item in given.replace("$PWD", str(tmp_path)).split())
+        environment = {**os.environ, "MIXVEIL_STATE": str(tmp_path / "state"), **more}
         done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, env=environment)
         assert done.returncode == 0, f"{command}: {done.stderr}"
+
+
+def test_what_the_readme_advises_does_not_void_what_it_promises() -> None:
+    """Settings are tried on public data, in another state folder: no private data are audited or swept to choose by."""
+    for name in ("README.md", "docs/learning.md"):
+        for command in re.findall(r"^.*mixveil audit .*$", (ROOT / name).read_text(), re.MULTILINE):
+            assert "MIXVEIL_STATE=" in command or "for knowing" in command, f"{name}: {command}"

@@ -148,8 +148,8 @@ def in_words(choice: Choice) -> str:
         f"{100 * choice.member_fpr:g} of 100 strangers may be taken for one (guessing: {100 * choice.member_fpr:g}). "
         f"That is ε = {choice.epsilon:.3g} at δ = {choice.delta:g}{weak}. Noise: σ = {choice.sigma:.4g} on every "
         f"value, beside records of norm {choice.clip:.4g} at most. Releases of the same records add up: {totals}. "
-        f"{choice.learnt.capitalize()} can be learnt from one: the noise between two classes is "
-        f"{choice.noise_between_classes:.2g} times as long as they can be apart at all."
+        f"{choice.learnt.capitalize()} can be learnt from a release of these rows as they are: the noise between two "
+        f"classes is {choice.noise_between_classes:.2g} times as long as they can be apart at all."
     )
 
 
