@@ -114,6 +114,8 @@ def join(
     node = link.joining(address, party, keys, insecure=insecure)
     server = address if keys is None else certificates.fingerprint(keys / certificates.CA)
     settings = replace(settings, server=server)
+    if unused := flower.proxies():
+        _common.warn(f"not used: {', '.join(unused)}. This machine connects to {address} itself, or not at all")
     units = None if images.units is None else len(set(images.units))
     own = Path(settings.folder) / party
     own.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -51,7 +51,10 @@ def party(
     folder: Out,
     as_json: AsJson = False,
 ) -> None:
-    """A party's own key. It is made where it is used: the private half never leaves."""
+    """A party's own key, for one server. It is made where it is used: the private half never leaves.
+
+    Make another key for another server: a server could speak in your name to any other that knows the same key.
+    """
     from mixveil.federated import certificates
 
     public = certificates.make_party(folder, name)
@@ -59,7 +62,7 @@ def party(
         print_json({"keys": str(folder), "public": str(public), "fingerprint": certificates.fingerprint(public)})
         return
     out.print(f"[bold]{escape(str(public))}[/]: give this to the coordinator", soft_wrap=True)
-    out.print(f"  {certificates.fingerprint(public)}: read this to him")
+    out.print(f"  {certificates.fingerprint(public)}: read this to them")
     out.print(f"  and put the coordinator's ca.crt into {escape(str(folder))}", soft_wrap=True)
 
 

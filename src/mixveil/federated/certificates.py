@@ -16,8 +16,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from mixveil import files
-from mixveil.errors import ArgumentError, DataFormatError
-from mixveil.federated.parcel import check_name
+from mixveil.errors import ArgumentError, DataFormatError, OutputError, ServiceError
+from mixveil.federated.parcel import check_name, printable
+from mixveil.state import state_folder
 
 CA, CA_KEY = "ca.crt", "ca.key"
 CERTIFICATE, KEY = "server.crt", "server.key"
@@ -107,11 +108,67 @@ def known_parties(folder: Path) -> dict[str, bytes]:
 
 
 def check_certificate(path: Path) -> x509.Certificate:
-    """A certificate, if that is what the file holds."""
+    """The certificate of a file. One with several is refused: a fingerprint is of the first, and all would be
+    believed."""
+    data = path.read_bytes()
     try:
-        return x509.load_pem_x509_certificate(path.read_bytes())
+        found = x509.load_pem_x509_certificate(data)
     except ValueError:
         raise DataFormatError(f"{path} is no certificate") from None
+    if (count := data.count(b"-----BEGIN")) != 1:
+        raise DataFormatError(f"{path} holds {count} certificates or keys: it must hold one certificate alone")
+    return found
+
+
+def check_private(path: Path) -> None:
+    """Refuse a private key that others on this machine could read."""
+    if path.stat().st_mode & 0o077:
+        raise ServiceError(f"{path} can be read by others on this machine: chmod 600 it")
+
+
+def check_bound(key: Path, ca: Path) -> None:
+    """Refuse to use a party's key with another authority than before.
+
+    A node signs the time, and neither the server nor the request. So each server that a key is used with could speak as
+    that party to the others. What a key is bound to lies beside it, and in the state folder for copies of it.
+    """
+    here = fingerprint(ca)
+    for path in _bindings(key):
+        if (bound := path.read_text(encoding="utf-8").strip() if path.exists() else here) != here:
+            raise ServiceError(
+                f"{key} belongs to the server whose ca.crt is {printable(bound[:80])}; {ca} is {here}. A server could "
+                f"speak in your name to any other that knows the same key: `mixveil keys party` makes one for this "
+                f"server"
+            )
+
+
+def bind(key: Path, ca: Path) -> None:
+    """Remember the authority that a party's key is used with; refuse another."""
+    check_bound(key, ca)
+    beside, kept = _bindings(key)
+    try:
+        kept.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(f"{kept} could not be written: {error}") from None
+    for path in (kept, beside):
+        try:
+            if not path.exists():
+                files.write_whole(path, f"{fingerprint(ca)}\n".encode(), 0o600)
+        except OutputError:
+            if path == kept:  # a folder of keys may be read-only
+                raise
+
+
+def _bindings(key: Path) -> tuple[Path, Path]:
+    """Where it is written what a key is bound to: beside it, and in the state folder."""
+    try:
+        private = serialization.load_ssh_private_key(key.read_bytes(), None)
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        raise DataFormatError(f"{key} is not the key of a party: `mixveil keys party` makes one") from None
+    public = private.public_key().public_bytes(
+        serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
+    return key.with_suffix(".server"), state_folder() / "servers" / hashlib.sha256(public).hexdigest()
 
 
 def fingerprint(path: Path) -> str:

@@ -58,6 +58,10 @@ def prepared(server: Path, keys: Path | None, *, host: str, port: int, insecure:
         for name in (certificates.CA, certificates.CERTIFICATE, certificates.KEY):
             if not (keys / name).is_file():
                 raise ServiceError(f"{keys} has no {name}: `mixveil keys server` makes it")
+        certificates.check_certificate(keys / certificates.CA)
+        for name in (certificates.KEY, certificates.CA_KEY):
+            if (keys / name).exists():  # ca.key may be kept elsewhere
+                certificates.check_private(keys / name)
         parties = certificates.known_parties(keys)
         if not parties:
             raise ServiceError(f"{keys / certificates.PARTIES} has no public key: nobody could join")
@@ -110,8 +114,8 @@ def joining(address: str, party: str, keys: Path | None, *, insecure: bool) -> N
         if not path.is_file():
             raise ServiceError(f"{path} is not there: {what}")
     certificates.check_certificate(ca)
-    if key.stat().st_mode & 0o077:
-        raise ServiceError(f"{key} can be read by others on this machine: chmod 600 it")
+    certificates.check_private(key)
+    certificates.check_bound(key, ca)
     return Node(address, key, ca)
 
 

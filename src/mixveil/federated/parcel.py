@@ -36,6 +36,12 @@ class Parcel:
         return sum(len(data) for data in self.files.values())
 
 
+PROJECTION_LIMIT = 64 << 20
+"""Bytes of a projection that a party takes from a server."""
+
+MESSAGE_LIMIT = 256 << 20
+"""Bytes of any message to a party: the largest honest one is a model of wide layers."""
+
 SMALL = 1 << 20
 """Bytes of an answer that says something, and brings no files."""
 

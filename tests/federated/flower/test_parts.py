@@ -6,6 +6,7 @@ import asyncio
 import base64
 import hashlib
 import zipfile
+from datetime import timedelta
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -17,11 +18,27 @@ from flwr.app.message import make_message
 from flwr.cli.build import build_fab_from_disk
 from flwr.proto.control_pb2 import StartRunRequest
 from flwr.proto.fab_pb2 import Fab as FabProto
+from flwr.proto.fleet_pb2 import PullMessagesRequest, PushMessagesRequest
+from flwr.proto.message_pb2 import Message as MessageProto
+from flwr.proto.message_pb2 import Metadata as MetadataProto
 from flwr.proto.message_pb2 import ObjectTree
+from flwr.proto.node_pb2 import Node
+from flwr.supercore.date import now
 from flwr.supercore.fab import Fab
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree
+from flwr.supercore.primitives.asymmetric import generate_key_pairs, public_key_to_bytes, sign_message
+from flwr.supercore.protobuf.translation import PROTOBUF_REQUEST_TYPES
 
-from mixveil.errors import ArgumentError, DataFormatError, ManifestError, OutputExistsError, RefusedError, ServiceError
+from mixveil import files
+from mixveil.errors import (
+    ArgumentError,
+    DataFormatError,
+    ManifestError,
+    OutputError,
+    OutputExistsError,
+    RefusedError,
+    ServiceError,
+)
 from mixveil.federated import certificates, link
 from mixveil.federated.flower import APP, environment, objects, supernode
 from mixveil.federated.flower.bounded import unfolded
@@ -94,26 +111,54 @@ class Inner:
         await send({"type": "http.response.start", "status": 200, "headers": []})
 
 
-KEY = b"-----BEGIN PUBLIC KEY-----"
+PRIVATE, PUBLIC = generate_key_pairs()
+KEY, NODE = public_key_to_bytes(PUBLIC), 7
+KNOWN = {KEY: NODE}
 
 
-def status(path: str, client: str = "10.0.0.9", *, keys: frozenset[bytes] | None = None, **headers: str) -> int:
-    """What the guard says to a request."""
+def signed(key: bytes = KEY, private: Any = PRIVATE, ago: float = 0.0) -> dict[str, str]:
+    """The headers of a node's request."""
+    at = (now() - timedelta(seconds=ago)).isoformat()
+    signature = sign_message(private, at.encode())
+    return {
+        "flwr_public_key": base64.b64encode(key).decode(),
+        "flwr_timestamp": at,
+        "flwr_signature": base64.b64encode(signature).decode(),
+    }
+
+
+def status(
+    path: str,
+    client: str = "10.0.0.9",
+    *,
+    nodes: dict[bytes, int] | None = None,
+    body: bytes | None = b"",
+    twice: str = "",
+    **headers: str,
+) -> int:
+    """What the guard says to a request. body: None where it must not be asked for; twice: a header to repeat."""
     said: list[Any] = []
 
     async def send(message: Any) -> None:
         said.append(message)
 
+    async def receive() -> Any:
+        assert body is not None, "its body was read"
+        return {"type": "http.request", "body": body, "more_body": False}
+
     inner = Inner()
+    named = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
     scope = {
         "type": "http",
         "path": path,
         "client": (client, 4000),
         "server": ("10.0.0.5", 8000),
-        "headers": [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()],
+        "headers": [*named, *((twice.encode(), b"x") for _ in range(bool(twice)))],
     }
-    asyncio.run(Guard(inner, keys, "")(scope, None, send))  # type: ignore[arg-type]
+    asyncio.run(Guard(inner, nodes, "")(scope, receive, send))
     assert bool(inner.asked) == (said[0]["status"] == 200)
+    if said[0]["status"] != 200:
+        assert (b"connection", b"close") in said[0]["headers"]
     return int(said[0]["status"])
 
 
@@ -169,14 +214,64 @@ def test_no_run_is_started_but_of_the_app_that_is_installed() -> None:
     assert started(ours + b"x")[0] == 403 and started(b"")[0] == 403 and started(ours, "10.0.0.9")[0] == 403
 
 
+PULL, PUSH = "/v1/fleet/pull-messages", "/v1/fleet/push-messages"
+HELLO = PullMessagesRequest(node=Node(node_id=NODE)).SerializeToString()
+
+
 def test_only_known_keys_reach_it() -> None:
-    known = frozenset({KEY})
-    named = base64.b64encode(KEY).decode()
-    assert status("/v1/fleet/pull-messages", keys=known, flwr_public_key=named) == 200
-    assert status("/v1/fleet/pull-messages", keys=known) == 401
-    assert status("/v1/fleet/activate-node", "127.0.0.1", keys=known, flwr_public_key="AAAA") == 401
-    assert status("/v1/fleet/activate-node", keys=known, flwr_public_key="no base64") == 401
-    assert status("/v1/fleet/pull-messages") == 200  # a trial without keys
+    """Who brings no fresh signature of a known key is answered before the body is read."""
+    assert status(PULL, nodes=KNOWN, body=HELLO, **signed()) == 200
+    assert status(PULL, nodes=KNOWN, body=None) == 401
+    other, public = generate_key_pairs()
+    assert status(PULL, nodes=KNOWN, body=None, **signed(public_key_to_bytes(public), other)) == 401
+    path = "/v1/fleet/activate-node"
+    assert status(path, "127.0.0.1", nodes=KNOWN, body=None, **{**signed(), "flwr_public_key": "AAAA"}) == 401
+    assert status(path, nodes=KNOWN, body=None, **{**signed(), "flwr_public_key": "no base64"}) == 401
+    assert status(PULL) == 200  # a trial without keys
+
+
+def test_to_name_a_known_key_is_not_enough() -> None:
+    stranger, _ = generate_key_pairs()
+    assert status(PULL, nodes=KNOWN, body=None, **signed(private=stranger)) == 401
+    assert status(PULL, nodes=KNOWN, body=None, **signed(ago=600)) == 401
+    assert status(PULL, nodes=KNOWN, body=None, **signed(ago=-600)) == 401
+    for name in ("flwr_signature", "flwr_timestamp"):
+        for wrong in ("", "x", "2026-01-01T00:00:00", "é"):
+            assert status(PULL, nodes=KNOWN, body=None, **{**signed(), name: wrong}) == 401
+        assert status(PULL, nodes=KNOWN, body=None, **{k: v for k, v in signed().items() if k != name}) == 401
+
+
+@pytest.mark.parametrize("name", ["flwr-public-key", "flwr-signature", "flwr-timestamp"])
+def test_no_header_of_a_node_is_there_twice(name: str) -> None:
+    """Flower takes the first, a dictionary the last."""
+    assert status(PULL, nodes=KNOWN, body=None, twice=name, **signed()) == 400
+
+
+def _from(source: int, node: int = NODE) -> bytes:
+    message = MessageProto(metadata=MetadataProto(src_node_id=source))
+    return bytes(PushMessagesRequest(node=Node(node_id=node), messages_list=[message]).SerializeToString())
+
+
+def test_a_node_speaks_for_itself_alone() -> None:
+    assert status(PUSH, nodes=KNOWN, body=_from(NODE), **signed()) == 200
+    assert status(PUSH, nodes=KNOWN, body=_from(8), **signed()) == 403  # Flower would take this reply as 8's
+    assert status(PUSH, nodes=KNOWN, body=_from(8, 8), **signed()) == 403
+    assert status(PUSH, nodes=KNOWN, body=_from(NODE, 8), **signed()) == 403
+    assert status(PUSH, nodes=KNOWN, body=b"\xff", **signed()) == 403
+    assert status("/v1/fleet/unheard-of", nodes=KNOWN, body=HELLO, **signed()) == 403
+
+
+def test_every_request_of_a_node_names_it() -> None:
+    kinds = {path: kind for (_, path), kind in PROTOBUF_REQUEST_TYPES.items() if path.startswith("/v1/fleet/")}
+    assert len(kinds) == 12
+    for path, kind in kinds.items():
+        for node, key, expected in ((NODE, KEY, 200), (8, b"other", 403)):
+            fields = kind.DESCRIPTOR.fields_by_name
+            named: dict[str, Any] = {"public_key": key} if "public_key" in fields else {"node_id": node}
+            if "node" in fields:
+                named = {"node": Node(node_id=node)}
+            body = kind(**named).SerializeToString()
+            assert status(path, nodes=KNOWN, body=body, **signed()) == expected, path
 
 
 def test_requests_are_no_larger_than_they_need_be() -> None:
@@ -264,7 +359,7 @@ def test_a_link_that_begins_anew_keeps_nothing_of_the_old(tmp_path: Path) -> Non
 
 
 def test_an_app_that_is_another_one_is_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The server's app could bring code: it is looked at by its hash, and nothing of it is unpacked."""
+    """The server's app could bring code. The node fetches none; and if it had one, nothing of it would be unpacked."""
     monkeypatch.setattr(supernode, "answer", lambda *_: pytest.fail("it was run"))
     message = _message(Parcel({}))
     context = Context(1, 7, {}, RecordDict(), {})
@@ -340,6 +435,83 @@ def test_parties_of_a_trial_have_names_of_their_own(tmp_path: Path, parties: lis
     assert not (tmp_path / "keys").exists()
 
 
+def test_a_key_belongs_to_one_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node signs the time alone: each server that a key is used with could speak as that party to the others."""
+    monkeypatch.setenv("MIXVEIL_STATE", str(tmp_path / "state"))
+    certificates.make_trial(tmp_path / "one", ["a"])
+    certificates.make_trial(tmp_path / "other", ["a"])
+    folder = tmp_path / "one" / "a"
+    key, ca, other = folder / "a.key", folder / "ca.crt", tmp_path / "other" / "a" / "ca.crt"
+    link.joining("127.0.0.1:8000", "a", folder, insecure=False)
+    assert not (folder / "a.server").exists()  # nothing was sent yet
+    certificates.bind(key, ca)
+    certificates.bind(key, ca)
+    assert (folder / "a.server").read_text().strip() == certificates.fingerprint(ca)
+    for path in (folder / "a.server", *(tmp_path / "state" / "servers").iterdir()):
+        assert path.stat().st_mode & 0o777 == 0o600
+    with pytest.raises(ServiceError, match="`mixveil keys party` makes one for this server"):
+        certificates.bind(key, other)
+    ca.write_bytes(other.read_bytes())
+    with pytest.raises(ServiceError, match=f"belongs to the server whose .*; {ca} is {certificates.fingerprint(ca)}"):
+        link.joining("127.0.0.1:8000", "a", folder, insecure=False)
+
+
+def test_copies_of_a_key_belong_to_the_same_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MIXVEIL_STATE", str(tmp_path / "state"))
+    certificates.make_trial(tmp_path / "one", ["a"])
+    certificates.make_trial(tmp_path / "other", ["a"])
+    folder, copy = tmp_path / "one" / "a", tmp_path / "copy"
+    copy.mkdir()
+    (copy / "b.key").touch(0o600)
+    (copy / "b.key").write_bytes((folder / "a.key").read_bytes())
+    (copy / "ca.crt").write_bytes((tmp_path / "other" / "a" / "ca.crt").read_bytes())
+    certificates.bind(folder / "a.key", folder / "ca.crt")
+    with pytest.raises(ServiceError, match="belongs to the server"):  # the same machine, another folder and name
+        link.joining("127.0.0.1:8000", "b", copy, insecure=False)
+    (folder / "ca.crt").write_bytes((copy / "ca.crt").read_bytes())
+    monkeypatch.setenv("MIXVEIL_STATE", str(tmp_path / "another machine"))
+    with pytest.raises(ServiceError, match="belongs to the server"):  # the same folder on another machine
+        link.joining("127.0.0.1:8000", "a", folder, insecure=False)
+
+
+def test_keys_that_cannot_be_written_beside_are_bound_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MIXVEIL_STATE", str(tmp_path / "state"))
+    certificates.make_trial(tmp_path / "one", ["a"])
+    certificates.make_trial(tmp_path / "other", ["a"])
+    folder = tmp_path / "one" / "a"
+    whole = files.write_whole
+
+    def write(path: Path, data: bytes, mode: int = 0o644) -> None:
+        if path.parent == folder:
+            raise OutputError("read-only")
+        whole(path, data, mode)
+
+    monkeypatch.setattr(files, "write_whole", write)
+    certificates.bind(folder / "a.key", folder / "ca.crt")
+    with pytest.raises(ServiceError, match="belongs to the server"):
+        certificates.bind(folder / "a.key", tmp_path / "other" / "a" / "ca.crt")
+
+
+def test_a_key_whose_server_cannot_be_remembered_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    certificates.make_trial(tmp_path / "one", ["a"])
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("MIXVEIL_STATE", str(tmp_path / "file" / "state"))
+    with pytest.raises(OutputError, match="could not be written"):
+        certificates.bind(tmp_path / "one" / "a" / "a.key", tmp_path / "one" / "a" / "ca.crt")
+
+
+def test_a_file_of_several_certificates_is_none(tmp_path: Path) -> None:
+    """A fingerprint would be of the first, and whoever the others are of would be believed."""
+    certificates.make_trial(tmp_path / "one", ["a"])
+    certificates.make_trial(tmp_path / "other", ["a"])
+    ca = tmp_path / "one" / "a" / "ca.crt"
+    ca.write_bytes(ca.read_bytes() + (tmp_path / "other" / "a" / "ca.crt").read_bytes())
+    with pytest.raises(DataFormatError, match="must hold one certificate alone"):
+        link.joining("127.0.0.1:8000", "a", tmp_path / "one" / "a", insecure=False)
+
+
 def test_what_is_no_public_key_is_said(tmp_path: Path) -> None:
     certificates.make_trial(tmp_path / "keys", ["a", "b"])
     folder = tmp_path / "keys" / "server"
@@ -397,6 +569,20 @@ def test_a_key_that_others_can_read_is_not_used(tmp_path: Path) -> None:
         link.joining("127.0.0.1:8000", "a", tmp_path / "keys" / "a", insecure=False)
     with pytest.raises(ServiceError, match=r"b\.key is not there"):
         link.joining("127.0.0.1:8000", "b", tmp_path / "keys" / "a", insecure=False)
+
+
+@pytest.mark.parametrize("name", ["server.key", "ca.key"])
+def test_nor_is_a_servers(tmp_path: Path, name: str) -> None:
+    certificates.make_trial(tmp_path / "keys", ["a"])
+    keys, port = tmp_path / "keys" / "server", supernode.free_port()
+    for mode in (0o640, 0o604, 0o660):
+        (keys / name).chmod(mode)
+        with pytest.raises(ServiceError, match=f"{name} can be read by others"):
+            link.prepared(tmp_path / "server", keys, host="127.0.0.1", port=port, insecure=False)
+    assert not (tmp_path / "server").exists()
+    (keys / name).chmod(0o600)
+    (keys / "ca.key").unlink()  # it is better kept elsewhere
+    assert link.prepared(tmp_path / "server", keys, host="127.0.0.1", port=port, insecure=False).parties
 
 
 @pytest.mark.parametrize("address", ["", "host", "host:", ":80", "host:x", "host:0", "host:70000"])

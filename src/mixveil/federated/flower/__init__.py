@@ -30,11 +30,24 @@ def check_installed() -> None:
         raise MissingDependencyError("Flower is not installed: pip install 'mixveil[flower]'")
 
 
+_PROXIES = {"http_proxy", "https_proxy", "all_proxy"}
+_DROPPED = _PROXIES | {"ssl_cert_file", "ssl_cert_dir", "sslkeylogfile", "netrc"}
+"""Variables by which HTTP clients go elsewhere than they are told, believe others, or write down keys."""
+
+
+def proxies() -> list[str]:
+    """The variables that name a proxy here. None is used."""
+    return sorted(name for name, value in os.environ.items() if name.lower() in _PROXIES and value)
+
+
 def environment(home: Path) -> dict[str, str]:
     """The environment of Flower's processes. home: where Flower keeps its things. Nothing is installed while it runs,
-    nothing is reported to anybody, and its programs are those beside this Python."""
+    nothing is reported to anybody, no proxy is used, and its programs are those beside this Python."""
+    kept = {name: value for name, value in os.environ.items() if name.lower() not in _DROPPED}
     return {
-        **os.environ,
+        **kept,
+        "NO_PROXY": "*",
+        "no_proxy": "*",
         HOME: str(home),
         "FLWR_TELEMETRY_ENABLED": "0",
         "FLWR_DISABLE_UPDATE_CHECK": "1",
@@ -48,6 +61,8 @@ def environment(home: Path) -> dict[str, str]:
 def settle(home: Path, *, verbose: bool) -> None:
     """The same, for this process and those that it starts. verbose: show all that Flower says."""
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for name in [name for name in os.environ if name.lower() in _DROPPED]:
+        del os.environ[name]
     os.environ.update(environment(home))
     os.environ["FLWR_LOG_LEVEL"] = "INFO" if verbose else "ERROR"
     with suppress(OSError, AttributeError):  # the same for this process, where there is glibc

@@ -1,4 +1,4 @@
-"""The one app that runs here: as a server sends it, and as it is installed."""
+"""The one app that runs here, as it is installed."""
 
 from __future__ import annotations
 
@@ -11,6 +11,13 @@ from mixveil.federated.flower import APP
 
 
 @cache
+def own_bundle() -> bytes:
+    """The app that is installed here, as Flower bundles it. It holds no code: only what it is called."""
+    found: bytes = build_fab_from_disk(APP)
+    return found
+
+
+@cache
 def own_app() -> str:
-    """The SHA-256 of the app that is installed here, as Flower bundles it. It holds no code: only what it is called."""
-    return hashlib.sha256(build_fab_from_disk(APP)).hexdigest()
+    """Its SHA-256."""
+    return hashlib.sha256(own_bundle()).hexdigest()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from datetime import datetime
 
@@ -10,12 +11,13 @@ from flwr.clientapp import ClientApp
 
 from mixveil.errors import MixveilError
 from mixveil.federated.flower.wire import packed, unpacked
-from mixveil.federated.parcel import Parcel
+from mixveil.federated.parcel import Parcel, printable
 from mixveil.federated.party import FAILED, Party
 from mixveil.federated.settings import Settings
 
 app = ClientApp()
 _parties: dict[Settings, Party] = {}
+_LINE = 1000  # characters of a line in the log
 
 
 @app.query()
@@ -38,6 +40,15 @@ def _answered(message: Message, context: Context) -> Parcel:
 
 
 def say(text: str) -> None:
-    """To the party's owner, who reads this process's log."""
-    sys.stderr.write(f"{datetime.now().astimezone():%H:%M:%S} {text}\n")
+    """To the party's owner, who reads this process's log: one line, whatever a server put into it."""
+    sys.stderr.write(f"{datetime.now().astimezone():%H:%M:%S} {printable(text[:_LINE])}\n")
     sys.stderr.flush()
+
+
+class OneLine(logging.Filter):
+    """The same for what Flower says: it repeats what a server answered."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        record.msg, record.args = printable(" ".join(record.getMessage().split())[:_LINE]), ()
+        record.exc_info = record.exc_text = record.stack_info = None
+        return True

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import resource
+import ssl
 import subprocess
 import sys
 from collections.abc import Mapping
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 import uvicorn
 from flwr.common.constant import HEARTBEAT_DEFAULT_INTERVAL, NOOP_ACCOUNT_NAME, NOOP_FLWR_AID
@@ -22,7 +24,8 @@ from mixveil.errors import ServiceError
 from mixveil.federated import link
 from mixveil.federated.flower import SERVER
 from mixveil.federated.flower.bundle import own_app
-from mixveil.federated.flower.guard import Guard, Impatient
+from mixveil.federated.flower.connections import LimitedConnection
+from mixveil.federated.flower.guard import Guard
 from mixveil.federated.flower.objects import Files
 
 
@@ -42,20 +45,24 @@ def serve(here: link.Link, *, quiet: bool = True) -> None:
     getattr(superlink_main, factories)  # it must be there to be replaced
     setattr(superlink_main, factories, lambda base, manager: (store, LinkStateFactory(base, manager, store)))
     app = superlink_main.create_app(config, SuperLinkLifespan)
-    link.write_nodes(here.server, _registered(app.state.linkstate_factory.state(), here.parties))
+    nodes = _registered(app.state.linkstate_factory.state(), here.parties)
+    link.write_nodes(here.server, {str(nodes[key]): name for name, key in here.parties.items()})
     trust = ["--insecure"] if config.ssl_ca_certfile is None else ["--root-certificates", config.ssl_ca_certfile]
     command = ["flower-superexec", *trust, "--runtime-api-address", here.address, "--parent-pid", str(os.getpid())]
     executor = subprocess.Popen([*command, "--superexec-auth-secret-file", str(secret)])  # noqa: S603
     try:
         uvicorn.run(
-            app=Guard(app, frozenset(here.parties.values()) if config.enable_supernode_auth else None, own_app()),
-            http=Impatient,
+            app=Guard(app, nodes if config.enable_supernode_auth else None, own_app()),
+            http=cast(
+                type[LimitedConnection],
+                partial(LimitedConnection, context=_context(config.ssl_certfile, config.ssl_keyfile)),
+            ),
+            ws="none",
+            loop="asyncio",  # uvloop reads before TLS can begin
             host=config.host,
             port=config.port,
             access_log=not quiet,
             log_config=get_uvicorn_log_config(30 if quiet else 20),
-            ssl_keyfile=config.ssl_keyfile,
-            ssl_certfile=config.ssl_certfile,
             workers=1,
             proxy_headers=False,  # what a request says of where it came from is not believed
         )
@@ -63,9 +70,18 @@ def serve(here: link.Link, *, quiet: bool = True) -> None:
         executor.terminate()
 
 
-def _registered(state: Any, parties: Mapping[str, bytes]) -> dict[str, str]:
+def _context(certificate: str | None, key: str | None) -> ssl.SSLContext | None:
+    """TLS by a server's certificate; None where nothing is encrypted."""
+    if certificate is None:
+        return None
+    found = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    found.load_cert_chain(certificate, key)
+    return found
+
+
+def _registered(state: Any, parties: Mapping[str, bytes]) -> dict[bytes, int]:
     """Make the nodes that are known those of this list: new keys are taken up, keys that are gone are let go. What the
-    link calls each party's node."""
+    link calls the node of each key."""
     known = {bytes(info.public_key): info for info in state.get_node_info(owner_aids=[NOOP_FLWR_AID])}
     wanted = {key: name for name, key in parties.items()}
     for key, info in known.items():
@@ -81,4 +97,4 @@ def _registered(state: Any, parties: Mapping[str, bytes]) -> dict[str, str]:
         if info is None:
             state.create_node(NOOP_FLWR_AID, NOOP_ACCOUNT_NAME, key, HEARTBEAT_DEFAULT_INTERVAL, name=name)
     nodes = state.get_node_info(owner_aids=[NOOP_FLWR_AID])
-    return {str(info.node_id): info.name for info in nodes if bytes(info.public_key) in wanted}
+    return {bytes(info.public_key): int(info.node_id) for info in nodes if bytes(info.public_key) in wanted}

@@ -1,7 +1,8 @@
 """A party's node: Flower's SuperNode, and beside it what does the work it is given.
 
 Flower's own executor runs whatever code the server's app brings. This one runs the app that is installed here, and
-refuses a run whose app is any other: a coordinator gets answers from a party, not a shell on its machine.
+refuses a run whose app is any other: a coordinator gets answers from a party, not a shell on its machine. And the node
+connects to its server and to nothing else (`direct`), and takes no more than it needs (`incoming`).
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import hashlib
 import os
 import signal
 import socket
+import ssl
 import sys
 import tempfile
 import threading
@@ -27,13 +29,16 @@ from flwr.common.constant import HEARTBEAT_DEFAULT_INTERVAL, ErrorCode, SubStatu
 from flwr.proto.fleet_pb2 import ActivateNodeRequest, DeactivateNodeRequest
 from flwr.proto.runtime_pb2 import AcquireTaskRequest
 from flwr.supercore.constant import TaskType
+from flwr.supercore.exit.exit_handler import trigger_exit_handlers
 from flwr.supercore.fab import Fab
 from flwr.supercore.heartbeat import HeartbeatSender, make_task_heartbeat_fn_http
+from flwr.supercore.inflatable.inflatable_utils import ObjectPullError, ObjectPushError
 from flwr.supercore.interceptors import (
     RuntimeTokenHttpInterceptor,
     RuntimeVersionHttpInterceptor,
     SuperExecAuthHttpInterceptor,
 )
+from flwr.supercore.logger import FLOWER_LOGGER
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 from flwr.supercore.retry import make_simple_http_retry_invoker
 from flwr.supercore.runtime import RuntimeHttpClient
@@ -45,8 +50,11 @@ from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, 
 
 from mixveil import keys
 from mixveil.errors import ServiceError
+from mixveil.federated import certificates
 from mixveil.federated.flower.bundle import own_app
-from mixveil.federated.flower.client import answer, say
+from mixveil.federated.flower.client import OneLine, answer, say
+from mixveil.federated.flower.direct import Direct, replace_client
+from mixveil.federated.flower.incoming import check_incoming
 from mixveil.federated.link import Node
 
 _ACQUIRE = frozenset({"/flwr.proto.Runtime/AcquireTask"})
@@ -57,9 +65,14 @@ _PATIENCE = 2.0  # seconds between two tries to come back
 
 def join(node: Node, folder: Path, config: Path) -> None:
     """Run a SuperNode until it is told to end. folder: where it remembers its number; config: the party's settings."""
+    FLOWER_LOGGER.addFilter(OneLine())
+    replace_client()
+    check_incoming()
     if node.key is None or node.ca is None:
         _check_plain(node.address)
     else:
+        _check_server(node.address, node.ca)
+        certificates.bind(node.key, node.ca)
         _come_back(node.address, node.key, node.ca, folder / f"{config.stem}.node")
     say(f"connected to {node.address}, waiting for jobs")
     port, secret = free_port(), keys.local_key()
@@ -84,7 +97,36 @@ def join(node: Node, folder: Path, config: Path) -> None:
         if os.environ.get("FLWR_LOG_LEVEL") == "ERROR":
             for logger in uvicorn.config.LOGGING_CONFIG["loggers"].values():  # where it listens concerns nobody
                 logger["level"] = "ERROR"
-        flower_supernode()
+        flower_supernode()  # ends by a signal, or where the connection cannot go on
+        trigger_exit_handlers(run_before_force_exit=False)
+        raise ServiceError(f"the connection to {node.address} ended: see above; join again")
+
+
+def _check_server(address: str, ca: Path) -> None:
+    """Wait for the server, and see that `ca.crt` speaks for it, before anything is sent that is signed."""
+    told = False
+    with Direct(verify=_trust(ca)) as client:
+        while True:
+            try:
+                client.get(f"https://{address}/health")  # whatever it answers: the handshake counts
+                return
+            except httpx.TransportError as error:
+                _check_believed(address, error)
+                if not told:
+                    say(f"waiting for {address}: it is not there: {error}")
+                    told = True
+            time.sleep(_PATIENCE)
+
+
+def _trust(ca: Path) -> ssl.SSLContext:
+    found = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    found.load_verify_locations(cadata=ca.read_text(encoding="ascii"))
+    return found
+
+
+def _check_believed(address: str, error: httpx.TransportError) -> None:
+    if "CERTIFICATE_VERIFY_FAILED" in str(error) or "WRONG_VERSION_NUMBER" in str(error):
+        raise ServiceError(f"{address} is not the server that ca.crt speaks for: {error}") from None
 
 
 def _come_back(address: str, key: Path, ca: Path, number: Path) -> None:
@@ -117,8 +159,7 @@ def _come_back(address: str, key: Path, ca: Path, number: Path) -> None:
                 raise ServiceError(f"{address} does not know this key: has the coordinator its public half?") from None
             why = "it believes that this node is there already"
         except httpx.TransportError as error:
-            if "CERTIFICATE_VERIFY_FAILED" in str(error) or "WRONG_VERSION_NUMBER" in str(error):
-                raise ServiceError(f"{address} is not the server that ca.crt speaks for: {error}") from None
+            _check_believed(address, error)
             why = f"it is not there: {error}"
         if not told:
             say(f"waiting for {address}: {why}")
@@ -129,7 +170,8 @@ def _come_back(address: str, key: Path, ca: Path, number: Path) -> None:
 def _check_plain(address: str) -> None:
     """Refuse to speak in the clear to what does not."""
     try:
-        httpx.get(f"http://{address}/health", timeout=5)
+        with Direct(timeout=5) as client:
+            client.get(f"http://{address}/health")
     except httpx.ConnectError as error:
         raise ServiceError(f"{address} is not there: {error}") from None
     except httpx.TransportError:
@@ -204,7 +246,7 @@ def _one(address: str, token: str, trusted: str) -> None:
         reply = _answered(message, context, fab, trusted)
         push_message(client, reply, context)
         push_task_output(client, context, SubStatus.COMPLETED, "")
-    except httpx.HTTPError as error:
+    except (httpx.HTTPError, ObjectPullError, ObjectPushError) as error:
         say(f"the node could not be answered: {error}")
         push_task_output(client, context, SubStatus.FAILED, "")
     finally:
