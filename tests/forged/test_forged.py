@@ -55,7 +55,7 @@ def honest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         projection.write(place / "directions", narrow)
         data = images(20)
         facts = range_facts(data)
-        for number, (encoder, target) in enumerate(
+        for number, (encoder, target) in enumerate[tuple[Any, Any]](
             [
                 (Singular(), Mu(1.0)),
                 (Singular(), Tau(0.5, "spectral")),

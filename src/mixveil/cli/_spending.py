@@ -13,6 +13,7 @@ from mixveil.cli import _common
 from mixveil.errors import ArgumentError
 
 if TYPE_CHECKING:
+    from mixveil.data import Images
     from mixveil.features import Features
     from mixveil.projection import Projection
     from mixveil.spending import Owners, Spent, Total

@@ -127,7 +127,7 @@ def train(job: Job, *, progress: Progress = lambda _: None) -> Trained:
             head = discriminant.from_sums(job.sums)
         else:
             head = discriminant.from_records(job.releases, projection, progress=progress)
-    except torch.linalg.LinAlgError as error:
+    except torch.linalg.LinAlgError as error:  # type: ignore[attr-defined]
         raise TrainingError(f"these releases have no discriminant: {error}") from None
     if not (bool(head.weight.isfinite().all()) and bool((head.bias < torch.inf).all())):
         raise TrainingError("the discriminant is not finite: the figures of some release are too large or too small")
