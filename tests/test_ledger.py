@@ -764,3 +764,15 @@ def test_the_command_line_says_what_was_spent(tmp_path: Path) -> None:
     assert "label budget is ε = 3" in " ".join(run("ledger", "--label-budget", "3").stdout.split())
     assert "coordinator" in shown and "1.414-GDP; of a budget of 2, 1.414 is left; labels are shown" in shown
     assert "With one more at this μ it would be 1.732." in run("calibrate", data, "--mu", "1").stdout
+
+
+def test_what_names_no_units_has_no_bound_for_them(tmp_path: Path) -> None:
+    """A person with many records in it has spent more than one record has, and nobody knows how many."""
+    book, data = Ledger(), images(20)
+    release(tmp_path / "r", data)
+    assert book.total().mu == 1.0 and not book.total().unbounded
+    assert book.total(units=True).unbounded == (book.entries()[0].id,)
+    of_units = Owners(prints(1, 2), prints(8, 9))
+    with pytest.raises(errors.BudgetError, match="promises nothing"):
+        book.enter(replace(stated(1, 0.5), rows=2), of_units, 9.0, against="everything")
+    book.enter(replace(stated(1, 0.5), rows=2), Owners(prints(1, 2)), 9.0, against="everything")

@@ -142,7 +142,7 @@ class Ledger:
                     limits, before.worst, after.worst, entry, f"a {after.unit} would have", " of these records"
                 )
             else:
-                total = _total(tables)
+                total = _total(tables, owners.units is not None)
                 both = total, total.plus(entry.id, _stated(entry), entry.label_epsilon)
                 _check_budgets(limits, *both, entry, "all releases in your ledger would have", "")
             tables.write(entry, owners)
@@ -161,13 +161,13 @@ class Ledger:
         with self._file.reading() as tables:
             return spending.spent(owners, lambda: chain(tables.made(), more))
 
-    def total(self) -> Total:
-        """What all releases cost together, as if every record were in each of them. Nothing in it depends on a
-        record."""
+    def total(self, *, units: bool = False) -> Total:
+        """What all releases cost together, as if every record were in each of them. Nothing in it depends on a record.
+        units: what they cost a unit of several records; a release that names no units has no bound for those."""
         if not self.exists():
             return Total(0.0, (), 0.0, 0)
         with self._file.reading() as tables:
-            return _total(tables)
+            return _total(tables, units)
 
     def everyone(self) -> Owners:
         """All rows of all releases, each image of each unit once."""
@@ -242,12 +242,12 @@ class Ledger:
                 )
 
 
-def _total(tables: Tables) -> Total:
+def _total(tables: Tables, units: bool) -> Total:
     """All kinds of entry count alike: each holds labels. A projection is entered where it was fitted on private data,
     and then shows their classes' means; rounds of updates show gradients by label."""
-    found = Total(0.0, (), 0.0, 0)
+    found, nameless = Total(0.0, (), 0.0, 0), tables.nameless() if units else set()
     for entry in tables.entries():
-        found = found.plus(entry.id, _stated(entry), entry.label_epsilon)
+        found = found.plus(entry.id, None if entry.id in nameless else _stated(entry), entry.label_epsilon)
     return found
 
 

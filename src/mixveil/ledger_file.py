@@ -293,6 +293,10 @@ class Tables:
         found = self.db.execute(f"SELECT {_STATED}, finished FROM releases ORDER BY number")  # noqa: S608
         return [entry_of(stated, finished, self.path) for *stated, finished in found]
 
+    def nameless(self) -> set[str]:
+        """The releases that name no units."""
+        return {row[0] for row in self.db.execute("SELECT id FROM releases WHERE units IS NULL")}
+
     def made(self) -> Iterator[Made]:
         """All releases with their owners, one by one."""
         found = self.db.execute(f"SELECT {_STATED}, records, units FROM releases ORDER BY number")  # noqa: S608

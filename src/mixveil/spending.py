@@ -55,7 +55,7 @@ class Total:
 
     Attributes:
         mu: √Σμ² of what each release promises a unit as it names units (a record, where it names none)
-        unbounded: ids of the releases that promise nothing
+        unbounded: ids of the releases that promise nothing; where units are asked about, to a unit
         label_epsilon: Σε of one record's label; ∞ where any release shows labels as they are
         releases: how many there are, finished or not
     """

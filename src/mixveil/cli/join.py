@@ -189,8 +189,6 @@ def approve(
 
 def _show_job(item: Any) -> tuple[Any, str]:
     """Show what a job would cost: settings and the ledger's total, nothing of the records."""
-    from mixveil.ledger import Ledger
-
     settings, question = item.settings, f"Take part in {item.name} ({item.id[:8]})?"
     to = f" for {escape(settings.to or settings.server or 'the server')}"
     out.print(f"[bold]{escape(item.name)}[/], a {item.method}{to}, with {escape(settings.data)}", soft_wrap=True)
@@ -210,7 +208,7 @@ def _show_job(item: Any) -> tuple[Any, str]:
     labels = "Labels are shown as they are."
     if settings.label_epsilon is not None:
         labels = f"Each label is {settings.label_epsilon:g}-DP."
-    total, limit = Ledger().total(), settings.limit
+    total, limit = settings.total, settings.limit
     after = math.hypot(total.mu, settings.mu)
     out.print(
         f"{labels} Everything in your ledger cost μ = {total.mu:.4g} so far, and {after:.4g} with this job"

@@ -115,13 +115,13 @@ class Desk:
         limit, label_limit = self.settings.limit, self.settings.label_limit
         if not missing or (limit is None and label_limit is None):
             return
-        total, share = Ledger().total(), len(missing) / len(STEPS[self.task.method])
+        total, share = self.settings.total, len(missing) / len(STEPS[self.task.method])
         held, held_labels = self._held()
         mu = math.inf if "updates" in missing or self.settings.mu is None else self.settings.mu
         mu = math.sqrt(total.mu**2 + held + mu**2 * share)
         labels = total.label_epsilon + held_labels + share * (self.settings.label_epsilon or math.inf)
         if limit is not None and (total.unbounded or not within(mu, limit)):
-            spent = "something promised nothing" if total.unbounded else f"{total.mu:.4g} is spent in all"
+            spent = "something promises nothing" if total.unbounded else f"{total.mu:.4g} is spent in all"
             self.say(f"{self.task.name} would be beyond the budget of {limit:g}: {spent}, with it μ = {mu:.4g}")
             raise RefusedError(OVER)
         if label_limit is not None and not within(labels, label_limit):

@@ -18,7 +18,7 @@ from mixveil.federated import config as config_of
 from mixveil.federated.parcel import METHODS, Method, check_name
 from mixveil.ledger import Ledger
 from mixveil.release import check_declared
-from mixveil.spending import within
+from mixveil.spending import Total, within
 from mixveil.types import Mu, Target, Tau
 
 PROMISED: tuple[Method, ...] = ("one-shot", "two-step")
@@ -137,13 +137,19 @@ class Settings:
     def label_limit(self) -> float | None:
         return _least(self.label_budget, Ledger().label_budget)
 
+    @property
+    def total(self) -> Total:
+        """What everything in the ledger cost a record; a unit, where its data have units."""
+        return Ledger().total(units=self.unit is not None)
+
     def outlook(self) -> str | None:
         """What to tell an owner who joins with too little left for one job; None where there is enough."""
-        total, limit, labels = Ledger().total(), self.limit, self.label_limit
+        total, limit, labels = self.total, self.limit, self.label_limit
         if limit is not None and total.unbounded:
+            whom = "" if self.unit is None else f" to a {self.unit}"
             return (
-                f"your ledger holds {len(total.unbounded)} release(s) that promise nothing, so no budget holds: every "
-                f"job will be refused. Keep experiments in a state folder of their own (MIXVEIL_STATE)"
+                f"your ledger holds {len(total.unbounded)} release(s) that promise nothing{whom}, so no budget holds: "
+                f"every job will be refused. Keep experiments in a state folder of their own (MIXVEIL_STATE)"
             )
         if limit is not None and self.mu is not None and not within(math.hypot(total.mu, self.mu), limit):
             return (
