@@ -347,7 +347,7 @@ def test_no_record_enters_a_decision_against_everything() -> None:
     old, new = Owners(prints(1, 2, 3)), Owners(prints(4, 5, 6))
     Ledger().enter(stated(0, 1.0, 0.5), old)
     answers = set()
-    for number, owners in enumerate((old, new, Owners(prints(1, 1, 1), prints(1, 1, 1))), 1):
+    for number, owners in enumerate((old, new, Owners(prints(1, 1, 1))), 1):
         for budget, label_budget in ((1.4, 9.0), (9.0, 0.9)):
             with pytest.raises(errors.BudgetError) as refused:
                 Ledger().enter(
