@@ -10,8 +10,9 @@ import stat
 import tempfile
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
+from io import BufferedReader
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from mixveil.errors import BusyError, OutputError, OutputExistsError, UnreadableFileError
 
@@ -19,7 +20,7 @@ PARTIAL = ".partial"
 
 
 @contextmanager
-def opened(path: Path, limit: int | None = None) -> Iterator[BinaryIO]:
+def opened(path: Path, limit: int | None = None) -> Iterator[BufferedReader]:
     """A file that somebody else may have written, open for reading. It must be a plain file of at most `limit` bytes
     (None: whoever calls looks at its size): a link could lead anywhere, a pipe would keep its reader waiting, a device
     may have no end. Folders above it may be links."""

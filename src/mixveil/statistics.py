@@ -253,7 +253,7 @@ def directions(parts: Sequence[Sums], projection: Projection, digest: str) -> Pr
     check_together(parts, projection, digest)
     try:
         means, variance = class_means(parts)
-    except torch.linalg.LinAlgError as error:
+    except torch.linalg.LinAlgError as error:  # type: ignore[attr-defined]
         raise MismatchError(f"these statistics have no class means: {error}") from None
     met = variance.isfinite()
     if int(met.sum()) < 2:

@@ -190,7 +190,7 @@ def test_a_linked_manifest(honest: Path, tmp_path: Path) -> None:  # noqa: F811
         (folder / "manifest.json").rename(tmp_path / "elsewhere")
         (folder / "manifest.json").symlink_to(tmp_path / "elsewhere")
         with pytest.raises(errors.ReleaseError, match="is a link"):
-            read(folder)  # type: ignore[operator]
+            read(folder)
 
 
 @pytest.mark.parametrize("name", ["release-0", "statistics"])

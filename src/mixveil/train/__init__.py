@@ -122,7 +122,7 @@ def train(job: Job, *, progress: Progress = lambda _: None) -> Trained:
             head = discriminant.from_sums(job.sums)
         else:
             head = discriminant.from_records(job.releases, projection, progress=progress)
-    except torch.linalg.LinAlgError as error:
+    except torch.linalg.LinAlgError as error:  # type: ignore[attr-defined]
         raise TrainingError(f"these releases have no discriminant: {error}") from None
     how = {"head": "discriminant", "covariance_dropped": head.dropped}
     return _trained(Layers.of(head, projection), how, job)
