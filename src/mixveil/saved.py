@@ -136,7 +136,7 @@ def _check_tensors(
 
 def _largest(model: torch.nn.Module) -> int:
     """Bytes of a state: the model, what an optimiser keeps of each of its values, and a header."""
-    return 4 * sum(int(tensor.nbytes) + 64 for tensor in model.state_dict().values()) + _HEADER
+    return sum(4 * int(tensor.nbytes) + 256 for tensor in model.state_dict().values()) + _HEADER
 
 
 def _of(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from io import BufferedReader
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from mixveil import strict
 from mixveil.errors import ManifestError, ShardFormatError
@@ -16,7 +17,7 @@ _LENGTH = 8  # bytes before the header
 _DTYPES = "F64|F32|F16|BF16|I64|I32|I16|I8|U8|BOOL"
 
 
-def check_header(file: BinaryIO, path: Path, *, limit: int = HEADER, metadata: Collection[str] = ()) -> None:
+def check_header(file: BufferedReader, path: Path, *, limit: int = HEADER, metadata: Collection[str] = ()) -> None:
     """Refuse a file whose header is longer than `limit`, says more than which tensors there are and these entries of
     metadata, or does not account for every byte. The file is left at its start."""
     size = file.seek(0, 2)

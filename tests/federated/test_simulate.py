@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -193,6 +194,13 @@ def test_what_is_done_is_kept_and_another_simulation_refused(tmp_path: Path) -> 
         {"rows": [{**whole["rows"][0], "method": "bogus"}]},
         {"rows": [{}]},
         {"counts": [["a"]]},
+        {"counts": [[-1]]},
+        {"counts": [[10**60]]},
+        {"counts": json.loads("[" * 90 + "]" * 90)},
+        {"rows": [{**whole["rows"][0], "accuracy": 1e308}]},
+        {"rows": [{**whole["rows"][0], "mu": 5e-324}]},
+        {"rows": [{**whole["rows"][0], "curve": [[-1, 1, 1, 1]]}]},
+        {"settings": {"seed": 10**200}},
     )
     for change in changes:
         (tmp_path / "bad.json").write_text(json.dumps({**whole, **change}))
@@ -201,6 +209,11 @@ def test_what_is_done_is_kept_and_another_simulation_refused(tmp_path: Path) -> 
     (tmp_path / "bad.json").write_text("{")
     with pytest.raises(DataFormatError):
         read_simulation(tmp_path / "bad.json")
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(DataFormatError, match="not a plain file"):
+        Kept(tmp_path / "pipe", about)
+    nothing = {**whole["rows"][0], "curve": [[0, 0, 0.0, 0.5]]}  # no bytes, and no time
+    assert compared([nothing, {**nothing, "method": "fedavg", "mu": None}])[0].bytes_ratio is None
 
 
 def test_bad_settings_are_named(scene: Scene) -> None:

@@ -30,7 +30,7 @@ from mixveil.projection import Projected
 from mixveil.release import read_release, verify_release, write_release
 from mixveil.statistics import directions, is_statistics, read_statistics, write_statistics
 from mixveil.train import opened, train
-from mixveil.types import Fact, Mu, Tau
+from mixveil.types import Encoder, Fact, Guarantee, Mu, Tau
 from tests.forged.forge import agreeing, drawn, forged_bytes, forged_json
 from tests.made import blobs, features_of, images, range_facts, with_moments
 
@@ -55,20 +55,16 @@ def honest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         projection.write(place / "directions", narrow)
         data = images(20)
         facts = range_facts(data)
-        for number, (encoder, target) in enumerate[tuple[Any, Any]](
-            [
-                (Singular(), Mu(1.0)),
-                (Singular(), Tau(0.5, "spectral")),
-                (Gaussian(), Mu(2.0)),
-                (Laplace(), None),
-                (Mixup(), None),
-                (Identity(), None),
-            ]
-        ):
-            known = with_moments(facts, energy=4.0, lambda_max=1.0).with_(size=Fact(0.2, "public"))
-            made, stated = (
-                encoder.calibrate(target, known) if encoder.name not in ("mixup", "identity") else (encoder, ())
-            )
+        known = with_moments(facts, energy=4.0, lambda_max=1.0).with_(size=Fact(0.2, "public"))
+        kinds: list[tuple[Encoder, tuple[Guarantee, ...]]] = [
+            Singular().calibrate(Mu(1.0), known),
+            Singular().calibrate(Tau(0.5, "spectral"), known),
+            Gaussian().calibrate(Mu(2.0), known),
+            Laplace().calibrate(None, known),
+            (Mixup(), ()),
+            (Identity(), ()),
+        ]
+        for number, (made, stated) in enumerate(kinds):
             epsilon = 1.0 if number == 2 else None
             out = place / f"release-{number}"
             write_release(out, data, made, stated, party="north", stream=SecureStream(), label_epsilon=epsilon)

@@ -309,6 +309,24 @@ def test_a_state_of_something_else_is_refused(tmp_path: Path) -> None:
         assert path.read_bytes() == damaged
 
 
+def test_a_state_that_is_no_plain_file_is_refused_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "kept"
+    kept_state(path)
+    path.rename(tmp_path / "good")
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "large").touch()
+    os.truncate(tmp_path / "large", 1 << 30)
+    deep = {"about": "[" * 100_000, "steps": "3"}
+    save_file({"x": torch.zeros(1)}, tmp_path / "deep", deep)
+    save_file({"x": torch.zeros(1)}, tmp_path / "digits", {"about": '{"epochs": 3, "a": 1}', "steps": "9" * 5000})
+    for name in ("pipe", "large", "deep", "digits"):
+        with pytest.raises(errors.TrainingError, match="remove it"):
+            fit(Released([mixed()], CPU), RECIPE, saved=Saved(tmp_path / name, {"epochs": 3, "a": 1}))
+    path.symlink_to(tmp_path / "good")
+    with pytest.raises(errors.TrainingError, match="is a link"):
+        fit(Released([mixed()], CPU), RECIPE, saved=Saved(path, {"epochs": 3, "a": 1}))
+
+
 @pytest.mark.parametrize("optimiser", ["adamw", "sgd"])
 def test_a_forged_state_is_refused(optimiser: Literal["adamw", "sgd"], tmp_path: Path) -> None:
     """Whatever does not fit the model, the optimiser or the steps: it could crash the process, or pass for trained."""

@@ -228,7 +228,8 @@ def read_simulation(path: Path) -> dict[str, Any]:
         strict.mapping("settings", whole["settings"])
         for own in strict.items("counts", whole["counts"]):
             for count in strict.items("counts", own):
-                strict.of("counts", count, int)
+                if type(count) is not int or not 0 <= count < 1 << 48:
+                    raise ManifestError(f"a count cannot be {strict.shown(count)}")
         for row in strict.items("rows", whole["rows"]):
             _check_row(strict.mapping("row", row))
     except (UnreadableFileError, ManifestError) as error:
