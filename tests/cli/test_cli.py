@@ -187,9 +187,9 @@ def test_audit_and_report(run: Run, tmp_path: Path) -> None:
     shown = run("audit", "r", "--truth", "digits:train", "--out", "b", "--attacks", "lmmse,labels")
     assert "would void the certificate" in " ".join(shown.out.split())
     run("encode", "digits:test", "--tau", 0.1, "--out", "loose")
-    for words, said in (((), False), (("--sweep", "mu=1,2"), True)):  # to try μ on private records is to choose by them
+    for more, said in (((), False), (("--sweep", "mu=1,2"), True)):  # to try μ on private records is to choose by them
         job = ("audit", "loose", "--truth", "digits:test", "--attacks", "prior", "--out", f"loose-{said}")
-        told = run(*job, *words, "--json").json
+        told = run(*job, *more, "--json").json
         assert any(text.startswith("For knowing, not for choosing") for text in told["verdict"]) == said
     assert shown.code == 0 and "lmmse" in shown.out and "report.html" in shown.out and "labels are not" in shown.err
 
