@@ -321,5 +321,5 @@ def verdict_of(
     )
     said.append(f"Labels: {how}.")
     if len(warnings) > 1:
-        said.append(f"{len(warnings) - 1} warning(s) beside that of the labels: read them before anything leaves.")
+        said.append(f"{len(warnings) - 1} warning(s) beside that of the labels: read them.")
     return said

@@ -28,6 +28,7 @@ LIMIT = 8 << 30
 """Bytes of a release that a server takes, unless it is told otherwise."""
 
 _LARGEST = 2 * SHARD_BYTES
+_CLASSES = 10_000  # a discriminant takes memory by their square
 _WIDE = 1e6  # by what an honest figure may differ from the clip norm
 
 
@@ -72,6 +73,8 @@ class Inbox:
             raise RefusedError(f"it is signed as {stated.party!r:.80}, and came from {party}")
         if stated.reproducible:
             raise RefusedError("its noise came from a seeded stream, for experiments: nothing that is sent may")
+        if len(stated.classes) > _CLASSES:
+            raise RefusedError(f"it has {len(stated.classes):,} classes, and a job has at most {_CLASSES:,}")
         _check_projection(stated, known)
         _check_scale(stated)
         if stated.bytes > self.limit:
