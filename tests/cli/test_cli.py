@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import re
 import signal
 import subprocess
 import sys
@@ -178,7 +179,7 @@ def test_audit_and_report(run: Run, tmp_path: Path) -> None:
     told = run(*words, "--out", "a", "--json").json
     assert told["verdict"] and told["warnings"][0].startswith("The labels are not protected")
     skipped = [item["attack"] for item in told["attacks"] if item["status"] != "ran"]
-    assert skipped == ["decoder", "grid", "unet", "unet-strong"]
+    assert skipped == ["decoder", "grid", "unet", "unet-strong", "unit-membership"]
     assert Path(told["report"]).exists()
     (tmp_path / "a" / "report.html").unlink()
     assert run("report", "a", "--json").json["report"] == "a/report.html"
@@ -187,7 +188,8 @@ def test_audit_and_report(run: Run, tmp_path: Path) -> None:
     shown = run("audit", "r", "--truth", "digits:train", "--out", "b", "--attacks", "lmmse,labels")
     assert "would void the certificate" in " ".join(shown.out.split())
     run("encode", "digits:test", "--tau", 0.1, "--out", "loose")
-    for more, said in (((), False), (("--sweep", "mu=1,2"), True)):  # to try μ on private records is to choose by them
+    # To try μ on private records is to choose by them.
+    for more, said in ((list[str](), False), (["--sweep", "mu=1,2"], True)):
         job = ("audit", "loose", "--truth", "digits:test", "--attacks", "prior", "--out", f"loose-{said}")
         told = run(*job, *more, "--json").json
         assert any(text.startswith("For knowing, not for choosing") for text in told["verdict"]) == said
@@ -603,6 +605,17 @@ def test_patients_and_their_labels_from_a_table(run: Run, tmp_path: Path) -> Non
     assert again.json["error"]["type"] == "BudgetError" and "a unit would have spent" in again.json["error"]["message"]
     audited = run("audit", "r", "--truth", "t.csv", *how, "--attacks", "prior,labels", "--out", "a", "--json").json
     assert any("In all: Your ledger has 1 release" in text for text in audited["verdict"])
+    # What is promised of membership is the same figure of a patient wherever it is stated.
+    most = r"finds more than ([\d.]+)%"
+    stated = re.search(most, text)
+    assert stated is not None and stated[1] == "9.2"
+    said = [of for of in audited["verdict"] if of.startswith("Membership of a patient")]
+    assert len(said) == 1 and re.findall(most, said[0]) == [stated[1]]
+    assert [round(100 * of["tpr"], 1) for of in audited["promised"]] == [9.2, 4.0] and audited["unit"] == "patient"
+    assert "μ of a patient" in Path("a/report.html").read_text()
+    shown = run("audit", "r", "--truth", "t.csv", *how, "--attacks", "unit-membership", "--out", "a2")
+    assert shown.code == 0 and "Membership of a patient, all images together: NOT tested: unit-membership" in shown.out
+    assert re.findall(most, shown.out) == [stated[1]]
     (tmp_path / "u.csv").write_text("\n".join([lines[0], *reversed(lines[1:])]))
     bad: list[tuple[tuple[object, ...], str]] = [
         (("audit", "r", "--truth", "u.csv", *how, "--out", "b"), "WrongTruthError"),
