@@ -121,8 +121,8 @@ def _slot(
     all_level, all_turn = torch.linalg.eigh(others @ others.T + own @ own.T)
     all_around = 1 / (1 + all_level.clamp(min=0)[:, None] * variance)
     x_own, x_all = turn.T @ x, all_turn.T @ x
-    shift = turn.T @ own @ images  # (g, L, k)
     unit = turn.T @ own
+    shift = unit @ images  # (g, L, k)
     gram = unit @ unit.T
     # What does not depend on the images: a quadratic form in the rows, and its mean where they hold others.
     volume = 0.5 * (around.log() - all_around.log()).sum()
@@ -130,10 +130,10 @@ def _slot(
     form_mean = -0.5 * (gram.diagonal()[:, None] * around * variance).sum()
     form_variance = 0.5 * ((around * variance) * (gram.square() @ (around * variance))).sum()
     told = around * shift
-    size = (told * shift).sum((1, 2))
-    ratio = volume + form + (told * x_own).sum((1, 2)) - 0.5 * size
+    size = torch.linalg.vecdot(told.flatten(1), shift.flatten(1))
+    ratio = volume + form + told.flatten(1) @ x_own.flatten() - 0.5 * size
     mean = volume + form_mean - 0.5 * size
-    spread = form_variance + size + ((told * variance) * (gram @ told)).sum((1, 2))
+    spread = form_variance + size + (unit.T @ told).square().sum(1) @ variance
     return torch.stack([ratio, mean, spread])
 
 

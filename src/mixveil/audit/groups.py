@@ -13,7 +13,8 @@ from mixveil.types import Dataset, Units, View
 
 LEAST_UNITS = 20
 LEAST_STRANGERS = 100
-_GROUPS = 500  # of strangers, at least: false alarms of one in a hundred must be seen
+GROUPS = 500  # of strangers, at least: false alarms of one in a hundred must be seen
+FEW_GROUPS = 100  # enough for an AUC
 
 
 class Asked(NamedTuple):
@@ -48,17 +49,17 @@ class UnitView:
         return ""
 
 
-def groups(whose: Tensor, first: int, strangers: int, stream: Stream) -> Asked:
-    """Every unit of `whose` (n,), and groups of as many strangers in its place. Row i is candidate i's own; strangers
-    are the candidates from `first` on. In a group no stranger comes twice; in different ones they do where they are
-    few."""
+def groups(whose: Tensor, first: int, strangers: int, stream: Stream, least: int = FEW_GROUPS) -> Asked:
+    """Every unit of `whose` (n,), and groups of as many strangers in its place, at least so many groups in all. Row i
+    is candidate i's own; strangers are the candidates from `first` on. In a group no stranger comes twice; in different
+    ones they do where they are few."""
     order = whose.argsort(stable=True)
     order = order[whose[order] >= 0]
     sizes = whose[order].bincount()
     slots = torch.split(order, sizes[sizes > 0].tolist())
     found = [(rows, rows) for rows in slots]
     deck = torch.empty(0, dtype=torch.int64)
-    for _ in range(-(-_GROUPS // len(slots))):
+    for _ in range(-(-least // len(slots))):
         for rows in slots:
             if len(deck) < len(rows):
                 deck = first + stream.permutation(strangers)

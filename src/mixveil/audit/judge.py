@@ -14,7 +14,7 @@ from mixveil.attacks import attacks as known_attacks
 from mixveil.attacks._training import Workshop
 from mixveil.audit import defenceless, neighbours, portraits
 from mixveil.audit.figures import Promised, Ran, Row, Whose, finite
-from mixveil.audit.groups import UnitView, groups
+from mixveil.audit.groups import GROUPS, UnitView, groups
 from mixveil.errors import ArgumentError, TrainingError
 from mixveil.keys import Stream
 from mixveil.metrics import detection, image
@@ -144,7 +144,7 @@ class Judge:
             return Ran(name, attack.threat, "broken", why)
         if why := self._units_told_by_looks(attack, seen):
             return Ran(name, attack.threat, "skipped", why)
-        asked = groups(seen.whose, len(seen.whose), seen.strangers, self.stream.fork("groups"))
+        asked = groups(seen.whose, len(seen.whose), seen.strangers, self.stream.fork("groups"), GROUPS)
         scores = attack(replace(seen.view, units=asked.units), stream=self.stream.fork(name)).scores
         if scores is None or not bool(scores.isfinite().all()):
             return Ran(name, attack.threat, "broken", "what it says is no number")

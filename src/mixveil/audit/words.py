@@ -218,7 +218,7 @@ def _known(rows: list[Row], unit: str | None) -> list[str]:
     if not known:
         return []
     gains = [f"{max(0.0, 1 - row.mean / (row.know_nothing or 1)):.1%}" for row in known.values()]
-    which = f"single images, some of each {unit}'s" if unit else "records"
+    which = f"single images, others of the same {unit} among them" if unit else "records"
     return [
         f"Known records: an attacker who has 10, 50 or 90 % of the {which}, and the pairing, takes away {gains[0]}, "
         f"{gains[1]} or {gains[2]} of that error on the others."
