@@ -25,17 +25,20 @@ from tests.made import blobs, features_of
 Answer = Callable[[Parcel], Parcel]
 
 
-def saved(images: Images, path: Path) -> Path:
-    """Images as a file that a party reads."""
+def saved(images: Images, path: Path, each: int | None = None) -> Path:
+    """Images as a file that a party reads. each: so many in a row are a patient's."""
     x, y = images.take(torch.arange(len(images)))
-    np.savez(path, x=x.numpy(), y=y.argmax(1).numpy(), classes=np.array(images.classes))
+    more: dict[str, Any] = (
+        {} if each is None else {"patient": np.array([f"patient {row // each}" for row in range(len(images))])}
+    )
+    np.savez(path, x=x.numpy(), y=y.argmax(1).numpy(), classes=np.array(images.classes), **more)
     return path
 
 
 def a_party(folder: Path, name: str, seed: int, **more: Any) -> Party:
     """A party with a hundred and twenty made images of its own."""
     images = more.pop("images", None) or blobs(120, seed)
-    data = saved(images, folder / f"{name}.npz")
+    data = saved(images, folder / f"{name}.npz", 3 if "unit" in more else None)
     settings = {"mu": 4.0, "budget": 100.0, **more}
     return Party(Settings(party=name, data=str(data), folder=str(folder / f"jobs-{name}"), **settings))
 

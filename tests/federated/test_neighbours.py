@@ -104,14 +104,20 @@ BUDGETS = {"enough": 100.0, "too little for those that were released before": 1.
 
 @pytest.mark.parametrize("budget", BUDGETS, ids=lambda name: name.replace(" ", "-"))
 @pytest.mark.parametrize("approve", [False, True], ids=["unasked", "approved"])
-@pytest.mark.parametrize("method", ["one-shot", "one-shot projected", "two-step", "statistics"])
+@pytest.mark.parametrize(
+    "method", ["one-shot", "one-shot projected", "one-shot labels", "two-step", "two-step units", "statistics"]
+)
 def test_one_record_changes_nothing_that_leaves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, approve: bool, budget: str
 ) -> None:
     monkeypatch.setattr("mixveil.federated.desk.INLINE", 100)
     monkeypatch.setattr("mixveil.release.SHARD_BYTES", 1000)
-    draws, data, (kind, _, through) = Draws(monkeypatch), blobs(120, 0), method.partition(" ")
-    more = {"mu": MU, "budget": BUDGETS[budget], "approve": approve}
+    draws, data, (kind, _, how) = Draws(monkeypatch), blobs(120, 0), method.partition(" ")
+    more: dict[str, Any] = {"mu": MU, "budget": BUDGETS[budget], "approve": approve}
+    if how == "labels":
+        more |= {"label_epsilon": 1.0, "label_budget": 3.0}
+    if how == "units":
+        more |= {"unit": "patient"}
 
     def world(name: str, data: Images) -> Answer:
         party = a_world(tmp_path / name, data, monkeypatch, draws, **more)
@@ -128,7 +134,7 @@ def test_one_record_changes_nothing_that_leaves(
 
     path = a_projection(tmp_path)
     order = {"method": "two-step" if kind == "statistics" else kind, "parties": 1}
-    job = job_of(tmp_path, projection=str(path) if through or kind != "one-shot" else "", **order)
+    job = job_of(tmp_path, projection=str(path) if how == "projected" or kind != "one-shot" else "", **order)
     whole = done(job, Here({"a": recorded}))
     affordable = BUDGETS[budget] > math.sqrt(2) * MU
     assert whole["ok"] == (affordable and method != "statistics"), whole
