@@ -523,7 +523,7 @@ def test_no_file_is_larger_than_a_release_makes_them(tmp_path: Path, three: dict
 
     fleet = Here({**three, "c": changed(three["c"], large)})
     whole = done(job_of(tmp_path), fleet)
-    assert "and a shard has at most" in whole["parties"]["c"]["why"] and ("c", "file") not in fleet.asked
+    assert "and a file of a release has at most" in whole["parties"]["c"]["why"] and ("c", "file") not in fleet.asked
 
 
 def test_no_party_writes_the_coordinators_log(tmp_path: Path, three: dict[str, Answer]) -> None:

@@ -100,7 +100,7 @@ class Net:
     def entries(self, party: str, job: str) -> int:
         """How often a party's ledger has a job."""
         entries = Ledger(self.state(party)).entries()
-        return sum(entry.recipient == f"the server, job {job}" for entry in entries)
+        return sum(str(entry.recipient).endswith(f", job {job}") for entry in entries)
 
 
 @pytest.fixture(scope="module")
