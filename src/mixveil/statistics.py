@@ -258,7 +258,7 @@ def directions(parts: Sequence[Sums], projection: Projection, digest: str) -> Pr
     try:
         means, variance = class_means(parts)
     except torch.linalg.LinAlgError as error:  # type: ignore[attr-defined]
-        raise MismatchError(f"these statistics have no class means: {error}") from None
+        raise TrainingError(f"these statistics have no class means: {error}") from None
     met = variance.isfinite()
     if int(met.sum()) < 2:
         raise ArgumentError("the statistics hold fewer than two classes: there is no direction between them")

@@ -70,9 +70,16 @@ class Desk:
             raise RefusedError("this id is a job of another server's")
 
     def begin(self) -> None:
-        """Write down which job this is, and with which settings. Once something is made they stay what they were."""
+        """Write down which job this is, and with which settings. Once something is entered they stay what they were,
+        and nothing is made with others: neither its owner nor its first step knew of them."""
         stored, plain = self._stored, self.settings.plain()
-        if stored and (self.begun or stored["settings"] == plain):
+        if stored and self.begun:
+            before = stored["settings"]
+            others = {name for name in before.keys() | plain.keys() if before.get(name) != plain.get(name)}
+            if others - set(_FREE) and self._missing:
+                raise RefusedError("its settings are others than those that this job was begun with")
+            return
+        if stored and stored["settings"] == plain:
             return
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         files.write_json(self.folder / "job.json", {**self.task.plain(), "begun": _now(), "settings": plain})
@@ -91,10 +98,12 @@ class Desk:
         """The server goes on with a job that it had ended."""
         (self.folder / _ENDED).unlink(missing_ok=True)
 
-    def end(self) -> None:
-        """The server gave it up: what is not made is not held back from other jobs."""
-        if self.folder.exists():
-            (self.folder / _ENDED).touch(0o600)
+    def end(self) -> bool:
+        """The server gave it up: what is not made is not held back from other jobs. Whether there was such a job."""
+        if not self.folder.exists() or (self.folder / _ENDED).exists():
+            return False
+        (self.folder / _ENDED).touch(0o600)
+        return True
 
     def forget(self) -> None:
         """Keep nothing of a job that failed before anything was entered, but what its owner said of it."""
@@ -102,7 +111,6 @@ class Desk:
             return
         for path in self.folder.glob("projection-*"):
             path.unlink()
-        self.clear_features()
         if not any(self.folder.glob("approved-*")) and not (self.folder / _REFUSED).exists():
             shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -111,7 +119,7 @@ class Desk:
     def check_affordable(self) -> None:
         """Refuse a job that the budgets do not allow, with all that is still to be made for it. What the ledger's
         releases cost together counts, whoever's records were in them: no record enters the decision."""
-        missing = [step for step in STEPS[self.task.method] if not self._made(step)]
+        missing = self._missing
         limit, label_limit = self.settings.limit, self.settings.label_limit
         if not missing or (limit is None and label_limit is None):
             return
@@ -133,7 +141,7 @@ class Desk:
     def _held(self) -> tuple[float, float]:
         """Σμ² and Σε of the second steps of other jobs, whose first ones are paid: they are held back for them."""
         mu = labels = 0.0
-        for path in self.folder.parent.glob("*/statistics"):
+        for path in self.folder.parent.parent.glob("*/*/statistics"):
             job = path.parent
             stored = json.loads((job / "job.json").read_text(encoding="utf-8"))
             if job == self.folder or (job / _ENDED).exists() or is_over(job, Task.read(stored)):
@@ -142,6 +150,11 @@ class Desk:
             mu += settings["mu"] ** 2 / 2
             labels += settings.get("label-epsilon", 0.0) / 2
         return mu, labels
+
+    @property
+    def _missing(self) -> list[Kind]:
+        """The steps for which nothing is made yet."""
+        return [step for step in STEPS[self.task.method] if not self._made(step)]
 
     def _made(self, kind: Kind) -> bool:
         return self.entered if kind == "updates" else (self.folder / kind).exists()
@@ -163,13 +176,15 @@ class Desk:
 
     # What is made
 
-    def keep_projection(self, digest: str, parcel: Parcel) -> bool:
-        """Keep the projection that came with a parcel; whether it is there."""
+    def lacks(self, digest: str | None, parcel: Parcel) -> bool:
+        """Whether a projection is named that neither came nor is here."""
+        return digest is not None and "projection" not in parcel.files and not self._projection(digest).exists()
+
+    def keep_projection(self, digest: str, parcel: Parcel) -> None:
+        """Keep the projection that came with a parcel."""
         path = self._projection(digest)
         if path.exists():
-            return True
-        if "projection" not in parcel.files:
-            return False
+            return
         if len(list(self.folder.glob("projection-*"))) >= len(STEPS[self.task.method]):
             raise RefusedError("this job has its projections already")
         data = parcel.files["projection"]
@@ -186,7 +201,6 @@ class Desk:
         except DataFormatError as error:
             path.unlink()
             raise RefusedError(f"what came is not a projection: {str(error).partition(': ')[2]}") from None
-        return True
 
     def _projection(self, digest: str) -> Path:
         return self.folder / f"projection-{digest[:16]}.safetensors"
@@ -197,7 +211,8 @@ class Desk:
 
     def _projected(self, digest: str) -> Projected:
         found, _ = projection.read(self._projection(digest))
-        features, weights = self.settings.features(self._images, modest(found.extractor), self.folder, found.weights)
+        wanted = found.weights, found.mean.numel()
+        features, weights = self.settings.features(self._images, modest(found.extractor), *wanted)
         protected = self.settings.certified or self.settings.label_epsilon is not None
         rows = projection.projected(features, weights, found, certified=protected)
         if found.classes and rows.classes != found.classes:
@@ -273,19 +288,12 @@ class Desk:
                 label_budget=self.settings.label_budget,
                 against="everything",
             )
-        self.clear_features()
-
-    def clear_features(self) -> None:
-        shutil.rmtree(self.folder / "features", ignore_errors=True)
 
     def _check_own(self, rows: Images | Projected) -> None:
         """The directions of the second step are found from the first one's statistics, the party's own among them, and
         what was agreed to then holds now."""
         if not (self.folder / "statistics").exists():
             raise RefusedError("it sent no statistics for this job")
-        before, now = self._stored["settings"], self.settings.plain()
-        if any(before.get(name) != now.get(name) for name in (before.keys() | now.keys()) - set(_FREE)):
-            raise RefusedError("its settings are others than in the first step")
         own = read_statistics(self.folder / "statistics")
         used = rows.projection.spent if isinstance(rows, Projected) else ()
         if (own.id, own.party) not in {(item.id, item.party) for item in used}:

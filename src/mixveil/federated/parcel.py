@@ -84,9 +84,9 @@ def check_name(what: str, name: str) -> str:
 
 
 def printable(text: str) -> str:
-    """What others said, in one line: they must not write ours.
+    """What others said, in one line: they must not write ours, nor with many blanks seem to.
 
-    >>> printable("no" + chr(10) + "05:00 a: rejected" + chr(27) + "[2J")
+    >>> printable("no" + chr(10) + "05:00 a:   rejected" + chr(27) + "[2J")
     'no?05:00 a: rejected?[2J'
     """
-    return "".join(character if character.isprintable() else "?" for character in text)
+    return re.sub(" {2,}", " ", "".join(character if character.isprintable() else "?" for character in text))

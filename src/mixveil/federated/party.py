@@ -36,6 +36,7 @@ class Party:
         self.settings, self.say = settings, say
         self.folder = Path(settings.folder) / settings.party
         self._held: _Held | None = None
+        self._greeted: set[str] = set()  # jobs of which it heard, and not yet how they ended
 
     def answer(self, parcel: Parcel) -> Parcel:
         """Whatever happens, there is an answer, and it tells nothing that must not be told. One at a time: what is made
@@ -62,13 +63,15 @@ class Party:
         desk = Desk(self.folder, self.settings, task, self.say)
         desk.check_same()
         if about.get("ask") == "ended":
-            desk.end()
-            self.say(f"{task.name} ended without a model: {printable(str(about.get('reason'))[:500])}")
+            if desk.end() or task.id in self._greeted:
+                self._greeted.discard(task.id)
+                self.say(f'{task.name} ended without a model: "{printable(str(about.get("reason")))[:300]}"')
             return self._said("ready")
         if task.method not in self.settings.methods:
             raise RefusedError(f"{self.settings.party} does not take part in {task.method}")
         desk.resume()
         if about.get("ask") == "hello":
+            self._greeted = {*list(self._greeted)[-MOST_WAITING:], task.id}
             return self._admitted(desk) or self._said("ready")
         if about.get("ask") == "offer":
             return self._offered(desk, parcel)
@@ -117,10 +120,12 @@ class Party:
             strict.text("projection", digest, "[0-9a-f]{64}")
         if (waits := self._admitted(desk)) is not None:
             return waits
+        if desk.lacks(digest, parcel):
+            return self._said("send projection")
         desk.begin()
         try:
-            if digest is not None and not desk.keep_projection(digest, parcel):
-                return self._said("send projection")
+            if digest is not None:
+                desk.keep_projection(digest, parcel)
             if kind == "updates":
                 return self._ready_for_rounds(desk, parcel)
             if not (desk.folder / kind).exists():
@@ -186,9 +191,8 @@ class Party:
         if self._held is None or self._held.extractor != extractor or self._held.job != desk.task.id:
             images = self.settings.images()
             desk.enter_updates(images)
-            features, weights = self.settings.features(images, extractor, desk.folder)
+            features, weights = self.settings.features(images, extractor)
             x = features.take(torch.arange(len(images))).x
-            desk.clear_features()
             source = RemixedEveryBatch(x, features.labels, len(images.classes), None)
             self._held = _Held(desk.task.id, extractor, source, images.classes, weights if extractor.names else None)
         return self._held

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import statistics
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
@@ -17,7 +19,9 @@ from mixveil.federated.jobs import Fate, Job
 from mixveil.federated.parcel import SMALL, Ask, Parcel
 from mixveil.train import Source, Trained
 
-_LARGEST = 1e6  # of a weight: the others would go on from the average
+_FAR, _TIMES = 1e6, 100.0
+"""How far a party may move the weights in one round, as a Euclidean distance, and how many times as far as the median
+party: the others have to go on from the average."""
 
 
 def by_rounds(job: Job, fleet: Fleet, poll: float) -> Trained:
@@ -67,6 +71,7 @@ def by_rounds(job: Job, fleet: Fleet, poll: float) -> Trained:
             fate.bytes, fate.rounds, fate.state = fate.bytes + len(data), fate.rounds + 1, "arrived"
 
         together(job, fleet, step, among=going)
+        _leave_out_the_farthest(job, sent, weights)
         check_enough(job, len(sent), f"answers in round {number + 1}")
         going = [name for name in going if name in sent]  # who was late once is not waited for again
         weights = average((sent[name], there[name]["rows"]) for name in going)
@@ -85,6 +90,24 @@ def by_rounds(job: Job, fleet: Fleet, poll: float) -> Trained:
     )
 
 
+def _leave_out_the_farthest(job: Job, sent: dict[str, Weights], weights: Weights) -> None:
+    """Where most agree on about how far a round leads, those that went many times as far are not averaged with."""
+    moved = {name: _moved(found, weights) for name, found in sent.items()}
+    if len(moved) < 3:
+        return
+    usual = statistics.median(moved.values())
+    for name, distance in moved.items():
+        if not distance <= _TIMES * usual:
+            del sent[name]
+            fate = fate_of(job, name)
+            fate.state, fate.why = "rejected", f"it moved the weights {distance / usual:.3g} times as far as most"
+            job.say(f"{name}: rejected: {fate.why}")
+
+
+def _moved(found: Weights, sent: Weights) -> float:
+    return math.sqrt(sum(float((found[name].double() - sent[name].double()).square().sum()) for name in found))
+
+
 def _weights(data: bytes, wanted: Weights) -> Weights:
     """The weights that a party sent, if they are such as it was sent."""
     try:
@@ -96,8 +119,12 @@ def _weights(data: bytes, wanted: Weights) -> Weights:
         raise RefusedError("its weights are not those of this model")
     if not all(bool(tensor.isfinite().all()) for tensor in found.values()):
         raise RefusedError("its weights are not finite")
-    if not all(bool((tensor.abs() <= _LARGEST).all()) for tensor in found.values()):
-        raise RefusedError(f"its weights are beyond {_LARGEST:g}: nobody could train on")
+    if any(name.endswith("running_var") and bool((tensor < 0).any()) for name, tensor in found.items()):
+        raise RefusedError("it says that something varies by less than nothing")
+    if not _moved(found, wanted) <= _FAR:
+        raise RefusedError(
+            f"its weights are {_moved(found, wanted):.3g} from those that it was sent, and may be {_FAR:g}"
+        )
     return found
 
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+import torch
+
 from mixveil import projection, saved
 from mixveil import train as training
-from mixveil.errors import MixveilError, RefusedError, TrainingError, TrainingStopped
+from mixveil.errors import ArgumentError, MismatchError, MixveilError, ProjectionError, RefusedError, TrainingError
 from mixveil.federated import asking
 from mixveil.federated.asking import (
     OUT,
@@ -38,7 +41,13 @@ POLL = 5.0
 """Seconds between two questions to a party whose owner has not approved yet."""
 
 T = TypeVar("T")
-_CANNOT = (MixveilError, ArithmeticError, ValueError, RuntimeError)  # torch's errors are of the last kind
+_FIGURES = (MismatchError, ProjectionError, TrainingError, ArithmeticError, torch.linalg.LinAlgError)
+"""What is raised where figures are wrong, and nothing else is."""
+
+Learn = Callable[[list[str], bool], T]
+"""From the releases of some parties; whether it is only tried."""
+
+_STATE = ".training-"
 _FAREWELL = 10.0  # seconds to hear goodbye
 _SENDING = Slots(3, 60.0)  # parties that send large files at a time
 
@@ -109,9 +118,9 @@ def _releases(job: Job, fleet: Fleet, poll: float) -> Trained:
             parts = {name: read_statistics(folder) for name, folder in found.items()}
             agreed = _agreed(job, inbox, "statistics", {name: (part.classes,) for name, part in parts.items()})
 
-            def find(names: list[str]) -> Projection:
+            def find(names: list[str], searching: bool) -> Projection:
                 found = directions([parts[name] for name in names], *public)
-                projection.check(found)
+                _check_readable(found)
                 return found
 
             narrow, agreed = _with_most(job, inbox, "statistics", agreed, find)
@@ -124,15 +133,30 @@ def _releases(job: Job, fleet: Fleet, poll: float) -> Trained:
     agreed = _agreed(job, inbox, "records", stated)
     job.say(f"training on {sum(len(releases[n].payload) for n in agreed):,} records of {len(agreed)} part(ies)")
 
-    def learn(names: list[str]) -> Trained:
+    def learn(names: list[str], searching: bool) -> Trained:
         opened = training.opened([found[name] for name in names], known)
         if job.order.head != "mlp":
             return training.train(opened)
-        return training.train_mlp(opened, recipe=job.order.recipe, state=job.folder / ".training", note=job.say)
+        state = None if searching else _state(job, opened)
+        return training.train_mlp(opened, recipe=job.order.recipe, state=state, note=job.say)
 
     trained, _ = _with_most(job, inbox, "records", agreed, learn)
-    saved.discard(job.folder / ".training")
+    for path in job.folder.glob(f"{_STATE}*"):
+        saved.discard(path)
     return trained
+
+
+def _state(job: Job, opened: training.Job) -> Path:
+    """Where the state of a training is kept: one for each set of releases, as parties come and go."""
+    ids = ",".join(sorted(release.id for release in opened.releases))
+    return job.folder / f"{_STATE}{hashlib.sha256(ids.encode()).hexdigest()[:16]}"
+
+
+def _check_readable(found: Projection) -> None:
+    try:
+        projection.check(found)
+    except ArgumentError as error:
+        raise ProjectionError(f"the directions cannot be: {error}") from None
 
 
 def _agreed(job: Job, inbox: Inbox, kind: Kind, stated: Mapping[str, Hashable]) -> list[str]:
@@ -143,18 +167,16 @@ def _agreed(job: Job, inbox: Inbox, kind: Kind, stated: Mapping[str, Hashable]) 
     return sorted(agreed)
 
 
-def _with_most(
-    job: Job, inbox: Inbox, kind: Kind, names: list[str], learn: Callable[[list[str]], T]
-) -> tuple[T, list[str]]:
-    """What is learnt from all parties, or from all but those that make it impossible, and from whom. What those sent is
-    set aside, so that the job goes on without, also when it is begun again."""
+def _with_most(job: Job, inbox: Inbox, kind: Kind, names: list[str], learn: Learn[T]) -> tuple[T, list[str]]:
+    """What is learnt from all parties, or from all but those whose figures make it impossible, and from whom. What
+    those sent is set aside, so that the job goes on without, also when it is begun again. Errors that follow from no
+    figure (a full disk, too little memory) are nobody's fault, and end the job as they are."""
     while True:
         try:
-            return learn(names), names
-        except TrainingStopped:
-            raise
-        except _CANNOT as error:
+            return learn(names, False), names
+        except _FIGURES as error:
             wrong = error
+        job.say(f"nothing could be learnt: {wrong} ({type(wrong).__name__}); looking for the party that is the reason")
         culprits = _culprits(names, learn)
         if not culprits or len(names) - len(culprits) < job.order.least:
             raise TrainingError(f"nothing can be learnt from what arrived: {wrong} ({type(wrong).__name__})")
@@ -169,19 +191,24 @@ def _with_most(
         names = [name for name in names if name not in culprits]
 
 
-def _culprits(names: list[str], learn: Callable[[list[str]], Any]) -> list[str]:
-    """The party without which the others can be learnt from; else all of which, alone, nothing can be learnt."""
+def _culprits(names: list[str], learn: Learn[Any]) -> list[str]:
+    """The party without which the others can be learnt from; else all whose figures, alone, make it impossible."""
     for name in names:
-        if _can(learn, [other for other in names if other != name]):
+        rest = [other for other in names if other != name]
+        if rest and _works(learn, rest):
             return [name]
-    return [name for name in names if not _can(learn, [name])]
+    return [name for name in names if not _works(learn, [name])]
 
 
-def _can(learn: Callable[[list[str]], Any], names: list[str]) -> bool:
-    with contextlib.suppress(*_CANNOT):
-        learn(names)
+def _works(learn: Learn[Any], names: list[str]) -> bool:
+    """Whether figures can be computed with. That they hold too few classes, or the like, is no fault of theirs."""
+    try:
+        learn(names, True)
+    except _FIGURES:
+        return False
+    except ArgumentError:
         return True
-    return False
+    return True
 
 
 def _collected(job: Job, fleet: Fleet, inbox: Inbox, kind: Kind, known: training.Known, poll: float) -> dict[str, Path]:

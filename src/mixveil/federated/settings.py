@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from mixveil import checks
 from mixveil.data import Images, data_folder, open_data
 from mixveil.errors import ArgumentError, RefusedError
@@ -21,6 +23,7 @@ from mixveil.release import check_declared
 from mixveil.spending import Total, within
 from mixveil.types import Mu, Target, Tau
 
+_MEMORY = 4 << 30  # bytes of features that a server may ask for
 PROMISED: tuple[Method, ...] = ("one-shot", "two-step")
 """Methods that send what is promised, where the noise is for μ."""
 
@@ -180,15 +183,20 @@ class Settings:
         )
 
     def features(
-        self, images: Images, extractor: Extractor, cache: Path, wanted: str | None = None
+        self, images: Images, extractor: Extractor, wanted: str | None = None, inputs: int | None = None
     ) -> tuple[Features, str]:
-        """The features of images, and the digest of what made them. cache: a folder of this job's alone, or the time
-        that it takes would tell whether the images are those of an earlier job; wanted: the digest that they should
-        have: of others nothing is computed."""
+        """The features of images, in memory, and the digest of what made them. They are computed anew every time: kept
+        ones would be there sooner, and tell that the images have not changed. wanted, inputs: the digest and the number
+        of features that there should be: of others nothing is computed but one image's."""
         loaded = load(extractor, data_folder(None if self.data_dir is None else Path(self.data_dir)))
         if wanted is not None and loaded.digest != wanted:
             raise RefusedError(f"its weights of {extractor} are others than the projection's")
-        return extract(images, loaded, cache), loaded.digest
+        width = loaded(images.take(torch.tensor([0])).x).shape[1]
+        if inputs is not None and width != inputs:
+            raise RefusedError(f"{extractor} has {width:,} features, and the projection is for {inputs:,}")
+        if 2 * width * len(images) > _MEMORY:
+            raise RefusedError(f"{width:,} features of every image are more than it computes for a server")
+        return extract(images, loaded, None), loaded.digest
 
 
 def _least(*limits: float | None) -> float | None:

@@ -9,19 +9,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from flwr.app import Error, Message
 from flwr.common.constant import ErrorCode
 from flwr.proto.message_pb2 import ObjectTree
+from flwr.supercore.constant import TaskType
 from flwr.supercore.fab import Fab
 from flwr.supercore.inflatable.inflatable_object import (
     get_all_nested_objects,
     get_object_tree,
     no_object_id_recompute,
 )
-from flwr.supercore.inflatable.inflatable_utils import ObjectPullError, push_object_contents_from_iterable
+from flwr.supercore.inflatable.inflatable_utils import (
+    ObjectPullError,
+    inflate_object_from_contents,
+    push_object_contents_from_iterable,
+)
 from flwr.supercore.run import Run, RunNotRunningException
 from flwr.supernode import start_client_internal
 from flwr.supernode.fleet_http_connection import http_request_response
@@ -44,6 +50,16 @@ def check_incoming() -> None:
 def _checked(*given: Any, **named: Any) -> Iterator[tuple[Any, ...]]:
     with http_request_response(*given, **named) as connection:
         yield Incoming(connection).functions
+
+
+def _check_whole(identity: str, pieces: dict[str, bytes]) -> None:
+    """Refuse what cannot be put together: Flower would end with it."""
+    try:
+        whole = inflate_object_from_contents(identity, dict(pieces))
+    except Exception as error:
+        raise RefusedError(f"what came is no message ({type(error).__name__})") from None
+    if not isinstance(whole, Message):
+        raise RefusedError("what came is no message")
 
 
 class _OtherAppError(RefusedError):
@@ -74,6 +90,7 @@ class Incoming:
         try:
             self._check_app(message.metadata.run_id)
             self._pieces = self._gathered(message.metadata.run_id, tree)
+            _check_whole(tree.object_id, self._pieces)
         except RefusedError as refused:
             say(f"refused: {refused}")
             self._refuse(message, refused)
@@ -84,7 +101,7 @@ class Incoming:
         """The run that was checked: a server that is asked again could say something else."""
         if self._run is None or self._run.run_id != run_id:
             raise RefusedError(f"the run {run_id} is not the one that was looked at")
-        return self._run
+        return replace(self._run, override_config={}, primary_task_type=TaskType.SERVER_APP)  # its app is ours
 
     def get_fab(self, fab_hash: str, run_id: int) -> Fab:
         """The bundle that is installed here. The server's is not asked for."""

@@ -32,7 +32,6 @@ from flwr.supercore.constant import TaskType
 from flwr.supercore.exit.exit_handler import trigger_exit_handlers
 from flwr.supercore.fab import Fab
 from flwr.supercore.heartbeat import HeartbeatSender, make_task_heartbeat_fn_http
-from flwr.supercore.inflatable.inflatable_utils import ObjectPullError, ObjectPushError
 from flwr.supercore.interceptors import (
     RuntimeTokenHttpInterceptor,
     RuntimeVersionHttpInterceptor,
@@ -246,9 +245,10 @@ def _one(address: str, token: str, trusted: str) -> None:
         reply = _answered(message, context, fab, trusted)
         push_message(client, reply, context)
         push_task_output(client, context, SubStatus.COMPLETED, "")
-    except (httpx.HTTPError, ObjectPullError, ObjectPushError) as error:
-        say(f"the node could not be answered: {error}")
-        push_task_output(client, context, SubStatus.FAILED, "")
+    except Exception as error:  # whatever a server sent: the party stays
+        say(f"the node could not be answered: {error} ({type(error).__name__})")
+        with suppress(httpx.HTTPError):
+            push_task_output(client, context, SubStatus.FAILED, "")
     finally:
         with suppress(RuntimeError):
             beating.stop()
