@@ -358,7 +358,10 @@ def test_no_record_enters_a_decision_against_everything() -> None:
     Ledger().enter(stated(1, 1.0, 0.5), new, 1.4, label_budget=0.5)  # by records there is room
     with pytest.raises(errors.BudgetError, match="a record would have spent"):
         Ledger().enter(stated(2, 1.0, 0.5), old, 1.4)
-    Ledger().enter(stated(2, 1.0, 0.5), old, 1.8, label_budget=1.5, against="everything")
+    # What was refused for a record's sake counts where a server asks, as if it had been made.
+    with pytest.raises(errors.BudgetError, match=r"μ = 2 of a budget of 1\.8: 1\.732 is spent"):
+        Ledger().enter(stated(2, 1.0, 0.5), old, 1.8, label_budget=2.5, against="everything")
+    Ledger().enter(stated(2, 1.0, 0.5), old, 2.0, label_budget=2.0, against="everything")
     with pytest.raises(errors.ArgumentError, match="against"):
         Ledger().enter(stated(3, 1.0), old, against="all")  # type: ignore[arg-type]
 
@@ -758,7 +761,8 @@ def test_the_command_line_says_what_was_spent(tmp_path: Path) -> None:
     third = run("encode", data, "--mu", "1", "--out", out + "3", "--budget", "1.5")
     assert third.returncode == 2 and "BudgetError" in third.stderr and "0.5 is left" in third.stderr
     shown = run("ledger", "--budget", "2").stdout
-    assert "If a record were in all 2 releases, it would be 1.414-GDP; labels are shown." in " ".join(shown.split())
+    said = "μ = 1.732 of all 2 releases, and of what was refused for a record's sake; labels are shown."
+    assert f"Where a server asks, everything counts: {said}" in " ".join(shown.split())
     fourth = run("encode", data, "--mu", "0.1", "--out", out + "4", "--label-budget", "1")
     assert fourth.returncode == 2 and "no label budget can hold: it is 1" in " ".join(fourth.stderr.split())
     assert "label budget is ε = 3" in " ".join(run("ledger", "--label-budget", "3").stdout.split())

@@ -12,16 +12,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from mixveil import errors
+from mixveil.data import from_tensors
 from mixveil.keys import SecureStream
 from mixveil.ledger import Entry, Ledger
-from mixveil.ledger_file import LedgerFile, Tables
+from mixveil.ledger_file import LedgerFile, Tables, mac64
+from mixveil.prints import old_pixels
 from mixveil.projection import Projected, fit
 from mixveil.spending import Owners
 from mixveil.statistics import write_statistics
 from mixveil.types import Cost
-from tests.made import blobs, features_of
+from tests.made import blobs, features_of, images
 
 OWNERS = Owners(np.array([1, 2, 3], np.uint64))
 NAMED = Owners(np.array([1, 5, 6], np.uint64), np.array([8, 8, 9], np.uint64))
@@ -259,6 +262,23 @@ def test_a_ledger_of_version_1_is_taken_over_once(first_version: tuple[Path, lis
     (folder / "ledger.sqlite").write_bytes(old)
     with pytest.raises(errors.LedgerError, match="older copy"):
         Ledger().entries()
+
+
+def test_images_that_version_1_knew_are_known(first_version: tuple[Path, list[Entry]]) -> None:
+    """It knew them by their values. New images are known by the order of those."""
+    folder, _ = first_version
+    key, data = (folder / "ledger.key").read_bytes(), images(3, shape=(1, 12, 12))
+    known = np.array([mac64(key, b"image", old_pixels(image)) for image in data.originals(torch.arange(3))], np.uint64)
+    changed(folder, f"UPDATE releases SET records = x'{known.tobytes().hex()}', units = NULL WHERE rowid = 1")  # noqa: S608
+    book = Ledger()
+    assert (book.owners(data).records == known).all()
+    assert book.spent(book.owners(data)).most > 0
+    book.confirm(data, book.owners(data))
+    darker = from_tensors(data.read(torch.arange(3)) / 2, data.labels)
+    assert not np.isin(book.owners(darker).records, known).any()
+    others = images(3, shape=(1, 12, 12), seed=9)
+    darker = from_tensors(others.read(torch.arange(3)) / 2, others.labels)
+    assert (book.owners(others).records == book.owners(darker).records).all()
 
 
 @pytest.mark.parametrize("step", range(4))

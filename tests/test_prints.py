@@ -4,7 +4,7 @@ import tracemalloc
 
 import torch
 
-from mixveil.data import from_tensors
+from mixveil.data import from_tensors, open_data
 from mixveil.keys import SeededStream
 from mixveil.prints import among, fingerprints
 from tests.made import images
@@ -27,6 +27,31 @@ def test_grey_in_colour_is_the_same_image_and_one_pixel_makes_another() -> None:
     assert among(fingerprints(grey), fingerprints(colour)) == 20
     x[:5, 0, 0, 0] = (x[:5, 0, 0, 0] + 0.5) % 1
     assert among(fingerprints(grey), fingerprints(from_tensors(x, grey.labels))) == 15
+
+
+def test_the_same_image_in_another_file_is_the_same() -> None:
+    """12 bits in 16 of a PNG or in 12 of DICOM, as floats, darker, with channels last; grey wherever it is colour."""
+    stored = (SeededStream(3).uniform(30, 3, 12, 12) * 4096).floor()
+    stored[:, 0, 0, 0] = 4095
+    labels = torch.zeros(30)
+    known = fingerprints(from_tensors((stored / 4095).float(), labels))
+    last = stored.permute(0, 2, 3, 1).contiguous()
+    flat = stored.flatten(1)
+    for other in (stored / 65535, stored / 5000, last / 4095, last / 65535, flat / 4095):
+        assert among(known, fingerprints(from_tensors(other.float(), labels))) == 30
+    grey = stored[:, :1]
+    known = fingerprints(from_tensors((grey / 4095).float(), labels))
+    for other in (grey.repeat(1, 3, 1, 1), grey.permute(0, 2, 3, 1).repeat(1, 1, 1, 3), grey.permute(0, 2, 3, 1)):
+        assert among(known, fingerprints(from_tensors((other / 65535).float(), labels))) == 30
+
+
+def test_other_images_are_others() -> None:
+    digits = open_data("digits")
+    x = digits.read(torch.arange(len(digits)))
+    prints = {bytes(item.tolist()) for item in fingerprints(digits)}
+    assert len(prints) == len(torch.unique(x.flatten(1), dim=0)) == 1797
+    x = x.flip(3)  # mirrored, no pixel is where it was
+    assert not prints & {bytes(item.tolist()) for item in fingerprints(from_tensors(x, digits.labels))}
 
 
 def test_many_fingerprints_of_a_stranger_take_hardly_more_memory_than_they_are() -> None:

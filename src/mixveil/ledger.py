@@ -9,8 +9,9 @@ named: √Σμ². An image that was changed by one pixel is a new one here; unit
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Literal
@@ -30,8 +31,8 @@ from mixveil.errors import (
     UnreadableImageError,
 )
 from mixveil.ledger_file import Entry, LedgerFile, Tables, mac64
-from mixveil.prints import pixels
-from mixveil.spending import Made, Owners, Spent, Total
+from mixveil.prints import old_pixels, pixels
+from mixveil.spending import Made, Owners, Prints, Spent, Total
 from mixveil.types import Cost, Dataset, Progress
 from mixveil.units import normalised
 
@@ -57,12 +58,12 @@ class Ledger:
         """Read all images of a data set, and say who they are here. All that cannot be read are named at once."""
         self._file.make()
         with self._file.reading() as tables:
-            key = tables.key
-        records: list[int] = []
+            key, old = tables.key, tables.old_prints()
+        records: list[Prints] = []
         broken: list[str] = []
         for index in _blocks(rows):
             try:
-                records += [_fingerprint(key, image) for image in rows.originals(index)]
+                records.append(_fingerprints(key, old, rows.originals(index)))
             except UnreadableImageError as error:
                 broken += error.files
             progress(len(index))
@@ -74,15 +75,15 @@ class Ledger:
                 [mac64(key, b"unit", name.encode("utf-8", "surrogatepass")) for name in map(normalised, rows.units)],
                 np.uint64,
             )
-        return Owners(np.array(records, np.uint64), units)
+        return Owners(np.concatenate([np.empty(0, np.uint64), *records]), units)
 
     def confirm(self, rows: Dataset, owners: Owners) -> None:
         """Read all images again, after something was made of them and before it can leave: what was made must be of
         the images that were entered. Files may be changed meanwhile by somebody who does not know."""
         with self._file.reading() as tables:
-            key = tables.key
+            key, old = tables.key, tables.old_prints()
         for index in _blocks(rows):
-            now = np.array([_fingerprint(key, image) for image in rows.originals(index)], np.uint64)
+            now = _fingerprints(key, old, rows.originals(index))
             changed = np.flatnonzero(now != owners.records[index.numpy()])
             if len(changed):
                 raise MismatchError(
@@ -129,6 +130,7 @@ class Ledger:
             if value is not None:
                 checks.positive(name, value)
         new = Made(entry.id, entry.cost, entry.label_epsilon, owners)
+        refused: BudgetError | None = None
         with self._file.transaction() as tables:
             self._check_traces(tables)
             limits = {name: _stricter(value, tables.limit(name)) for name, value in given.items()}
@@ -137,15 +139,22 @@ class Ledger:
             for made in tables.made():
                 before = spending.add(before, units, made)
             after = spending.add(before, units, new)
-            if against == "records":
-                _check_budgets(
-                    limits, before.worst, after.worst, entry, f"a {after.unit} would have", " of these records"
-                )
+            try:
+                if against == "records":
+                    who = f"a {after.unit} would have", " of these records"
+                    _check_budgets(limits, before.worst, after.worst, entry, *who)
+                else:
+                    total = _total(tables, owners.units is not None)
+                    both = total, total.plus(entry.id, _stated(entry), entry.label_epsilon)
+                    _check_budgets(limits, *both, entry, "all releases in your ledger would have", "")
+            except BudgetError as error:
+                refused = error
+                if against == "records" and _possible(limits, entry):
+                    tables.refuse(entry.stated, entry.label_epsilon)
             else:
-                total = _total(tables, owners.units is not None)
-                both = total, total.plus(entry.id, _stated(entry), entry.label_epsilon)
-                _check_budgets(limits, *both, entry, "all releases in your ledger would have", "")
-            tables.write(entry, owners)
+                tables.write(entry, owners)
+        if refused is not None:
+            raise refused
         return after
 
     def finish(self, release_id: str) -> None:
@@ -244,11 +253,23 @@ class Ledger:
 
 def _total(tables: Tables, units: bool) -> Total:
     """All kinds of entry count alike: each holds labels. A projection is entered where it was fitted on private data,
-    and then shows their classes' means; rounds of updates show gradients by label."""
+    and then shows their classes' means; rounds of updates show gradients by label. What was refused for a record's sake
+    counts as if it had been made: whether it was would tell of that record."""
     found, nameless = Total(0.0, (), 0.0, 0), tables.nameless() if units else set()
     for entry in tables.entries():
         found = found.plus(entry.id, None if entry.id in nameless else _stated(entry), entry.label_epsilon)
-    return found
+    mu, labels = tables.refused()
+    together = found.label_epsilon + labels
+    return replace(found, mu=math.hypot(found.mu, mu), label_epsilon=together, refused=bool(mu or labels))
+
+
+def _possible(limits: dict[str, float | None], entry: Entry) -> bool:
+    """Whether other records could have had this release: then that it was refused tells of these."""
+    mu = math.inf if _stated(entry) is None else entry.stated or 0.0
+    labels = math.inf if entry.label_epsilon is None else entry.label_epsilon
+    budget, label_budget = limits["budget"], limits["label_budget"]
+    fits = (mu, budget), (labels, label_budget)
+    return all(limit is None or spending.within(value, limit) for value, limit in fits)
 
 
 def _stated(entry: Entry) -> float | None:
@@ -311,5 +332,10 @@ def _blocks(rows: Dataset) -> Iterator[Tensor]:
     yield from torch.split(torch.arange(len(rows)), _BLOCK_ROWS)
 
 
-def _fingerprint(key: bytes, image: Tensor) -> int:
-    return mac64(key, b"image", pixels(image))
+def _fingerprints(key: bytes, old: Prints, images: Sequence[Tensor]) -> Prints:
+    """Of images, as this ledger knows them: those that version 1 entered by what it knew them by."""
+    found = np.array([mac64(key, b"image", pixels(image)) for image in images], np.uint64)
+    if len(old):
+        before = np.array([mac64(key, b"image", old_pixels(image)) for image in images], np.uint64)
+        found = np.where(np.isin(before, old), before, found)
+    return found

@@ -34,7 +34,7 @@ import numpy as np
 
 from mixveil import files, keys
 from mixveil.errors import LedgerBusyError, LedgerError, OutputError
-from mixveil.spending import Made, Owners
+from mixveil.spending import Made, Owners, Prints
 from mixveil.types import Cost
 
 PATIENCE = 30.0
@@ -270,7 +270,9 @@ class LedgerFile:
                 digest = _digest(records, units) if _blobs(records, units, stated[11]) else b""
                 tables.write(entry_of([*stated, digest], finished, self.path), Owners(*_prints(records, units)))
             db.execute("DROP TABLE old")
-            head = tables.seal(db.execute("SELECT COUNT(*) FROM releases").fetchone()[0])
+            count = db.execute("SELECT COUNT(*) FROM releases").fetchone()[0]
+            tables.set("old_prints", count)
+            head = tables.seal(count)
             db.execute(f"PRAGMA user_version = {_VERSION}")
             self._write_mark(_FIRST, head)
             db.execute("COMMIT")
@@ -296,6 +298,24 @@ class Tables:
     def nameless(self) -> set[str]:
         """The releases that name no units."""
         return {row[0] for row in self.db.execute("SELECT id FROM releases WHERE units IS NULL")}
+
+    def old_prints(self) -> Prints:
+        """The images of entries that version 1 made, which knew images in another way."""
+        count = self.setting("old_prints") or 0
+        found = self.db.execute("SELECT records FROM releases WHERE number <= ?", (count,)).fetchall() if count else []
+        return np.unique(np.frombuffer(b"".join(row[0] for row in found), np.uint64))
+
+    def refused(self) -> tuple[float, float]:
+        """√Σμ² and Σε of the releases that were refused for what some record had spent."""
+        return self.limit("refused_mu") or 0.0, self.limit("refused_labels") or 0.0
+
+    def refuse(self, stated: float | None, label_epsilon: float | None) -> None:
+        """Count a release that was refused for what some record had spent."""
+        mu, labels = self.refused()
+        if stated is not None:
+            self.set("refused_mu", math.hypot(mu, stated))
+        if label_epsilon is not None:
+            self.set("refused_labels", labels + label_epsilon)
 
     def made(self) -> Iterator[Made]:
         """All releases with their owners, one by one."""

@@ -58,12 +58,15 @@ class Total:
         unbounded: ids of the releases that promise nothing; where units are asked about, to a unit
         label_epsilon: Σε of one record's label; ∞ where any release shows labels as they are
         releases: how many there are, finished or not
+        refused: whether both figures also count what was refused for a record's sake: that it was not made would tell
+            of that record
     """
 
     mu: float
     unbounded: tuple[str, ...]
     label_epsilon: float
     releases: int
+    refused: bool = False
 
     def left(self, budget: float) -> float:
         """The largest μ that one release more can promise."""
@@ -76,6 +79,7 @@ class Total:
             (*self.unbounded, identity) if stated is None else self.unbounded,
             self.label_epsilon + (math.inf if label_epsilon is None else label_epsilon),
             self.releases + 1,
+            self.refused,
         )
 
 

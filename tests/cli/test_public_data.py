@@ -10,6 +10,7 @@ from PIL import Image
 
 from mixveil.ledger import Ledger
 from tests.cli.test_cli import Run, run
+from tests.data.made_dicom import write_dicom
 
 __all__ = ["run"]
 
@@ -49,6 +50,35 @@ def test_copies_are_found_in_other_files_and_by_other_options(run: Run, pixels: 
         assert run("calibrate", "mine", *options, "--mu", 1, "--public", "apart").code == 0
     told = run("encode", "mine", "--mu", 1, "--public", "apart", "--out", "x", "--json")
     assert told.json["certified"] and not any("public" in text for text in told.json["warnings"][:1])
+
+
+def test_dicom_and_its_copies_as_png_are_the_same_images(run: Run) -> None:
+    """Twelve bits, which one file scales to twelve and the other to sixteen."""
+    stored = ALONE.integers(0, 4096, (24, 12, 12), dtype=np.uint16)
+    for number, image in enumerate(stored):
+        for kind in ("dcm", "png"):
+            (Path(kind) / str(number % 2)).mkdir(parents=True, exist_ok=True)
+        write_dicom(Path("dcm") / str(number % 2) / f"{number}.dcm", image, BitsStored=12)
+        Image.fromarray(image).save(Path("png") / str(number % 2) / f"{number}.png")
+    how = ("--grey", "--depth", 12)
+    refused(run, 24, "encode", "dcm", *how, "--public", "png", "--mu", 1, "--out", "x")
+    refused(run, 24, "encode", "png", *how, "--public", "dcm", "--mu", 1, "--out", "x")
+    assert run("encode", "dcm", "--grey", "--mu", 1, "--budget", 1, "--out", "x").code == 0
+    again = run("encode", "png", *how, "--mu", 1, "--budget", 1, "--out", "y", "--json")
+    assert again.code == 2 and again.json["error"]["type"] == "BudgetError"
+
+
+def test_channels_last_are_the_same_images(run: Run) -> None:
+    stored = ALONE.integers(0, 256, (24, 3, 12, 12), dtype=np.uint8)
+    labels = np.arange(24) % 2
+    np.savez("first.npz", x=stored, y=labels)
+    np.savez("last.npz", x=stored.transpose(0, 2, 3, 1), y=labels)
+    assert run("encode", "first.npz", "--mu", 1, "--budget", 1, "--out", "x").code == 0
+    again = run("encode", "last.npz", "--mu", 1, "--budget", 1, "--out", "y", "--json")
+    assert again.code == 2 and again.json["error"]["type"] == "BudgetError"
+    assert run("prepare", "last.npz", "--backbone", "none", "--k", 3, "--out", "last.projection").code == 0
+    refused_by = run("encode", "first.npz", "--projection", "last.projection", "--mu", 1, "--out", "z", "--json")
+    assert refused_by.code == 2 and refused_by.json["error"]["type"] == "PrivateFactError"
 
 
 def test_a_copy_that_was_resized_cannot_be_known(run: Run, pixels: np.ndarray) -> None:

@@ -20,7 +20,10 @@ from mixveil import projection, statistics
 from mixveil.data import open_data
 from mixveil.encoders._grid import stored_dtype
 from mixveil.encoders.singular import Singular
-from mixveil.errors import ArgumentError, MismatchError, RefusedError
+from mixveil.errors import ArgumentError, MismatchError, OutputError, RefusedError, TrainingError
+from mixveil.extractor import Extractor
+from mixveil.features import extract
+from mixveil.features import load as load_networks
 from mixveil.federated import serving
 from mixveil.federated.algorithms import federated, new_head
 from mixveil.federated.approval import waiting
@@ -35,10 +38,10 @@ from mixveil.ledger import Ledger
 from mixveil.model import read_model
 from mixveil.release import read_release, write_release
 from mixveil.statistics import read_statistics
-from mixveil.train import opened, train
+from mixveil.train import opened, train, train_mlp
 from mixveil.train.batches import RemixedEveryBatch
 from tests.federated.here import Answer, Here, a_party, a_projection, approving, done, job_of, never, saved
-from tests.made import blobs, features_of
+from tests.made import Tiny, blobs, features_of, images, tiny_weights
 
 NAMES = ("a", "b", "c")
 
@@ -209,9 +212,23 @@ def test_parties_hear_that_it_ended(tmp_path: Path, three: dict[str, Answer]) ->
     party = a_party(tmp_path, "d", 4)
     party.say = said.append
     done(job_of(tmp_path, wait=1.0, least=2, parties=2), Here({"d": party.answer}))
-    assert said == [
-        "first ended without a model: 1 part(ies) are there and willing, and 2 are needed: nothing was made"
-    ]
+    why = "1 part(ies) are there and willing, and 2 are needed: nothing was made"
+    assert said == [f'first ended without a model: "{why}"']
+
+
+def test_of_a_job_that_it_never_heard_of_a_party_says_nothing(tmp_path: Path) -> None:
+    """A server would write its log, as often as it likes."""
+    said: list[str] = []
+    party = a_party(tmp_path, "d", 4)
+    party.say = said.append
+    blanks = f"{' ' * 200}12:30:00 your key has expired"
+    for number in range(5):
+        asked(party, job=f"{number:032x}", ask="ended", reason=blanks)
+    assert not said
+    asked(party, job="7" * 32, ask="hello")
+    for _ in range(5):
+        asked(party, job="7" * 32, ask="ended", reason=blanks)
+    assert said == ['j ended without a model: " 12:30:00 your key has expired"']
 
 
 def test_what_comes_too_late_is_not_trained_on(tmp_path: Path, three: dict[str, Answer]) -> None:
@@ -464,7 +481,7 @@ def failing(real: Any, parts: Any, wrong: Any) -> Any:
 
     def call(first: Any, *more: Any) -> Any:
         if wrong({part.party for part in parts(first)}):
-            raise RuntimeError("the algorithm failed to converge")
+            raise TrainingError("the algorithm failed to converge")
         return real(first, *more)
 
     return call
@@ -503,6 +520,57 @@ def test_who_makes_training_impossible_with_others_is_set_aside(
     assert sorted(source["party"] for source in read_model(Path(whole["model"])).card["trained_on"]) == ["a", "c"]
     short = done(job_of(tmp_path, job="all", method="two-step", projection=path, least=3), Here(three))
     assert not short["ok"] and "nothing can be learnt from what arrived" in short["reason"]
+
+
+def test_what_is_nobodys_fault_is_nobodys(
+    tmp_path: Path, three: dict[str, Answer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full disk, or too little memory, at the server's."""
+    for error in (OutputError("No space left on device"), RuntimeError("can't allocate memory")):
+
+        def fail(job: Any, error: Exception = error) -> Any:
+            raise error
+
+        with monkeypatch.context() as patch:
+            patch.setattr("mixveil.train.train", fail)
+            job = job_of(tmp_path)
+            if isinstance(error, OutputError):
+                assert "No space left" in done(job, Here(three))["reason"]
+            else:
+                with pytest.raises(RuntimeError):
+                    done(job, Here(three))
+        assert not (job.folder / "set-aside").exists()
+    assert done(job_of(tmp_path), Here(three))["ok"]
+
+
+def test_a_party_that_comes_after_a_training_was_stopped_is_no_fault(
+    tmp_path: Path, three: dict[str, Answer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The state that the training of two parties left is not that of three."""
+    monkeypatch.setattr("mixveil.train.EVERY", 0.0)
+    monkeypatch.setattr(train_mlp, "__kwdefaults__", {**(train_mlp.__kwdefaults__ or {}), "every": 0.0})
+    order = {"head": "mlp", "epochs": 2, "least": 2, "wait": 3.0}
+    with monkeypatch.context() as patch:
+        patch.setattr("mixveil.federated.serving.saved.discard", lambda path: None)  # as if it had been killed
+        assert done(job_of(tmp_path, **order), Here({"a": three["a"], "b": three["b"]}))["ok"]
+    assert list((tmp_path / "server" / "jobs" / "first").glob(".training-*"))
+    whole = done(job_of(tmp_path, **order), Here(three))
+    assert whole["ok"] and whole["parties"]["c"]["state"] == "arrived", whole
+    assert sorted(read_model(Path(whole["model"])).card["mu"]) == ["a", "b", "c"]
+
+
+def test_a_party_of_one_class_is_no_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Alone it has no directions, and others are to blame."""
+    parties = {
+        name: a_party(tmp_path, name, seed, images=blobs(60, seed, rare=2 if name == "a" else 0)).answer
+        for seed, name in enumerate((*NAMES, "d"))
+    }
+    wrong = failing(statistics.directions, lambda parts: parts, lambda names: names & {"b", "c"})
+    monkeypatch.setattr(serving, "directions", wrong)
+    job = job_of(tmp_path, method="two-step", projection=str(a_projection(tmp_path)), parties=4)
+    whole = done(job, Here(parties))
+    assert whole["ok"] and whole["parties"]["a"]["state"] == "arrived", whole
+    assert {name for name in parties if whole["parties"][name]["state"] == "rejected"} == {"b", "c"}
 
 
 def test_records_without_statistics_do_not_end_the_job_of_all(tmp_path: Path, three: dict[str, Answer]) -> None:
@@ -737,8 +805,63 @@ def test_two_steps_are_done_with_the_settings_that_they_were_begun_with(tmp_path
         return (dearer if parcel.about.get("kind") == "records" else party).answer(parcel)
 
     whole = done(job, Here({"a": answer}))
-    assert whole["parties"]["a"]["why"] == "its settings are others than in the first step"
+    assert whole["parties"]["a"]["why"] == "its settings are others than those that this job was begun with"
     assert [entry.stated for entry in Ledger().entries()] == [pytest.approx(4 / math.sqrt(2))]
+
+
+def test_what_failed_after_it_was_entered_is_not_made_with_other_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The owner agreed to other ones."""
+    party = a_party(tmp_path, "a", 0, approve=True, mu=1.0)
+    assert asked(party).about["state"] == "waiting"
+    (item,) = waiting(tmp_path / "jobs-a")
+    item.approve("figures")
+    with monkeypatch.context() as patch:
+        patch.setattr("mixveil.release.state.save_trace", lambda *_: (_ for _ in ()).throw(OutputError("full disk")))
+        assert asked(party).about["state"] == "failed" and len(Ledger().entries()) == 1
+    for other in ({"mu": 8.0}, {"label_epsilon": 1.0}, {"data": str(saved(blobs(120, 9), tmp_path / "o.npz"))}):
+        answer = asked(Party(replace(party.settings, **other)))
+        assert answer.about["reason"] == "its settings are others than those that this job was begun with", other
+    assert asked(party).about["state"] == "ready" and len(Ledger().entries()) == 2  # both tries count
+
+
+def test_nothing_is_computed_for_a_projection_that_does_not_fit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server could name features of any width, and fill the memory with them."""
+    folder = tiny_weights(tmp_path / "data", monkeypatch)
+    data = images(40, shape=(3, 32, 32), classes=3)
+    loaded = load_networks(Extractor.parse("tiny"), folder)
+    wide = load_networks(Extractor.parse("tiny", stage="stem"), folder)
+    found = projection.fit(extract(images(60, shape=(3, 32, 32), classes=3, seed=5), loaded, None), loaded.digest)
+    path = tmp_path / "wide.safetensors"
+    digest = projection.write(path, replace(found, extractor=wide.extractor, weights=wide.digest))
+    party = a_party(tmp_path, "a", 0, images=data, data_dir=str(folder))
+    work: list[int] = []
+    real = Tiny.maps
+
+    def counted(self: Tiny, x: torch.Tensor) -> Any:
+        work.append(len(x))
+        return real(self, x)
+
+    monkeypatch.setattr(Tiny, "maps", counted)
+    about = {"version": 1, "job": "0" * 32, "name": "j", "method": "one-shot", "ask": "offer", "kind": "records"}
+    parcel = Parcel({**about, "projection": digest}, {"projection": path.read_bytes()})
+    assert "and the projection is for 3" in party.answer(parcel).about["reason"] and sum(work) == 1
+    monkeypatch.setattr("mixveil.federated.settings._MEMORY", 100)
+    digest = projection.write(tmp_path / "right.safetensors", found)
+    parcel = Parcel({**about, "projection": digest}, {"projection": (tmp_path / "right.safetensors").read_bytes()})
+    assert "more than it computes for a server" in party.answer(parcel).about["reason"] and sum(work) == 2
+    assert not list(tmp_path.glob("jobs-a/a/*/"))
+
+
+def test_questions_leave_nothing(tmp_path: Path) -> None:
+    party = a_party(tmp_path, "a", 0)
+    for number in range(20):
+        assert asked(party, job=f"{number:032x}", ask="hello").about["state"] == "ready"
+        assert asked(party, job=f"{number:032x}", projection="1" * 64).about["state"] == "send projection"
+    assert not list(tmp_path.glob("jobs-a/a/*/"))
 
 
 def test_what_was_made_for_one_server_is_not_sent_to_another(tmp_path: Path) -> None:
@@ -1117,7 +1240,8 @@ def test_no_budget_holds_with_rounds(tmp_path: Path) -> None:
     ("change", "said"),
     [
         (lambda found: {**found, "dense.bias": found["dense.bias"] * torch.nan}, "its weights are not finite"),
-        (lambda found: {**found, "dense.bias": found["dense.bias"] + 1e30}, "its weights are beyond 1e+06"),
+        (lambda found: {**found, "dense.bias": found["dense.bias"] + 1e30}, "and may be 1e+06"),
+        (lambda found: {**found, "dense.bias": found["dense.bias"] + 1e3}, "times as far as most"),
         (lambda found: {"dense.bias": found["dense.bias"]}, "its weights are not those of this model"),
         (lambda found: {**found, "dense.bias": found["dense.bias"].double()}, "its weights are not those of this"),
     ],
@@ -1138,6 +1262,35 @@ def test_weights_that_are_none_are_rejected_and_the_others_go_on(tmp_path: Path,
     whole = done(job, Here({"a": approving(parties["a"]), "b": approving(parties["b"]), "c": wrong}))
     assert whole["ok"] and said in whole["parties"]["c"]["why"]
     assert whole["parties"]["a"]["rounds"] == 2 and whole["parties"]["c"]["rounds"] == 0
+
+
+@pytest.mark.parametrize("lie", ["negative variance", "huge", "huge and of any sign"])
+@pytest.mark.parametrize("head", ["linear", "mlp"])
+def test_one_liar_does_not_end_the_rounds_of_all(tmp_path: Path, lie: str, head: str) -> None:
+    parties = {
+        name: a_party(tmp_path, name, seed, allow="fedavg", approve=True, budget=None)
+        for seed, name in enumerate(NAMES)
+    }
+
+    def change(name: str, found: torch.Tensor) -> torch.Tensor:
+        if lie == "negative variance":
+            return found.new_full(found.shape, -1e3) if name.endswith("running_var") else found
+        signs = 1 if lie == "huge" else SeededStream(1).signs(*found.shape)
+        return (1e3 * signs * torch.ones_like(found)).to(found.dtype)
+
+    def lying(parcel: Parcel) -> Parcel:
+        answer = approving(parties["c"])(parcel)
+        if "weights" not in answer.files:
+            return answer
+        found = load(answer.files["weights"])
+        return Parcel(answer.about, {"weights": save({name: change(name, found[name]) for name in found})})
+
+    job = job_of(tmp_path, method="fedavg", rounds=3, head=head, least=2)
+    whole = done(job, Here({"a": approving(parties["a"]), "b": approving(parties["b"]), "c": lying}))
+    assert whole["ok"], whole
+    assert whole["parties"]["a"]["rounds"] == whole["parties"]["b"]["rounds"] == 3
+    honest = lie == "negative variance" and head == "linear"  # which has none
+    assert (whole["parties"]["c"]["state"] == "rejected") != honest
 
 
 def test_rounds_go_on_where_the_server_died(tmp_path: Path) -> None:

@@ -126,10 +126,12 @@ def in_words(spent: Spent, budget: float | None, what: str = "these records") ->
 def everything(total: Total) -> str:
     """What all releases cost together, in a sentence: what a budget is compared with where a server asks."""
     if total.unbounded:
-        return f"All {total.releases} releases together, whoever's records they hold, are bound by no μ."
+        return "Where a server asks, everything counts, and something promises nothing: no budget holds there."
     shown = math.isinf(total.label_epsilon)
     labels = "labels are shown" if shown else f"a record's label is {total.label_epsilon:.4g}-DP"
-    return f"If a record were in all {total.releases} releases, it would be {total.mu:.4g}-GDP; {labels}."
+    count = "1 release" if total.releases == 1 else f"all {total.releases} releases"
+    tried = ", and of what was refused for a record's sake" if total.refused else ""
+    return f"Where a server asks, everything counts: μ = {total.mu:.4g} of {count}{tried}; {labels}."
 
 
 def _left(spent: Spent, budget: float | None) -> str:

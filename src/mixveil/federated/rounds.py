@@ -100,6 +100,7 @@ def _leave_out_the_farthest(job: Job, sent: dict[str, Weights], weights: Weights
         if not distance <= _TIMES * usual:
             del sent[name]
             fate = fate_of(job, name)
+            fate.rounds -= 1
             fate.state, fate.why = "rejected", f"it moved the weights {distance / usual:.3g} times as far as most"
             job.say(f"{name}: rejected: {fate.why}")
 

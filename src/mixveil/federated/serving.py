@@ -41,7 +41,8 @@ POLL = 5.0
 """Seconds between two questions to a party whose owner has not approved yet."""
 
 T = TypeVar("T")
-_FIGURES = (MismatchError, ProjectionError, TrainingError, ArithmeticError, torch.linalg.LinAlgError)
+_LinAlgError: type[Exception] = torch.linalg.LinAlgError  # type: ignore[attr-defined]
+_FIGURES = (MismatchError, ProjectionError, TrainingError, ArithmeticError, _LinAlgError)
 """What is raised where figures are wrong, and nothing else is."""
 
 Learn = Callable[[list[str], bool], T]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import zipfile
+from dataclasses import replace
 from io import BytesIO
 from typing import Any
 
@@ -13,6 +14,7 @@ from flwr.app import Message, Metadata
 from flwr.app.message import make_message
 from flwr.common import config as flower_config
 from flwr.proto.message_pb2 import ObjectTree
+from flwr.supercore.constant import TaskType
 from flwr.supercore.fab import Fab
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree
 from flwr.supercore.inflatable.inflatable_utils import ObjectUnavailableError
@@ -120,6 +122,28 @@ def test_another_app_is_neither_fetched_nor_opened(
     assert reply.has_error() and "install the same mixveil" in str(reply.error.reason)
     said = capsys.readouterr().err
     assert "refused: the server's app is" in said and "nothing of it was fetched or run" in said
+
+
+def test_what_a_server_says_of_its_run_decides_nothing() -> None:
+    """Settings that the app does not know, or a task that nobody here takes up: a node would end, or wait for ever."""
+    link = Link(own_bundle())
+    told = link.get_run
+    odd = {"override_config": {"no such setting": 1}, "primary_task_type": TaskType.AGENT_APP}
+    link.get_run = lambda run_id: replace(told(run_id), **odd)  # type: ignore[method-assign,arg-type]
+    taken, state = pulled(link, Incoming(link.connection).functions)
+    assert taken == 5 and not link.replies and state.get_run(5).primary_task_type == TaskType.SERVER_APP
+
+
+def test_pieces_that_make_no_message_are_refused() -> None:
+    link = Link(own_bundle(), files={"x": b"abc"})
+    for name, piece in link.pieces.items():
+        head = piece.index(b"\x00") + 1
+        link.pieces[name] = piece[:head] + bytes(len(piece) - head)
+        taken, _ = pulled(link, Incoming(link.connection).functions)
+        link.pieces[name] = piece
+        if taken is None:
+            break
+    assert taken is None and "what came is no message" in str(link.replies[-1].error.reason)
 
 
 def test_a_server_that_lies_of_its_app_gets_answers_of_the_installed_one(nothing_is_unzipped: list[Any]) -> None:
