@@ -3,7 +3,7 @@
 Every release is entered before its bytes exist and completed after: a try that died counts. A record is known by an
 HMAC of its image under a key that never leaves the state folder, a unit (a patient) by one of its name; so one image
 more or less resets nothing, and the file shows nobody's image. Costs add up per record, or per unit where units are
-named: √Σμ². An image that was changed by one pixel is a new one here; units are what is not fooled by that.
+named: √Σμ². An image that was retouched is a new one here; units are what is not fooled by that.
 """
 
 from __future__ import annotations
