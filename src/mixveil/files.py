@@ -198,7 +198,7 @@ def _remove_left(path: Path) -> None:
         if left.fullmatch(entry.name):
             with suppress(OSError):
                 if time.time() - entry.stat(follow_symlinks=False).st_mtime > _LEFT:
-                    os.unlink(entry.path)
+                    Path(entry).unlink()
 
 
 @contextmanager

@@ -35,7 +35,9 @@ def npz_images(path: Path, *, unit: str | None = None) -> Images:
     arrays, further = _load(path, unit)
     for name in ("x", "y"):
         if name not in arrays:
-            raise DataFormatError(f"{path}: it must hold the arrays x and y, it holds {', '.join([*arrays, *further]) or 'none'}")
+            raise DataFormatError(
+                f"{path}: it must hold the arrays x and y, it holds {', '.join([*arrays, *further]) or 'none'}"
+            )
     x, y = arrays["x"], arrays["y"]
     if x.ndim < 2 or y.ndim != 1 or len(x) != len(y):
         raise DataFormatError(f"{path}: x of shape {x.shape} and y of shape {y.shape} are not n images and n labels")
@@ -55,7 +57,10 @@ def npz_images(path: Path, *, unit: str | None = None) -> Images:
     elif names.ndim == 1 and names.dtype.kind == "U" and 0 < len(names) <= MOST_CLASSES:
         classes = tuple(names.tolist())
     else:
-        raise DataFormatError(f"{path}: classes must be a list of at most {MOST_CLASSES:,} names, it is {names.dtype} of shape {names.shape}")
+        raise DataFormatError(
+            f"{path}: classes must be a list of at most {MOST_CLASSES:,} names, it is {names.dtype} of shape "
+            f"{names.shape}"
+        )
 
     def read(index: Tensor) -> Tensor:
         rows = torch.from_numpy(x[index.numpy()].astype(np.float32))
@@ -140,7 +145,7 @@ def _member(
 
 def _header(name: str, file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     """Shape, order and type, of an array that holds no Python objects."""
-    version = np.lib.format.read_magic(file)  # type: ignore[no-untyped-call]
+    version = np.lib.format.read_magic(file)
     length = int.from_bytes(file.read(2 if version == (1, 0) else 4), "little")
     if version not in ((1, 0), (2, 0), (3, 0)) or length > _HEADER:
         raise ValueError(f"{name} has a header of {length:,} bytes, version {version}")

@@ -117,11 +117,11 @@ def _parquet(path: Path, wanted: Sequence[str]) -> _Columns:
             for name in wanted:
                 _plain(path, pyarrow.types, name, schema.field(name).type)
             _check_unfolded(path, file.metadata, wanted)
-            columns = {name: file.read(columns=[name]).column(name).to_pylist() for name in wanted}
+            whole = parquet.ParquetFile(opened, metadata=file.metadata, read_dictionary=wanted)
+            columns = {name: _cells(whole.read(columns=[name]).column(name)) for name in wanted}
     except (pyarrow.ArrowException, OSError, ValueError) as error:
         raise DataFormatError(f"{path}: not a readable Parquet file: {error}") from None
-    cells = {name: ["" if cell is None else str(cell).strip() for cell in column] for name, column in columns.items()}
-    return _Columns(cells, lambda row: f"row {row + 1}")
+    return _Columns(columns, lambda row: f"row {row + 1}")
 
 
 def _plain_file(path: Path, limit: int | None = None) -> BufferedReader:
@@ -140,6 +140,16 @@ def _check_unfolded(path: Path, stated: Any, wanted: Sequence[str]) -> None:
     size = sum(column.total_uncompressed_size for column in columns if column.path_in_schema in wanted)
     if size > _LIMIT:
         raise DataFormatError(f"{path}: its columns unfold to {size:,} bytes, and a table has at most {_LIMIT:,}")
+
+
+def _cells(column: Any) -> list[str]:
+    """Of a column as it is read: a text that is repeated is held once."""
+    cells: list[str] = []
+    for chunk in column.chunks:
+        held = chunk if hasattr(chunk, "dictionary") else chunk.dictionary_encode()
+        values = [str(value).strip() for value in held.dictionary.to_pylist()]
+        cells += ["" if number is None else values[number] for number in held.indices.to_pylist()]
+    return cells
 
 
 def _plain(path: Path, types: Any, name: str, kind: Any) -> None:
