@@ -194,11 +194,14 @@ def write_whole(path: Path, data: bytes, mode: int = 0o644) -> None:
 def _remove_left(path: Path) -> None:
     """Remove what killed processes left of this file. By its age: a process may live on another machine."""
     left = re.compile(re.escape(f".{path.name}.") + "[0-9]+" + re.escape(PARTIAL))
-    for entry in os.scandir(path.parent):
-        if left.fullmatch(entry.name):
-            with suppress(OSError):
-                if time.time() - entry.stat(follow_symlinks=False).st_mtime > _LEFT:
-                    Path(entry).unlink()
+    with suppress(OSError), os.scandir(path.parent) as entries:
+        old = [entry for entry in entries if left.fullmatch(entry.name) and time.time() - _changed(entry) > _LEFT]
+        for entry in old:
+            Path(entry).unlink(missing_ok=True)
+
+
+def _changed(entry: os.DirEntry[str]) -> float:
+    return entry.stat(follow_symlinks=False).st_mtime
 
 
 @contextmanager
