@@ -41,7 +41,7 @@ ROOMS = [
 ]
 ALLOWED: dict[str, set[str]] = {room: set(ROOMS[: place + 1]) for place, room in enumerate(ROOMS)}
 ALLOWED["theory"] -= {"registry"}
-ALLOWED["data"] = {"errors", "checks", "types", "data"}
+ALLOWED["data"] = {"errors", "files", "checks", "types", "data"}
 ALLOWED["encoders"] -= {"data"}
 ALLOWED["release"] -= {"data"}
 ALLOWED["release"] |= {"parts"}

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import save
+from safetensors.torch import load_file, save
 
-from mixveil import files
+from mixveil import files, tensors
 from mixveil.errors import MixveilError, ShardFormatError, UnreadableFileError
 from mixveil.tensors import check_header
 
@@ -97,3 +98,40 @@ def test_a_header_as_it_is_written(tmp_path: Path) -> None:
         assert file.tell() == 0
         with pytest.raises(ShardFormatError, match="metadata"):
             check_header(file, path)
+
+
+@pytest.mark.parametrize("by_descriptor", [True, False])
+def test_the_file_that_was_hashed_is_the_file_that_is_mapped(
+    tmp_path: Path, by_descriptor: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, other = tmp_path / "f", tmp_path / "g"
+    path.write_bytes(save({"x": torch.ones(3)}))
+    if not by_descriptor:
+        monkeypatch.setattr(tensors, "_DESCRIPTORS", tmp_path / "nowhere")
+    with path.open("rb") as file, tensors.mapped(file, path) as found:
+        assert found.get_tensor("x").tolist() == [1, 1, 1]
+    with path.open("rb") as file:
+        other.write_bytes(save({"x": torch.zeros(3)}))
+        other.rename(path)
+        if by_descriptor:
+            with tensors.mapped(file, path) as found:
+                x = found.get_tensor("x")
+            assert x.tolist() == [1, 1, 1]
+        else:
+            with pytest.raises(ShardFormatError, match="was replaced"), tensors.mapped(file, path):
+                pass
+    assert load_file(path)["x"].tolist() == [0, 0, 0]
+
+
+def test_what_killed_processes_left_of_a_file_is_removed(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.made"
+    old = [".ledger.made.27764.partial", ".ledger.made.1.partial"]
+    others = [".ledger.made.x.partial", ".ledger.12.partial", ".ledger.made.12.partial.1", ".ledgerxmade.12.partial"]
+    for name in (*old, *others):
+        (tmp_path / name).write_bytes(b"1")
+        os.utime(tmp_path / name, (0, time.time() - 4000))
+    young = ".ledger.made.28042.partial"  # perhaps of a process that lives
+    (tmp_path / young).write_bytes(b"1")
+    files.write_whole(path, b"2")
+    assert path.read_bytes() == b"2"
+    assert {entry.name for entry in tmp_path.iterdir()} == {path.name, young, *others}

@@ -4,12 +4,13 @@ import json
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from mixveil import projection
+from mixveil import projection, tensors
 from mixveil.data import from_tensors
 from mixveil.errors import ArgumentError, DataFormatError, OutputExistsError, PrivateFactError, ProjectionError
 from mixveil.keys import SeededStream
@@ -127,6 +128,21 @@ def test_a_damaged_projection_is_refused(tmp_path: Path) -> None:
     save_file(tensors, tmp_path / "future", {"mixveil": json.dumps({**settings, "version": 9})})
     with pytest.raises(DataFormatError, match="version"):
         projection.read(tmp_path / "future")
+
+
+def test_a_projection_that_is_replaced_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, other = tmp_path / "p", tmp_path / "other"
+    digest = projection.write(path, fitted())
+    projection.write(other, replace(fitted(), clip=0.125))
+    check = tensors.check_header
+
+    def replaced(*args: Any, **options: Any) -> None:
+        check(*args, **options)
+        other.rename(path)
+
+    monkeypatch.setattr(projection, "check_header", replaced)
+    found, hashed = projection.read(path)
+    assert hashed == digest == found.digest() and not other.exists()
 
 
 def fitted_header(path: Path) -> dict[str, str]:

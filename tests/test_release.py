@@ -16,7 +16,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from mixveil import errors, files, release
+from mixveil import errors, files, release, tensors
 from mixveil.data import Images, from_tensors
 from mixveil.encoders.gaussian import Gaussian
 from mixveil.encoders.identity import Identity
@@ -269,6 +269,23 @@ def test_a_shard_replaced_by_a_pickle(tmp_path: Path) -> None:
     rewrite_shard(write(tmp_path / "r"), pickle.dumps({"x": [1, 2, 3]}))
     with pytest.raises(errors.ShardFormatError):
         read_release(tmp_path / "r")
+
+
+def test_a_shard_that_is_replaced_between_hash_and_mapping(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = write(tmp_path / "r")
+    shard = out / "shard-00000.safetensors"
+    right = {name: tensor.clone() for name, tensor in load_file(shard).items()}
+    save_file(right | {"x": torch.zeros_like(right["x"])}, tmp_path / "other")
+    check = tensors.check_header
+
+    def replaced(*args: Any, **options: Any) -> None:
+        check(*args, **options)
+        (tmp_path / "other").rename(shard)
+
+    monkeypatch.setattr(tensors, "check_header", replaced)
+    read = read_release(out).payload
+    assert not (tmp_path / "other").exists()
+    assert torch.equal(read.shards[0].x, right["x"])  # type: ignore[attr-defined]
 
 
 def test_a_missing_shard_and_a_link_for_a_shard(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import jsonschema
 import pytest
 
+from mixveil import results
 from mixveil.errors import DataFormatError, ManifestError
 from mixveil.results import Results, markdown, provenance, read_results, table, write_results
 
@@ -62,6 +63,17 @@ def test_a_table_with_more_cells_than_memory(tmp_path: Path) -> None:
     rows = tuple({"settings": {f"s{i}": 1}, "figures": {}} for i in range(1100))
     with pytest.raises(ManifestError, match="more than a table can hold"):
         write_results(tmp_path / "r.json", Results("t", provenance({}), rows))
+
+
+def test_more_than_is_read_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with (tmp_path / "r.json").open("wb") as file:
+        file.truncate((16 << 20) + 1)
+    with pytest.raises(DataFormatError, match="at most 16,777,216"):
+        read_results(tmp_path / "r.json")
+    monkeypatch.setattr(results, "_LIMIT", 100)
+    with pytest.raises(ManifestError, match="not written"):
+        write_results(tmp_path / "s.json", Results("t", provenance({}), ROWS))
+    assert not (tmp_path / "s.json").exists()
 
 
 ROOT = Path(__file__).parents[1]

@@ -5,9 +5,11 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import shutil
 import stat
 import tempfile
+import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from io import BufferedReader
@@ -17,6 +19,8 @@ from typing import Any
 from mixveil.errors import BusyError, OutputError, OutputExistsError, StateError, UnreadableFileError
 
 PARTIAL = ".partial"
+_LEFT = 3600.0  # seconds after which nobody is still writing a file
+_MOST_TIMES, _FREELY = 100, 64 << 20
 
 
 @contextmanager
@@ -25,13 +29,24 @@ def opened(path: Path, limit: int | None = None) -> Iterator[BufferedReader]:
     (None: whoever calls looks at its size): a link could lead anywhere, a pipe would keep its reader waiting, a device
     may have no end. Folders above it may be links."""
     try:
-        _check_plain(path, path.lstat(), limit)  # first: to open a device can do something by itself
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        with os.fdopen(descriptor, "rb") as file:
-            _check_plain(path, os.fstat(descriptor), limit)
+        with open_plain(path, limit) as file:
             yield file
     except OSError as error:
         raise UnreadableFileError(f"{path} cannot be read: {error.strerror or error}") from None
+
+
+def open_plain(path: Path, limit: int | None = None, *, links: bool = False) -> BufferedReader:
+    """The same without a block, and with the operating system's own errors. links: whether to follow them, as in data
+    that their owner has put together: what they lead to must be a plain file all the same."""
+    _check_plain(path, path.stat() if links else path.lstat(), limit)  # first: to open a device can do something
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+    file = os.fdopen(os.open(path, flags if links else flags | os.O_NOFOLLOW), "rb")
+    try:
+        _check_plain(path, os.fstat(file.fileno()), limit)
+    except UnreadableFileError:
+        file.close()
+        raise
+    return file
 
 
 def read_small(path: Path, limit: int) -> bytes:
@@ -50,6 +65,21 @@ def _check_plain(path: Path, info: os.stat_result, limit: int | None) -> None:
         raise UnreadableFileError(f"{path} is not a plain file")
     if limit is not None and info.st_size > limit:
         raise UnreadableFileError(f"{path} has {info.st_size:,} bytes, a file of its kind has at most {limit:,}")
+
+
+def check_unfolded(path: Path, packed: int, size: int) -> None:
+    """Refuse what is small on disk and would fill the memory: more than 64 MiB that is over 100 times as large as it
+    is packed, or more than half of this machine's memory."""
+    if size > _FREELY and size > _MOST_TIMES * packed:
+        raise UnreadableFileError(
+            f"{path}: {packed:,} packed bytes would unfold to {size:,}, more than {_MOST_TIMES} times as many: "
+            f"store them unpacked"
+        )
+    if size > (most := os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2):
+        raise UnreadableFileError(
+            f"{path}: it would unfold to {size:,} bytes, and half of this machine's memory is {most:,}: "
+            f"store them unpacked"
+        )
 
 
 def others(folder: Path, names: Collection[str]) -> list[str]:
@@ -151,6 +181,7 @@ def write_whole(path: Path, data: bytes, mode: int = 0o644) -> None:
     """A file that is there whole or not at all."""
     part = path.with_name(f".{path.name}.{os.getpid()}{PARTIAL}")
     try:
+        _remove_left(path)
         part.unlink(missing_ok=True)
         write_file(part, data, mode)
         part.rename(path)
@@ -158,6 +189,19 @@ def write_whole(path: Path, data: bytes, mode: int = 0o644) -> None:
         with suppress(OSError):
             part.unlink()
         raise OutputError(f"{path} could not be written: {error}") from error
+
+
+def _remove_left(path: Path) -> None:
+    """Remove what killed processes left of this file. By its age: a process may live on another machine."""
+    left = re.compile(re.escape(f".{path.name}.") + "[0-9]+" + re.escape(PARTIAL))
+    with suppress(OSError), os.scandir(path.parent) as entries:
+        old = [entry for entry in entries if left.fullmatch(entry.name) and time.time() - _changed(entry) > _LEFT]
+        for entry in old:
+            Path(entry).unlink(missing_ok=True)
+
+
+def _changed(entry: os.DirEntry[str]) -> float:
+    return entry.stat(follow_symlinks=False).st_mtime
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from safetensors.torch import save
 from torch import Tensor
 
@@ -34,7 +34,7 @@ from mixveil.errors import (
 )
 from mixveil.extractor import Extractor
 from mixveil.features import Features
-from mixveil.tensors import check_header
+from mixveil.tensors import check_header, mapped
 from mixveil.theory import gdp
 from mixveil.theory.moments import blocks
 from mixveil.theory.response import LARGEST_EPSILON, SMALLEST_EPSILON
@@ -360,9 +360,9 @@ def read(path: Path) -> tuple[Projection, str]:
         with files.opened(path, _LIMIT) as opened:
             check_header(opened, path, limit=strict.MANIFEST_LIMIT, metadata=("mixveil",))
             digest = hashlib.file_digest(opened, "sha256").hexdigest()
-        with safe_open(path, framework="pt") as file:
-            header = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            with mapped(opened, path) as file:
+                header = file.metadata() or {}
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (OSError, UnreadableFileError, ReleaseError, SafetensorError) as error:
         raise DataFormatError(f"{path} is not a projection: {error}") from None
     if "mixveil" not in header:

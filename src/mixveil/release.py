@@ -18,7 +18,7 @@ from functools import cached_property
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from safetensors.torch import save
 from torch import Tensor
 
@@ -501,8 +501,8 @@ def mapped(path: Path, size: int, sha256: str, most: int) -> dict[str, Tensor]:
             if digest != sha256:
                 raise HashError(f"{path} has the SHA-256 {digest}, the manifest says {sha256}")
             tensors.check_header(file, path)
-        with safe_open(path, framework="pt") as opened:
-            return {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
+            with tensors.mapped(file, path) as opened:
+                return {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
     except UnreadableFileError as error:
         raise MissingShardError(str(error)) from None
     except SafetensorError as error:

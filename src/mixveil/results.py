@@ -24,7 +24,7 @@ from mixveil.errors import DataFormatError, ManifestError, UnreadableFileError
 
 FORMAT = "mixveil-results"
 VERSION = 1
-_LIMIT, _CELLS, _LARGEST = 64 << 20, 1_000_000, 1e100
+_LIMIT, _CELLS, _LARGEST = 16 << 20, 1_000_000, 1e100
 Plain = str | float | int | bool | None
 
 
@@ -65,7 +65,10 @@ def write_results(path: Path, found: Results) -> None:
         "rows": [{"settings": dict(row["settings"]), "figures": dict(row["figures"])} for row in found.rows],
     }
     _parsed(whole)
-    files.write_whole(path, (json.dumps(whole, indent=1, allow_nan=False, ensure_ascii=False) + "\n").encode())
+    data = (json.dumps(whole, indent=1, allow_nan=False, ensure_ascii=False) + "\n").encode()
+    if len(data) > _LIMIT:
+        raise ManifestError(f"{path} is not written: {len(data):,} bytes of results, at most {_LIMIT:,} are read")
+    files.write_whole(path, data)
 
 
 def read_results(path: Path) -> Results:

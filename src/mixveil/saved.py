@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
 from mixveil import files, strict
 from mixveil.errors import OutputError, ReleaseError, TrainingError, UnreadableFileError
-from mixveil.tensors import check_header
+from mixveil.tensors import check_header, mapped
 
 EVERY = 30.0
 """Seconds between two states; more, where writing one takes more than a tenth of that."""
@@ -64,11 +64,11 @@ class Saved:
         try:
             with files.opened(self.path, _largest(model)) as opened:
                 check_header(opened, self.path, limit=_HEADER, metadata=("about", "steps"))
-            with safe_open(self.path, framework="pt") as file:
-                said = file.metadata() or {}
-                self._check_about(strict.loads(said["about"]))
-                steps = int(said["steps"][:_DIGITS])
-                tensors = {name: file.get_tensor(name).clone() for name in sorted(file.keys())}
+                with mapped(opened, self.path) as file:
+                    said = file.metadata() or {}
+                    tensors = {name: file.get_tensor(name).clone() for name in sorted(file.keys())}
+            self._check_about(strict.loads(said["about"]))
+            steps = int(said["steps"][:_DIGITS])
             if not 0 < steps < total:
                 raise ValueError(f"{steps} of {total} steps")
             _check_tensors(tensors, model, optimiser, steps)

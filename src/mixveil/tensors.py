@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import os
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from io import BufferedReader
 from pathlib import Path
 from typing import Any
+
+from safetensors import safe_open
 
 from mixveil import strict
 from mixveil.errors import ManifestError, ShardFormatError
@@ -13,6 +17,7 @@ from mixveil.errors import ManifestError, ShardFormatError
 HEADER = 4096
 """Bytes of a header that names a few tensors."""
 
+_DESCRIPTORS = Path("/proc/self/fd")
 _LENGTH = 8  # bytes before the header
 _DTYPES = "F64|F32|F16|BF16|I64|I32|I16|I8|U8|BOOL"
 
@@ -38,6 +43,26 @@ def check_header(file: BufferedReader, path: Path, *, limit: int = HEADER, metad
     if max(ends, default=0) != size - _LENGTH - length:
         raise ShardFormatError(f"{path}: its header does not account for all of its {size:,} bytes")
     file.seek(0)
+
+
+@contextmanager
+def mapped(file: BufferedReader, path: Path) -> Iterator[Any]:
+    """The tensors of a file that is open, mapped: of this file, though another may have taken its name since it was
+    hashed. Where a file cannot be opened by its descriptor, one that has been replaced or changed is refused."""
+    before = _identity(os.fstat(file.fileno()))
+    again = _DESCRIPTORS / str(file.fileno())
+    if again.exists():
+        with safe_open(again, framework="pt") as opened:
+            yield opened
+        return
+    with safe_open(path, framework="pt") as opened:
+        if _identity(path.stat()) != before:
+            raise ShardFormatError(f"{path} was replaced while it was read: read it again")
+        yield opened
+
+
+def _identity(info: os.stat_result) -> tuple[int, ...]:
+    return info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns
 
 
 def _end(name: str, item: Any) -> int:

@@ -129,7 +129,7 @@ def test_a_stored_npz_is_memory_mapped(tmp_path: Path) -> None:
     from mixveil.data.npz import _load
 
     np.savez(tmp_path / "a.npz", x=np.zeros((3, 4), np.uint8), y=np.zeros(3, np.int64))
-    assert isinstance(_load(tmp_path / "a.npz")["x"], np.memmap)
+    assert isinstance(_load(tmp_path / "a.npz", None)[0]["x"], np.memmap)
 
 
 BAD_ARCHIVES: dict[str, tuple[dict[str, Any], type[Exception]]] = {

@@ -116,6 +116,15 @@ def test_what_others_put_in_an_audits_folder_is_a_typed_error(tmp_path: Path, fo
         assert str(caught.value).isprintable() and len(str(caught.value)) < 2000
 
 
+def test_an_audit_larger_than_any_is_not_parsed(tmp_path: Path, folder: Path) -> None:
+    shutil.copytree(folder, tmp_path / "a")
+    assert (folder / "audit.json").stat().st_size < 1 << 20
+    with (tmp_path / "a" / "audit.json").open("r+b") as file:
+        file.truncate((16 << 20) + 1)
+    with pytest.raises(DataFormatError, match="at most 16,777,216"):
+        render(tmp_path / "a")
+
+
 def test_an_existing_folder_is_refused(folder: Path) -> None:
     from mixveil.files import check_new
 

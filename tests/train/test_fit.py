@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -19,6 +19,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 import mixveil.release
+import mixveil.saved
 from mixveil import errors
 from mixveil.calibration import settled_facts
 from mixveil.encoders.identity import Identity
@@ -26,6 +27,7 @@ from mixveil.encoders.singular import Singular
 from mixveil.keys import DeviceStream, SeededStream
 from mixveil.release import Records, in_memory, read_release, write_release
 from mixveil.saved import Saved, discard
+from mixveil.tensors import check_header
 from mixveil.theory.response import posterior
 from mixveil.train import opened, train_mlp
 from mixveil.train.batches import Released, RemixedEveryBatch
@@ -241,7 +243,7 @@ class Stopping:
 KILLED = """
 import sys, torch
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 from mixveil.train import opened, train_mlp
 from mixveil.train.fit import Recipe
 torch.set_num_threads(1)
@@ -325,6 +327,21 @@ def test_a_state_that_is_no_plain_file_is_refused_at_once(tmp_path: Path) -> Non
     path.symlink_to(tmp_path / "good")
     with pytest.raises(errors.TrainingError, match="is a link"):
         fit(Released([mixed()], CPU), RECIPE, saved=Saved(path, {"epochs": 3, "a": 1}))
+
+
+def test_a_state_that_is_replaced_after_it_was_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, other = tmp_path / "kept", tmp_path / "other"
+    kept_state(path)
+    save_file({"x": torch.zeros(1)}, other)
+    check = check_header
+
+    def replaced(*args: Any, **options: Any) -> None:
+        check(*args, **options)
+        other.rename(path)
+
+    monkeypatch.setattr(mixveil.saved, "check_header", replaced)
+    fit(Released([mixed()], CPU), RECIPE, saved=Saved(path, {"epochs": 3, "a": 1}))
+    assert not other.exists()
 
 
 @pytest.mark.parametrize("optimiser", ["adamw", "sgd"])

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gzip
 import math
+import zlib
 from collections.abc import Sequence
+from io import BufferedReader
 from pathlib import Path
 
 import numpy as np
@@ -12,15 +14,19 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from mixveil import files
 from mixveil.data.images import Images, numbered
-from mixveil.errors import DataFormatError, DataNotFoundError
+from mixveil.errors import DataFormatError, DataNotFoundError, UnreadableFileError
 
 Octets = npt.NDArray[np.uint8]
+
+_LARGEST, _LABELS = 16 << 30, 64 << 20  # bytes of a file that is mapped, and of labels, which are held
+_BLOCK = 1 << 20
 
 
 def idx_images(name: str, images: Path, labels: Path, classes: int = 10) -> Images:
     """A pair of IDX files: images (n, h, w) and labels (n,), both of octets."""
-    pixels, marks = idx_array(images), idx_array(labels)
+    pixels, marks = idx_array(images, _LARGEST), idx_array(labels, _LABELS)
     if pixels.ndim != 3 or marks.ndim != 1 or len(pixels) != len(marks):
         raise DataFormatError(
             f"{images}: shape {pixels.shape} does not go with labels of shape {marks.shape} in {labels}"
@@ -32,21 +38,14 @@ def idx_images(name: str, images: Path, labels: Path, classes: int = 10) -> Imag
     return Images(name, read, torch.from_numpy(marks.astype(np.int64)), numbered(classes), (1, *pixels.shape[1:]))
 
 
-def idx_array(path: Path) -> Octets:
-    """An IDX file of octets: memory-mapped, or unpacked where it is gzipped."""
+def idx_array(path: Path, limit: int) -> Octets:
+    """An IDX file of octets: memory-mapped, or unpacked where it is gzipped. limit: its bytes, unpacked."""
     packed = path.with_name(path.name + ".gz")
     if not path.exists() and packed.exists():
         path = packed
     if not path.exists():
         raise DataNotFoundError(f"{path} does not exist")
-    data: Octets
-    if path.suffix == ".gz":
-        try:
-            data = np.frombuffer(gzip.decompress(path.read_bytes()), np.uint8)
-        except (OSError, EOFError) as error:
-            raise DataFormatError(f"{path}: not a gzip file: {error}") from None
-    else:
-        data = _mapped(path)
+    data = _unpacked(path, limit) if path.suffix == ".gz" else _mapped(path, limit)
     if len(data) < 4 or tuple(data[:3]) != (0, 0, 8):
         raise DataFormatError(f"{path}: not an IDX file of octets (it must start with 00 00 08)")
     offset = 4 + 4 * int(data[3])
@@ -58,14 +57,14 @@ def idx_array(path: Path) -> Octets:
     return data[offset:].reshape(shape)
 
 
-def cifar_images(name: str, files: Sequence[Path], *, label_bytes: int, classes: int) -> Images:
+def cifar_images(name: str, parts_of: Sequence[Path], *, label_bytes: int, classes: int) -> Images:
     """CIFAR's records: label bytes (the last one counts), then 3,072 bytes in (3, 32, 32) order."""
     record = label_bytes + 3072
     parts = []
-    for path in files:
+    for path in parts_of:
         if not path.exists():
             raise DataNotFoundError(f"{path} does not exist")
-        data = _mapped(path)
+        data = _mapped(path, _LARGEST)
         if len(data) == 0 or len(data) % record:
             raise DataFormatError(f"{path}: {len(data)} bytes are not a whole number of {record}-byte records")
         parts.append(data.reshape(-1, record))
@@ -88,7 +87,34 @@ def scaled(pixels: Octets) -> Tensor:
     return torch.from_numpy(np.ascontiguousarray(pixels)).float().div_(255)
 
 
-def _mapped(path: Path) -> Octets:
-    if path.stat().st_size == 0:
-        raise DataFormatError(f"{path}: the file is empty")
-    return np.memmap(path, np.uint8, mode="r")
+def _mapped(path: Path, limit: int) -> Octets:
+    with _plain(path, limit) as file:
+        if file.seek(0, 2) == 0:
+            raise DataFormatError(f"{path}: the file is empty")
+        return np.memmap(file, np.uint8, mode="r")
+
+
+def _unpacked(path: Path, limit: int) -> Octets:
+    """Block by block: a small file can unfold to any number of bytes."""
+    data = bytearray()
+    try:
+        with _plain(path, limit) as file, gzip.GzipFile(fileobj=file) as unpacked:
+            packed = file.seek(0, 2)
+            file.seek(0)
+            while block := unpacked.read(_BLOCK):
+                data += block
+                files.check_unfolded(path, packed, len(data))
+                if len(data) > limit:
+                    raise DataFormatError(f"{path}: it unfolds to more than {limit:,} bytes")
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataFormatError(f"{path}: not a gzip file: {error}") from None
+    except UnreadableFileError as error:
+        raise DataFormatError(str(error)) from None
+    return np.frombuffer(data, np.uint8)
+
+
+def _plain(path: Path, limit: int) -> BufferedReader:
+    try:
+        return files.open_plain(path, limit, links=True)
+    except UnreadableFileError as error:
+        raise DataFormatError(str(error)) from None

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from mixveil.data.binary import scaled
 from mixveil.data.dicom import dicom_header, dicom_pixels, is_dicom
-from mixveil.data.header import Floats, Header, pillow, reading, unit_range
+from mixveil.data.header import Floats, Header, pillow, plain, reading, unit_range
 from mixveil.errors import UnreadableImageError
 
 _GREY = {"1", "L", "LA"}
@@ -26,7 +26,7 @@ def header(path: Path) -> Header:
     with reading(path):
         if is_dicom(path):
             return dicom_header(path)
-        with image.open(path) as file:
+        with plain(path) as opened, image.open(opened) as file:
             bits = _bits(path, file)
             grey = bits > 8 or file.mode in _GREY
             return Header(file.size, f"{file.format}, {bits}-bit {'greyscale' if grey else 'colour'}", grey)
@@ -64,7 +64,7 @@ def _decoded(path: Path, depth: int | None, mode: str | None) -> Any:
     with reading(path):
         if is_dicom(path):
             return dicom_pixels(path, depth)
-        with image.open(path) as file:
+        with plain(path) as opened, image.open(opened) as file:
             bits = _bits(path, file)
             if bits > 8:
                 return _deep(path, file, depth or bits)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from mixveil.data.header import Floats, Header, pillow, unit_range
+from mixveil.data.header import Floats, Header, pillow, plain, unit_range
 from mixveil.errors import MissingDependencyError, MixveilError, UnreadableImageError
 
 SUFFIXES = {".dcm", ".dicom"}
@@ -31,7 +31,7 @@ def is_dicom(path: Path) -> bool:
     """By its suffix, or by the letters DICM at byte 128."""
     if path.suffix.lower() in SUFFIXES:
         return True
-    with path.open("rb") as file:
+    with plain(path) as file:
         return file.read(132)[128:] == b"DICM"
 
 
@@ -48,7 +48,8 @@ def dicom_pixels(path: Path, depth: int | None) -> Floats:
     than 8 are. Signed values are shifted to start at 0; MONOCHROME1, where 0 is white, is turned round."""
     found = _described(path)
     try:
-        values = np.asarray(_pydicom().pixels.pixel_array(path)).astype(np.int64)
+        with plain(path) as file:
+            values = np.asarray(_pydicom().pixels.pixel_array(file)).astype(np.int64)
     except Exception as error:
         syntax = _named(found.file_meta.TransferSyntaxUID)
         raise UnreadableImageError(
@@ -69,9 +70,10 @@ def _described(path: Path) -> Any:
     """The elements that describe the pixels, of a file whose pixels can be read."""
     pydicom = _pydicom()
     try:
-        syntax = pydicom.filereader.read_file_meta_info(path).TransferSyntaxUID
-        _readable_syntax(pydicom, path, pydicom.uid.UID(syntax))
-        found = pydicom.dcmread(path, stop_before_pixels=True, specific_tags=_ASKED)
+        with plain(path) as file:
+            syntax = pydicom.filereader.read_file_meta_info(path).TransferSyntaxUID
+            _readable_syntax(pydicom, path, pydicom.uid.UID(syntax))
+            found = pydicom.dcmread(file, stop_before_pixels=True, specific_tags=_ASKED)
         why = _refused(found)
     except (MixveilError, FileNotFoundError, PermissionError, IsADirectoryError):
         raise

@@ -8,16 +8,26 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from mixveil.errors import MissingDependencyError, MixveilError, PixelError, UnreadableImageError
+from mixveil import files
+from mixveil.errors import (
+    MissingDependencyError,
+    MixveilError,
+    PixelError,
+    UnreadableFileError,
+    UnreadableImageError,
+)
 
 Whole = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]
+
+_LIMIT = 1 << 30  # bytes of an image file: four times what the pixels that Pillow allows take unpacked
 
 
 @dataclass(frozen=True)
@@ -54,6 +64,14 @@ def reading(path: Path) -> Iterator[None]:
     except Exception as error:
         why = error.strerror if isinstance(error, OSError) and error.strerror else error
         raise UnreadableImageError(f"{path}: not a readable image: {why}") from None
+
+
+def plain(path: Path) -> BufferedReader:
+    """An image file, open: a plain one, after links. A pipe that a table names would keep its reader waiting."""
+    try:
+        return files.open_plain(path, _LIMIT, links=True)
+    except UnreadableFileError as error:
+        raise UnreadableImageError(str(error)) from None
 
 
 class _Quiet:

@@ -13,7 +13,7 @@ from mixveil import checks
 from mixveil.errors import ArgumentError, DataFormatError, LabelError, PixelError
 from mixveil.types import Batch
 
-_MOST_CLASSES = 100_000
+MOST_CLASSES = 100_000
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ def from_tensors(x: Tensor, labels: Tensor, *, classes: int | None = None, name:
 def inferred_classes(name: str, labels: Tensor) -> int:
     """How many classes whole-number labels imply: one more than the largest."""
     count = int(labels.max()) + 1 if len(labels) else 1
-    if count > _MOST_CLASSES:
+    if count > MOST_CLASSES:
         raise LabelError(
             f"{name}: label {count - 1} would make {count} classes: number the classes from 0, without gaps"
         )

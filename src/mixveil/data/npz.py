@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import ast
+import math
 import struct
 import zipfile
+from io import BufferedReader
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from mixveil.data.images import Images, inferred_classes, numbered
+from mixveil import files
+from mixveil.data.images import MOST_CLASSES, Images, inferred_classes, numbered
 from mixveil.errors import DataFormatError, LabelError
 
 _WIDEST = 1e30
+_KNOWN = ("x", "y", "classes", "range")
+_LARGEST = 256 << 20  # bytes of an array that is held, as all but a stored x are
+_HEADER, _ENCRYPTED, _BLOCK = 10_000, 1, 1 << 20
 
 Array = npt.NDArray[Any]
 
@@ -25,10 +32,12 @@ def npz_images(path: Path, *, unit: str | None = None) -> Images:
 
     unit: the name of a further array, of n texts or whole numbers: whose each row is.
     """
-    arrays = _load(path)
+    arrays, further = _load(path, unit)
     for name in ("x", "y"):
         if name not in arrays:
-            raise DataFormatError(f"{path}: it must hold the arrays x and y, it holds {', '.join(arrays) or 'none'}")
+            raise DataFormatError(
+                f"{path}: it must hold the arrays x and y, it holds {', '.join([*arrays, *further]) or 'none'}"
+            )
     x, y = arrays["x"], arrays["y"]
     if x.ndim < 2 or y.ndim != 1 or len(x) != len(y):
         raise DataFormatError(f"{path}: x of shape {x.shape} and y of shape {y.shape} are not n images and n labels")
@@ -45,23 +54,25 @@ def npz_images(path: Path, *, unit: str | None = None) -> Images:
     names = arrays.get("classes")
     if names is None:
         classes = numbered(inferred_classes(path.stem, labels))
-    elif names.ndim == 1 and names.dtype.kind == "U" and len(names):
+    elif names.ndim == 1 and names.dtype.kind == "U" and 0 < len(names) <= MOST_CLASSES:
         classes = tuple(names.tolist())
     else:
-        raise DataFormatError(f"{path}: classes must be a list of names, it is {names.dtype} of shape {names.shape}")
+        raise DataFormatError(
+            f"{path}: classes must be a list of at most {MOST_CLASSES:,} names, it is {names.dtype} of shape "
+            f"{names.shape}"
+        )
 
     def read(index: Tensor) -> Tensor:
         rows = torch.from_numpy(x[index.numpy()].astype(np.float32))
         return rows.div_(255) if x.dtype == np.uint8 else rows
 
-    units = None if unit is None else _units(path, arrays, unit, len(y))
+    units = None if unit is None else _units(path, arrays, further, unit, len(y))
     return Images(
         path.stem, read, labels, classes, tuple(x.shape[1:]), low, high, units=units, declared=names is not None
     )
 
 
-def _units(path: Path, arrays: dict[str, Array], unit: str, rows: int) -> tuple[str, ...]:
-    further = [name for name in arrays if name not in ("x", "y", "classes", "range")]
+def _units(path: Path, arrays: dict[str, Array], further: list[str], unit: str, rows: int) -> tuple[str, ...]:
     if unit not in further:
         raise DataFormatError(f"{path}: no array {unit!r} of units: besides x and y it has {further or 'none'}")
     array = arrays[unit]
@@ -87,33 +98,80 @@ def _range(path: Path, given: Array | None, dtype: np.dtype[Any]) -> tuple[float
     return float(given[0]), float(given[1])
 
 
-def _load(path: Path) -> dict[str, Array]:
+def _load(path: Path, unit: str | None) -> tuple[dict[str, Array], list[str]]:
+    """The arrays that are used, and the names of all others. A file can make its readers raise anything."""
     try:
-        with zipfile.ZipFile(path) as archive:
-            return {
-                entry.filename.removesuffix(".npy"): _member(path, archive, entry)
-                for entry in archive.infolist()
-                if entry.filename.endswith(".npy")
+        with files.open_plain(path, links=True) as raw, zipfile.ZipFile(raw) as archive:
+            entries = [entry for entry in archive.infolist() if entry.filename.endswith(".npy")]
+            names = [entry.filename.removesuffix(".npy") for entry in entries]
+            if len(set(names)) != len(names):
+                raise ValueError("two arrays have the same name")
+            found = {
+                name: _member(path, raw, archive, entry, None if name == "x" else _LARGEST)
+                for name, entry in zip(names, entries, strict=True)
+                if name in (*_KNOWN, unit)
             }
-    except (zipfile.BadZipFile, ValueError, struct.error, EOFError) as error:
-        raise DataFormatError(f"{path}: not a NumPy archive of plain arrays: {error}") from None
+            return found, [name for name in names if name not in _KNOWN]
+    except Exception as error:
+        why = str(error) or type(error).__name__
+        raise DataFormatError(f"{path}: not a NumPy archive of plain arrays: {why}") from None
 
 
-def _member(path: Path, archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Array:
-    """An array of the archive: memory-mapped where it is stored uncompressed, read where it is not."""
+def _member(
+    path: Path, raw: BufferedReader, archive: zipfile.ZipFile, entry: zipfile.ZipInfo, limit: int | None
+) -> Array:
+    """An array of the archive: memory-mapped where it is stored uncompressed, read where it is not. limit: its bytes.
+    Whether it can be as large as its header says is asked before any room is made for it."""
+    name, stored = entry.filename, entry.compress_type == zipfile.ZIP_STORED
+    if entry.flag_bits & _ENCRYPTED or not (stored or entry.compress_type == zipfile.ZIP_DEFLATED):
+        raise ValueError(f"{name} is encrypted, or packed in a way that NumPy does not use")
     with archive.open(entry) as file:
-        version = np.lib.format.read_magic(file)
-        reader = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        shape, fortran, dtype = reader(file)
-        header = file.tell()
-    if dtype.hasobject:
-        raise ValueError(f"{entry.filename} holds Python objects")
-    if entry.compress_type != zipfile.ZIP_STORED or 0 in shape:
-        with archive.open(entry) as file:
-            array: Array = np.lib.format.read_array(file, allow_pickle=False)
-            return array
-    with path.open("rb") as raw:  # a local header: 30 bytes, then the name and an extra field of these sizes
-        raw.seek(entry.header_offset + 26)
-        name_size, extra_size = struct.unpack("<HH", raw.read(4))
-    offset = entry.header_offset + 30 + name_size + extra_size + header
-    return np.memmap(path, dtype, mode="r", offset=offset, shape=shape, order="F" if fortran else "C")
+        shape, fortran, dtype = _header(name, file)
+        begin, size = file.tell(), math.prod(shape) * dtype.itemsize
+        if begin + size != entry.file_size or (stored and entry.compress_size != entry.file_size):
+            raise ValueError(
+                f"{name} of shape {shape} and {dtype} takes {size:,} bytes, it has {entry.file_size - begin:,}"
+            )
+        if limit is not None and size > limit:
+            raise ValueError(f"{name} has {size:,} bytes, only x may have more than {limit:,}")
+        if not stored or not size:
+            files.check_unfolded(path, entry.compress_size, size)
+            return _unpacked(file, size).view(dtype).reshape(shape, order="F" if fortran else "C")
+    raw.seek(entry.header_offset + 26)  # a local header: 30 bytes, then the name and an extra field of these sizes
+    name_size, extra_size = struct.unpack("<HH", raw.read(4))
+    offset = entry.header_offset + 30 + name_size + extra_size + begin
+    return np.memmap(raw, dtype, mode="r", offset=offset, shape=shape, order="F" if fortran else "C")
+
+
+def _header(name: str, file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Shape, order and type, of an array that holds no Python objects."""
+    version = np.lib.format.read_magic(file)
+    length = int.from_bytes(file.read(2 if version == (1, 0) else 4), "little")
+    if version not in ((1, 0), (2, 0), (3, 0)) or length > _HEADER:
+        raise ValueError(f"{name} has a header of {length:,} bytes, version {version}")
+    try:
+        stated = ast.literal_eval(file.read(length).decode("utf-8" if version == (3, 0) else "latin-1").strip())
+        descr, fortran, shape = (stated.pop(key) for key in ("descr", "fortran_order", "shape"))
+        right = not stated and type(descr) is str and type(fortran) is bool and type(shape) is tuple
+        dtype = np.dtype(descr if right else None)
+    except Exception:  # brackets without end, names, no dictionary, …
+        right = False
+    if not right or not all(type(size) is int and size >= 0 for size in shape):
+        raise ValueError(f"the header of {name} is not one of an array")
+    if dtype.hasobject or not dtype.itemsize:
+        raise ValueError(f"{name} holds Python objects, or nothing")
+    return shape, fortran, dtype
+
+
+def _unpacked(file: IO[bytes], size: int) -> npt.NDArray[np.uint8]:
+    """So many bytes, held once; their checksum is compared at the end."""
+    data = np.empty(size, np.uint8)
+    place = 0
+    while block := file.read(_BLOCK):
+        if place + len(block) > size:
+            raise ValueError("an array is longer than its header says")
+        data[place : place + len(block)] = np.frombuffer(block, np.uint8)
+        place += len(block)
+    if place != size:
+        raise ValueError("an array is shorter than its header says")
+    return data

@@ -5,19 +5,24 @@ from __future__ import annotations
 import csv
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from io import BufferedReader, TextIOWrapper
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 
+from mixveil import files
 from mixveil.data.folder import listed_images
 from mixveil.data.images import Images
-from mixveil.errors import DataFormatError, MissingDependencyError
+from mixveil.errors import DataFormatError, MissingDependencyError, UnreadableFileError
 
 _WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
 _SHOWN = 20
+_LIMIT = 256 << 20  # bytes of a table: some three million rows
+_ROWS = 20_000_000
 
 
 class _Columns(NamedTuple):
@@ -45,12 +50,12 @@ def table_images(
     classes = _classes(cells["label"])
     number = {name: label for label, name in enumerate(classes)}
     labels = torch.tensor([number[label] for label in cells["label"]])
-    files = [path.parent / cell for cell in cells["path"]]
+    named = [path.parent / cell for cell in cells["path"]]
     units = None if unit is None else tuple(cells[unit])
-    images = listed_images(path.stem, files, labels, classes, size=size, grey=grey, depth=depth, units=units)
+    images = listed_images(path.stem, named, labels, classes, size=size, grey=grey, depth=depth, units=units)
     seen: set[str] = set()
     again = []
-    for row, file in enumerate(files):
+    for row, file in enumerate(named):
         real = os.path.normpath(file)
         if real in seen:
             again.append(place(row))
@@ -78,7 +83,7 @@ def _csv(path: Path, wanted: Sequence[str]) -> _Columns:
     lines: list[int] = []
     uneven: list[str] = []
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
+        with TextIOWrapper(_plain_file(path, _LIMIT), encoding="utf-8-sig", newline="") as file:
             reader = csv.reader(file, strict=True)
             names = [name.strip() for name in next(reader, [])]
             where = _positions(path, names, wanted)
@@ -106,16 +111,45 @@ def _parquet(path: Path, wanted: Sequence[str]) -> _Columns:
     except ImportError:
         raise MissingDependencyError("reading Parquet tables needs pyarrow: pip install 'mixveil[tables]'") from None
     try:
-        with parquet.ParquetFile(path) as file:
+        with _plain_file(path) as opened, parquet.ParquetFile(opened) as file:
             schema = file.schema_arrow
             _positions(path, schema.names, wanted)
             for name in wanted:
                 _plain(path, pyarrow.types, name, schema.field(name).type)
-            columns = {name: file.read(columns=[name]).column(name).to_pylist() for name in wanted}
+            _check_unfolded(path, file.metadata, wanted)
+            whole = parquet.ParquetFile(opened, metadata=file.metadata, read_dictionary=wanted)
+            columns = {name: _cells(whole.read(columns=[name]).column(name)) for name in wanted}
     except (pyarrow.ArrowException, OSError, ValueError) as error:
         raise DataFormatError(f"{path}: not a readable Parquet file: {error}") from None
-    cells = {name: ["" if cell is None else str(cell).strip() for cell in column] for name, column in columns.items()}
-    return _Columns(cells, lambda row: f"row {row + 1}")
+    return _Columns(columns, lambda row: f"row {row + 1}")
+
+
+def _plain_file(path: Path, limit: int | None = None) -> BufferedReader:
+    try:
+        return files.open_plain(path, limit, links=True)
+    except UnreadableFileError as error:
+        raise DataFormatError(str(error)) from None
+
+
+def _check_unfolded(path: Path, stated: Any, wanted: Sequence[str]) -> None:
+    """A cell that is repeated takes no room in a Parquet file."""
+    if stated.num_rows > _ROWS:
+        raise DataFormatError(f"{path}: {stated.num_rows:,} rows, and a table has at most {_ROWS:,}")
+    groups = [stated.row_group(number) for number in range(stated.num_row_groups)]
+    columns = [group.column(number) for group in groups for number in range(group.num_columns)]
+    size = sum(column.total_uncompressed_size for column in columns if column.path_in_schema in wanted)
+    if size > _LIMIT:
+        raise DataFormatError(f"{path}: its columns unfold to {size:,} bytes, and a table has at most {_LIMIT:,}")
+
+
+def _cells(column: Any) -> list[str]:
+    """Of a column as it is read: a text that is repeated is held once."""
+    cells: list[str] = []
+    for chunk in column.chunks:
+        held = chunk if hasattr(chunk, "dictionary") else chunk.dictionary_encode()
+        values = [str(value).strip() for value in held.dictionary.to_pylist()]
+        cells += ["" if number is None else values[number] for number in held.indices.to_pylist()]
+    return cells
 
 
 def _plain(path: Path, types: Any, name: str, kind: Any) -> None:
@@ -129,7 +163,7 @@ def _plain(path: Path, types: Any, name: str, kind: Any) -> None:
 
 def _positions(path: Path, names: Sequence[str], wanted: Sequence[str]) -> dict[str, int]:
     """Where the wanted columns are, in a table whose columns have names of their own."""
-    twice = sorted({name for name in names if names.count(name) > 1})
+    twice = sorted(name for name, count in Counter(names).items() if count > 1)
     if twice:
         raise DataFormatError(f"{path}: several columns have the name {twice[0]!r}")
     missing = [name for name in wanted if name not in names]

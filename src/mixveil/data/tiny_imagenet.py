@@ -6,9 +6,12 @@ from pathlib import Path
 
 import torch
 
+from mixveil import files
 from mixveil.data.folder import folder_images, listed_images
 from mixveil.data.images import Images
 from mixveil.errors import DataFormatError, DataNotFoundError
+
+_LIMIT = 16 << 20
 
 
 def tiny_imagenet_images(root: Path, split: str) -> Images:
@@ -24,7 +27,9 @@ def tiny_imagenet_images(root: Path, split: str) -> Images:
     if not annotations.exists():
         raise DataNotFoundError(f"{annotations} does not exist")
     paths, labels = [], []
-    for line in annotations.read_text().splitlines():
+    with files.open_plain(annotations, _LIMIT, links=True) as opened:
+        lines = opened.read().decode("utf-8", "replace").splitlines()
+    for line in lines:
         file, _, rest = line.partition("\t")
         wordnet_id = rest.partition("\t")[0]
         if wordnet_id not in number:

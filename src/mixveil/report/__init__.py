@@ -35,7 +35,7 @@ _SHOWN = 8
 _CURVE_POINTS = 200
 _DECADES = 5  # of false alarms, in a curve
 _PORTRAIT = "portrait "
-_LIMIT, _HEADER = 512 << 20, 1 << 20
+_AUDIT, _PICTURES, _HEADER = 16 << 20, 512 << 20, 1 << 20  # bytes; audits with sweeps take less than 1 MB
 
 
 def write_audit(out: Path, found: Audit, how: Mapping[str, Any], swept: Swept | None = None) -> None:
@@ -51,10 +51,10 @@ def write_audit(out: Path, found: Audit, how: Mapping[str, Any], swept: Swept | 
 def render(folder: Path) -> Path:
     """Make the page of an audit anew from its files."""
     try:
-        whole = strict.parsed(files.read_small(folder / "audit.json", _LIMIT))
-        with files.opened(folder / "pictures.safetensors", _LIMIT) as file:
+        whole = strict.parsed(files.read_small(folder / "audit.json", _AUDIT))
+        with files.opened(folder / "pictures.safetensors", _PICTURES) as file:
             tensors.check_header(file, folder / "pictures.safetensors", limit=_HEADER)
-            pictures = load(file.read(_LIMIT))
+            pictures = load(file.read(_PICTURES))
     except (UnreadableFileError, ReleaseError, ValueError, SafetensorError) as error:
         raise DataFormatError(f"{folder} is not an audit: {error}") from None
     if not isinstance(whole, dict) or whole.get("format") != FORMAT or whole.get("version") != VERSION:
