@@ -117,9 +117,18 @@ BUDGETS = {"enough": 100.0, "too little for those that were released before": 1.
 
 
 @pytest.mark.parametrize("budget", BUDGETS, ids=lambda name: name.replace(" ", "-"))
-@pytest.mark.parametrize("approve", [False, True], ids=["unasked", "approved"])
 @pytest.mark.parametrize(
-    "method", ["one-shot", "one-shot projected", "one-shot labels", "two-step", "two-step units", "statistics"]
+    ("method", "approve"),
+    [
+        ("one-shot", True),
+        ("one-shot projected", False),
+        ("one-shot labels", False),
+        ("two-step", False),
+        ("two-step", True),
+        ("two-step units", True),
+        ("statistics", False),
+        ("statistics", True),
+    ],
 )
 def test_one_record_changes_nothing_that_leaves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, approve: bool, budget: str

@@ -256,6 +256,33 @@ def features_of(images: Images, loaded: Loaded, cache: Path | None) -> Features:
         return features.extract(images, loaded, cache or features.cache_folder(), step)
 
 
+def look_at_manifest(folder: Path) -> None:
+    """Refuse a stranger's manifest at once, before torch is loaded, where it is no plain file or no JSON. One that is
+    not there is missed later."""
+    from mixveil import files, strict
+    from mixveil.errors import ManifestError, UnreadableFileError
+
+    path = folder / "manifest.json"
+    if path.exists() or path.is_symlink():
+        try:
+            strict.parsed(files.read_small(path, strict.MANIFEST_LIMIT))
+        except UnreadableFileError as error:
+            raise ManifestError(f"{folder} is not a release: {error}") from None
+
+
+def look_at_projection(path: Path | None) -> None:
+    """The same of a projection, before any data are loaded."""
+    from mixveil import files
+    from mixveil.errors import DataFormatError, UnreadableFileError
+
+    if path is not None and (path.exists() or path.is_symlink()):
+        try:
+            with files.opened(path, 2 << 30):
+                pass
+        except UnreadableFileError as error:
+            raise DataFormatError(f"{path} is not a projection: {error}") from None
+
+
 def open_projected(
     images: Images, path: Path, data_dir: Path | None, cache: Path | None, *, certified: bool, seeded: bool = False
 ) -> tuple[Projected, str]:

@@ -108,6 +108,7 @@ def encode(
     directional SNR: noise from the private data's own moments, not certified; with [bold]--screen[/], rows that show
     too much all the same are dropped.
     """
+    _common.look_at_projection(projection)
     from mixveil import calibration as calibrations
     from mixveil.release import check_output, write_release
     from mixveil.state import trace_path

@@ -57,6 +57,7 @@ def statistics(
     as_json: AsJson = False,
 ) -> None:
     """Release the noisy class sums of DATA: what a server needs to find the directions in which the classes differ."""
+    _common.look_at_projection(projection)
     from mixveil.calibration import MEANINGLESS_MU, meaningless
     from mixveil.data import open_data
     from mixveil.release import check_output
