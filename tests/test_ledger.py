@@ -366,6 +366,33 @@ def test_no_record_enters_a_decision_against_everything() -> None:
         Ledger().enter(stated(3, 1.0), old, against="all")  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("label_epsilon", [0.5, None])
+@pytest.mark.parametrize("cost", [Cost(1.0, 1.0, 0.5), None])
+@pytest.mark.parametrize("named", [False, True])
+def test_the_total_does_not_tell_what_was_refused_from_what_was_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, label_epsilon: float | None, cost: Cost | None, named: bool
+) -> None:
+    """Of two data sets one was released before: the second release is refused to one, and made for the other."""
+    totals = []
+    for name, records in (("refused", prints(1, 2, 3)), ("made", prints(4, 5, 6))):
+        monkeypatch.setenv("MIXVEIL_STATE", str(tmp_path / name))
+        units = prints(7, 8, 9) if named else None
+        Ledger().enter(stated(0, 1.0, 0.5), Owners(prints(1, 2, 3), prints(11, 12, 13)))
+        new = replace(entry(1, cost, label_epsilon), stated=None if cost is None else 1.0)
+        budget, label_budget = None if cost is None else 1.2, None if label_epsilon is None else 0.7
+        if budget is None and label_budget is None:
+            return  # nothing is refused
+        try:
+            Ledger().enter(new, Owners(records, units), budget, label_budget=label_budget)
+            assert name == "made"
+        except errors.BudgetError:
+            assert name == "refused"
+        for of_units in (False, True):
+            total = Ledger().total(units=of_units)
+            totals.append((math.inf if total.unbounded else total.mu, total.label_epsilon))
+    assert totals[:2] == totals[2:]
+
+
 def test_budgets_against_everything_reach_releases_and_statistics(tmp_path: Path) -> None:
     Ledger().enter(stated(0, 1.0, 0.5), Owners(prints(1, 2, 3)))
     data, stream = images(), SecureStream()

@@ -37,12 +37,25 @@ def test_the_same_image_in_another_file_is_the_same() -> None:
     known = fingerprints(from_tensors((stored / 4095).float(), labels))
     last = stored.permute(0, 2, 3, 1).contiguous()
     flat = stored.flatten(1)
-    for other in (stored / 65535, stored / 5000, last / 4095, last / 65535, flat / 4095):
+    for other in (stored / 65535, stored / 5000, last / 4095, last / 65535, flat / 4095, 1 - stored / 4095):
         assert among(known, fingerprints(from_tensors(other.float(), labels))) == 30
     grey = stored[:, :1]
     known = fingerprints(from_tensors((grey / 4095).float(), labels))
     for other in (grey.repeat(1, 3, 1, 1), grey.permute(0, 2, 3, 1).repeat(1, 1, 1, 3), grey.permute(0, 2, 3, 1)):
         assert among(known, fingerprints(from_tensors((other / 65535).float(), labels))) == 30
+
+
+def test_the_range_that_is_declared_changes_nothing() -> None:
+    """Values that are no whole numbers of anything."""
+    drawn = SeededStream(4).uniform(20, 1, 64, 64)
+    known = fingerprints(from_tensors(drawn.float(), torch.zeros(20)))
+    for other in (drawn / 2, (drawn + 1) / 2, drawn / 255):
+        assert among(known, fingerprints(from_tensors(other.float(), torch.zeros(20)))) == 20
+
+
+def test_blank_images_of_another_grey_are_others() -> None:
+    blank = torch.arange(5)[:, None, None, None].expand(5, 1, 8, 8) / 4
+    assert len({bytes(item.tolist()) for item in fingerprints(from_tensors(blank, torch.zeros(5)))}) == 5
 
 
 def test_other_images_are_others() -> None:

@@ -20,7 +20,7 @@ from mixveil.errors import BusyError, OutputError, OutputExistsError, StateError
 
 PARTIAL = ".partial"
 _LEFT = 3600.0  # seconds after which nobody is still writing a file
-_MOST_TIMES, _FREELY = 100, 64 << 20
+_MOST_TIMES, _FREELY = 100, 1 << 30
 
 
 @contextmanager
@@ -68,7 +68,7 @@ def _check_plain(path: Path, info: os.stat_result, limit: int | None) -> None:
 
 
 def check_unfolded(path: Path, packed: int, size: int) -> None:
-    """Refuse what is small on disk and would fill the memory: more than 64 MiB that is over 100 times as large as it
+    """Refuse what is small on disk and would fill the memory: more than 1 GiB that is over 100 times as large as it
     is packed, or more than half of this machine's memory."""
     if size > _FREELY and size > _MOST_TIMES * packed:
         raise UnreadableFileError(

@@ -150,7 +150,8 @@ class Ledger:
             except BudgetError as error:
                 refused = error
                 if against == "records" and _possible(limits, entry):
-                    tables.refuse(entry.stated, entry.label_epsilon)
+                    tables.refuse(_stated(entry), entry.label_epsilon, named=owners.units is not None)
+                    refused = BudgetError(f"{error}; where a server asks, this try counts as if it had been made")
             else:
                 tables.write(entry, owners)
         if refused is not None:
@@ -258,9 +259,15 @@ def _total(tables: Tables, units: bool) -> Total:
     found, nameless = Total(0.0, (), 0.0, 0), tables.nameless() if units else set()
     for entry in tables.entries():
         found = found.plus(entry.id, None if entry.id in nameless else _stated(entry), entry.label_epsilon)
-    mu, labels = tables.refused()
-    together = found.label_epsilon + labels
-    return replace(found, mu=math.hypot(found.mu, mu), label_epsilon=together, refused=bool(mu or labels))
+    tried = tables.refused()
+    unbounded = tried.unbounded or (units and tried.nameless)
+    return replace(
+        found,
+        mu=math.hypot(found.mu, tried.mu),
+        unbounded=(*found.unbounded, *(("what was refused",) if unbounded else ())),
+        label_epsilon=found.label_epsilon + (math.inf if tried.shown else tried.labels),
+        refused=any(tried),
+    )
 
 
 def _possible(limits: dict[str, float | None], entry: Entry) -> bool:

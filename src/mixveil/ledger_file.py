@@ -89,6 +89,17 @@ class Head(NamedTuple):
         return f"{self.changes} {self.mac.hex()}"
 
 
+class Refused(NamedTuple):
+    """Releases that were refused for what some record had spent. mu: √Σμ²; labels: Σε; unbounded, nameless, shown:
+    whether one of them promised nothing, named no units, or showed labels."""
+
+    mu: float
+    labels: float
+    unbounded: bool
+    nameless: bool
+    shown: bool
+
+
 class LedgerFile:
     """A ledger's file, its key and its mark, in a state folder."""
 
@@ -305,17 +316,24 @@ class Tables:
         found = self.db.execute("SELECT records FROM releases WHERE number <= ?", (count,)).fetchall() if count else []
         return np.unique(np.frombuffer(b"".join(row[0] for row in found), np.uint64))
 
-    def refused(self) -> tuple[float, float]:
-        """√Σμ² and Σε of the releases that were refused for what some record had spent."""
-        return self.limit("refused_mu") or 0.0, self.limit("refused_labels") or 0.0
+    def refused(self) -> Refused:
+        """The releases that were refused for what some record had spent."""
+        flags = (bool(self.setting(f"refused_{name}")) for name in ("unbounded", "nameless", "shown"))
+        return Refused(self.limit("refused_mu") or 0.0, self.limit("refused_labels") or 0.0, *flags)
 
-    def refuse(self, stated: float | None, label_epsilon: float | None) -> None:
-        """Count a release that was refused for what some record had spent."""
-        mu, labels = self.refused()
-        if stated is not None:
-            self.set("refused_mu", math.hypot(mu, stated))
-        if label_epsilon is not None:
-            self.set("refused_labels", labels + label_epsilon)
+    def refuse(self, stated: float | None, label_epsilon: float | None, *, named: bool) -> None:
+        """Count a release that was refused for what some record had spent. named: whether it names units."""
+        before = self.refused()
+        if stated is None:
+            self.set("refused_unbounded", 1)
+        else:
+            self.set("refused_mu", math.hypot(before.mu, stated))
+        if not named:
+            self.set("refused_nameless", 1)
+        if label_epsilon is None:
+            self.set("refused_shown", 1)
+        else:
+            self.set("refused_labels", before.labels + label_epsilon)
 
     def made(self) -> Iterator[Made]:
         """All releases with their owners, one by one."""

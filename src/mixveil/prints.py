@@ -1,9 +1,10 @@
 """By what an image is known, however it was read: which of its pixels, at full size, are brighter than others.
 
 Files of the same image differ in how they scale it (12 bits in DICOM, the same 12 bits in a PNG of 16), in where they
-keep its channels, and in whether grey is stored as colour. None of that changes the order of its pixels' values. Images
-that differ in brightness or contrast alone are taken for one: they count too much, never too little. An image that was
-resized or retouched is another one: copies of that kind nobody finds here."""
+keep its channels, in whether grey is stored as colour, and in what is black. None of that changes the order of its
+pixels' values, but for its direction. Images that differ in brightness or contrast alone are taken for one: they count
+too much, never too little. An image that was resized or retouched is another one: copies of that kind nobody finds
+here."""
 
 from __future__ import annotations
 
@@ -23,17 +24,21 @@ _FEW, _BACK = 64, (1, 3)
 
 
 def pixels(image: Tensor) -> bytes:
-    """For each value of an image, to 16 bits, whether it is larger or smaller than one and than three values before it.
-    Of very small images the values themselves: their order says too little."""
+    """For each value of an image whether it is larger or smaller than one and than three values before it, turned so
+    that the first difference is upwards: some files store black as white. Of very small or blank images the values
+    themselves, to 16 bits: their order says too little."""
     values = image.numpy()
     if values.ndim == 3 and len(values) not in (1, 3) and values.shape[2] in (1, 3):
         values = values.transpose(2, 0, 1)
     if values.ndim == 3 and len(values) == 3 and (values[0] == values[1]).all() and (values[0] == values[2]).all():
         values = values[:1]
-    flat = np.rint(values * np.float32(65535)).astype(np.int64).ravel()
-    if flat.size < _FEW:
-        return flat.tobytes()
-    return b"".join(np.sign(flat[back:] - flat[:-back]).astype(np.int8).tobytes() for back in _BACK)
+    flat = values.ravel()
+    if flat.size >= _FEW:
+        signs = np.concatenate([(flat[b:] > flat[:-b]).astype(np.int8) - (flat[b:] < flat[:-b]) for b in _BACK])
+        first = signs[np.argmax(signs != 0)]
+        if first:
+            return bytes(signs * first)
+    return bytes(np.rint(flat * np.float32(65535)).astype(np.int64))
 
 
 def old_pixels(image: Tensor) -> bytes:

@@ -26,7 +26,7 @@ from mixveil.features import extract
 from mixveil.features import load as load_networks
 from mixveil.federated import serving
 from mixveil.federated.algorithms import federated, new_head
-from mixveil.federated.approval import waiting
+from mixveil.federated.approval import unfinished, waiting
 from mixveil.federated.desk import OVER, approve
 from mixveil.federated.inbox import Inbox
 from mixveil.federated.jobs import Job, Order, begin
@@ -541,6 +541,17 @@ def test_what_is_nobodys_fault_is_nobodys(
                     done(job, Here(three))
         assert not (job.folder / "set-aside").exists()
     assert done(job_of(tmp_path), Here(three))["ok"]
+
+
+def test_two_that_fail_only_together_are_both_kept(
+    tmp_path: Path, three: dict[str, Answer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody can tell which of them it is."""
+    wrong = failing(train, lambda job: job.releases, lambda names: names >= {"a", "b"})
+    monkeypatch.setattr("mixveil.train.train", wrong)
+    job = job_of(tmp_path, parties=2)
+    whole = done(job, Here({"a": three["a"], "b": three["b"]}))
+    assert not whole["ok"] and not (job.folder / "set-aside").exists()
 
 
 def test_a_party_that_comes_after_a_training_was_stopped_is_no_fault(
@@ -1091,6 +1102,24 @@ def test_who_cannot_or_will_not_costs_nobody_anything(tmp_path: Path, three: dic
     assert Ledger().entries() == before
 
 
+def test_who_says_no_between_the_steps_costs_nobody_the_second(tmp_path: Path, three: dict[str, Answer]) -> None:
+    careful = a_party(tmp_path, "c", 2, approve=True)
+
+    def changing(parcel: Parcel) -> Parcel:
+        found = approving(careful)(parcel)
+        if parcel.about.get("kind") == "statistics" and found.files:
+            for item in unfinished(tmp_path / "jobs-c"):
+                item.refuse()
+        return found
+
+    job = job_of(tmp_path, method="two-step", projection=str(a_projection(tmp_path)), least=3)
+    whole = done(job, Here({**three, "c": changing}))
+    assert not whole["ok"]
+    assert whole["reason"] == "2 part(ies) are there and willing, and 3 are needed: nothing more was made"
+    assert [entry.kind for entry in Ledger().entries()] == ["statistics"] * 3
+    assert whole["parties"]["a"]["state"] == "arrived" and whole["parties"]["c"]["why"] == "its owner said no"
+
+
 def test_an_approval_is_of_what_was_looked_at(tmp_path: Path) -> None:
     party = a_party(tmp_path, "a", 0, approve=True, mu=None, tau=0.5, allow="one-shot", budget=None)
     assert asked(party).about["state"] == "waiting" and not Ledger().entries()
@@ -1291,6 +1320,40 @@ def test_one_liar_does_not_end_the_rounds_of_all(tmp_path: Path, lie: str, head:
     assert whole["parties"]["a"]["rounds"] == whole["parties"]["b"]["rounds"] == 3
     honest = lie == "negative variance" and head == "linear"  # which has none
     assert (whole["parties"]["c"]["state"] == "rejected") != honest
+
+
+def test_who_has_many_rows_may_go_far(tmp_path: Path) -> None:
+    parties = {
+        name: a_party(tmp_path, name, seed, allow="fedavg", approve=True, budget=None, images=blobs(rows, seed))
+        for seed, (name, rows) in enumerate({"a": 40, "b": 60, "c": 6000}.items())
+    }
+    job = job_of(tmp_path, method="fedavg", rounds=2, optimiser="sgd", learning_rate=1e-2, least=2)
+    whole = done(job, Here({name: approving(party) for name, party in parties.items()}))
+    assert whole["ok"] and {fate["rounds"] for fate in whole["parties"].values()} == {2}, whole
+
+
+def test_parties_that_move_nothing_do_not_end_rounds(tmp_path: Path) -> None:
+    parties = {
+        name: a_party(tmp_path, name, seed, allow="fedavg", approve=True, budget=None)
+        for seed, name in enumerate(NAMES)
+    }
+
+    def echo(name: str) -> Answer:
+        def answer(parcel: Parcel) -> Parcel:
+            found = approving(parties[name])(parcel)
+            return Parcel(found.about, parcel.files) if "weights" in found.files else found
+
+        return answer
+
+    job = job_of(tmp_path, method="fedavg", rounds=2)
+    assert done(job, Here({"a": approving(parties["a"]), "b": echo("b"), "c": echo("c")}))["ok"]
+
+
+def test_what_a_party_does_not_compute_is_not_entered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rounds promise nothing: once entered, no budget would hold."""
+    monkeypatch.setattr("mixveil.federated.settings._MEMORY", 100)
+    _, _, whole = by_rounds(tmp_path)
+    assert not whole["ok"] and not Ledger().entries()
 
 
 def test_rounds_go_on_where_the_server_died(tmp_path: Path) -> None:

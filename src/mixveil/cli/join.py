@@ -142,9 +142,9 @@ def approve(
 ) -> None:
     """See which jobs ask for you, and agree or refuse. Without JOB: list what waits.
 
-    You are asked before anything is made: a job that you refuse costs nothing. Of a certified job you are shown what
-    it costs, and nothing that depends on your records: to decide by an attack on the release would tell of them, and
-    void the certificate. Say no for reasons that follow from no record: the job, the server, the μ. What promises
+    You are asked before anything is made: a job that you refuse then costs nothing. Of a certified job you are shown
+    what it costs, and nothing that depends on your records: to decide by an attack on the release would tell of them,
+    and void the certificate. Say no for reasons that follow from no record: the job, the server, the μ. What promises
     nothing (--tau) is made when you agree, attacked, and waits for you once more.
     """
     from mixveil.errors import ArgumentError
@@ -170,7 +170,8 @@ def approve(
         ids = ", ".join(sorted({item.id for item in chosen}))
         raise ArgumentError(f"several jobs are called {job!r:.60}: say which by its id, {ids}")
     if not chosen:
-        raise ArgumentError(f"nothing of a job {job!r:.60} waits in {_folder(folder)}")
+        what = "no unfinished job" if refuse else "no job that waits for you"
+        raise ArgumentError(f"there is {what} called {job!r:.60} in {_folder(folder)}")
     for item in chosen:
         if refuse:
             item.refuse()
@@ -184,7 +185,7 @@ def approve(
             item.approve(looked_at)
             out.print(f"[green]approved[/]: {escape(item.name)}")
         else:
-            out.print(f"not approved: {escape(item.name)}")
+            out.print(f"not approved: {escape(item.name)}. It still waits; --refuse says no for good")
 
 
 def _show_job(item: Any) -> tuple[Any, str]:

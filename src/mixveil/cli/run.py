@@ -39,7 +39,7 @@ def run(
         int | None, typer.Option("--parties", help="How many there are. Default: all whose keys are known.")
     ] = None,
     least: Annotated[
-        int | None, typer.Option("--least", help="With how many it goes on when the time is over. Default: two.")
+        int | None, typer.Option("--least", help="How many must take part: with fewer nothing is made. Default: two.")
     ] = None,
     wait: Annotated[float, typer.Option("--wait", help="Seconds to wait for the parties in each step.")] = 3600.0,
     head: Annotated[
@@ -292,6 +292,8 @@ def _show(folder: Path, whole: dict[str, Any]) -> None:
         )
     else:
         out.print(f"[red]It ended without a model[/]: {escape(whole['reason'])}", soft_wrap=True)
-        out.print(
-            "What arrived is kept: the same command goes on with it; another --job would begin anew.", soft_wrap=True
-        )
+        fates = whole["parties"].values()
+        if any(fate["state"] == "arrived" for fate in fates):
+            out.print("What arrived is kept: the same command goes on with it; another --job would begin anew.")
+        if any(fate["state"] == "refused" for fate in fates):
+            out.print("An owner's no is for good: go on without that party (--least), or begin another --job.")

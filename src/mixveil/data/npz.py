@@ -17,7 +17,7 @@ from torch import Tensor
 
 from mixveil import files
 from mixveil.data.images import MOST_CLASSES, Images, inferred_classes, numbered
-from mixveil.errors import DataFormatError, LabelError
+from mixveil.errors import DataFormatError, LabelError, UnreadableFileError
 
 _WIDEST = 1e30
 _KNOWN = ("x", "y", "classes", "range")
@@ -114,6 +114,8 @@ def _load(path: Path, unit: str | None) -> tuple[dict[str, Array], list[str]]:
             return found, [name for name in names if name not in _KNOWN]
     except Exception as error:
         why = str(error) or type(error).__name__
+        if isinstance(error, UnreadableFileError):
+            raise DataFormatError(why) from None
         raise DataFormatError(f"{path}: not a NumPy archive of plain arrays: {why}") from None
 
 

@@ -23,7 +23,7 @@ from mixveil.encoders.singular import Singular
 from mixveil.errors import DataFormatError, FalseClaimError, MismatchError, RefusedError
 from mixveil.extractor import Extractor
 from mixveil.federated.parcel import INLINE, MANIFEST, MODELS_LIMIT, PROJECTION_LIMIT, Parcel, Task
-from mixveil.federated.settings import Settings
+from mixveil.federated.settings import Settings, computed
 from mixveil.ledger import Entry, Ledger
 from mixveil.model import CARD, TENSORS, read_model
 from mixveil.projection import Projected
@@ -143,6 +143,8 @@ class Desk:
         mu = labels = 0.0
         for path in self.folder.parent.parent.glob("*/*/statistics"):
             job = path.parent
+            if not (job / "job.json").exists():  # not a job's
+                continue
             stored = json.loads((job / "job.json").read_text(encoding="utf-8"))
             if job == self.folder or (job / _ENDED).exists() or is_over(job, Task.read(stored)):
                 continue
@@ -212,9 +214,10 @@ class Desk:
     def _projected(self, digest: str) -> Projected:
         found, _ = projection.read(self._projection(digest))
         wanted = found.weights, found.mean.numel()
-        features, weights = self.settings.features(self._images, modest(found.extractor), *wanted)
+        loaded = self.settings.networks(self._images, modest(found.extractor), *wanted)
         protected = self.settings.certified or self.settings.label_epsilon is not None
-        rows = projection.projected(features, weights, found, certified=protected)
+        features = computed(self._images, loaded)
+        rows = projection.projected(features, loaded.digest, found, certified=protected)
         if found.classes and rows.classes != found.classes:
             raise MismatchError("your data do not have the classes of the statistics, in the same order")
         if self.settings.certified and not found.spent and (shared := projection.shared(found, self._images)):
@@ -423,7 +426,7 @@ def is_approved(folder: Path, question: Question) -> bool:
 
 def is_waiting(folder: Path, question: Question) -> bool:
     """Whether the owner was asked, and has not answered."""
-    said_no = (folder / _REFUSED).exists()
+    said_no = (folder / _REFUSED).exists() or (folder / _ENDED).exists()  # nobody asks any more
     return (folder / f"{_WAITING}{question}").exists() and not said_no and not is_approved(folder, question)
 
 

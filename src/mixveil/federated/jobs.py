@@ -105,8 +105,9 @@ class Order:
 
 @dataclass
 class Fate:
-    """What became of a party in a job. state: `expected` (it has not come), `sending`, `waiting` for its owner,
-    `arrived`, `rejected` by the server, `refused` or `failed` by itself; why: in words; bytes: that came from it."""
+    """What became of a party in a job. state: `expected` (it has not come), `waiting` for its owner, `willing`,
+    `sending`, `arrived`, `rejected` by the server, `refused` or `failed` by itself; why: in words; bytes: that came
+    from it."""
 
     state: str = "expected"
     why: str = ""

@@ -20,7 +20,7 @@ from mixveil.extractor import Extractor
 from mixveil.federated.algorithms import local, new_head
 from mixveil.federated.desk import OVER, STEPS, Desk, Kind, Question, is_waiting, modest
 from mixveil.federated.parcel import MANIFEST, Parcel, Task, printable
-from mixveil.federated.settings import Settings
+from mixveil.federated.settings import Settings, computed
 from mixveil.train.batches import RemixedEveryBatch, Source
 from mixveil.train.fit import Recipe
 
@@ -190,11 +190,13 @@ class Party:
         extractor = modest(Extractor.read(parcel.about.get("extractor")))
         if self._held is None or self._held.extractor != extractor or self._held.job != desk.task.id:
             images = self.settings.images()
+            loaded = self.settings.networks(images, extractor)  # before it is entered: it may refuse
             desk.enter_updates(images)
-            features, weights = self.settings.features(images, extractor)
+            features = computed(images, loaded)
             x = features.take(torch.arange(len(images))).x
             source = RemixedEveryBatch(x, features.labels, len(images.classes), None)
-            self._held = _Held(desk.task.id, extractor, source, images.classes, weights if extractor.names else None)
+            weights = loaded.digest if extractor.names else None
+            self._held = _Held(desk.task.id, extractor, source, images.classes, weights)
         return self._held
 
 

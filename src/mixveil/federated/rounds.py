@@ -18,6 +18,7 @@ from mixveil.federated.asking import Check, Fleet, agreeing, check_enough, fate_
 from mixveil.federated.jobs import Fate, Job
 from mixveil.federated.parcel import SMALL, Ask, Parcel
 from mixveil.train import Source, Trained
+from mixveil.train.fit import steps_per_epoch
 
 _FAR, _TIMES = 1e6, 100.0
 """How far a party may move the weights in one round, as a Euclidean distance, and how many times as far as the median
@@ -71,7 +72,8 @@ def by_rounds(job: Job, fleet: Fleet, poll: float) -> Trained:
             fate.bytes, fate.rounds, fate.state = fate.bytes + len(data), fate.rounds + 1, "arrived"
 
         together(job, fleet, step, among=going)
-        _leave_out_the_farthest(job, sent, weights)
+        steps = {name: steps_per_epoch(there[name]["rows"], recipe) for name in sent}
+        _leave_out_the_farthest(job, sent, weights, steps)
         check_enough(job, len(sent), f"answers in round {number + 1}")
         going = [name for name in going if name in sent]  # who was late once is not waited for again
         weights = average((sent[name], there[name]["rows"]) for name in going)
@@ -90,12 +92,14 @@ def by_rounds(job: Job, fleet: Fleet, poll: float) -> Trained:
     )
 
 
-def _leave_out_the_farthest(job: Job, sent: dict[str, Weights], weights: Weights) -> None:
-    """Where most agree on about how far a round leads, those that went many times as far are not averaged with."""
-    moved = {name: _moved(found, weights) for name, found in sent.items()}
-    if len(moved) < 3:
+def _leave_out_the_farthest(job: Job, sent: dict[str, Weights], weights: Weights, steps: Mapping[str, int]) -> None:
+    """Where most agree on about how far a round leads, those that went many times as far are not averaged with. Who has
+    more rows takes more steps, and may go as many times as far again."""
+    often = max(1.0, statistics.median(steps.values())) if steps else 1.0
+    moved = {name: _moved(found, weights) / max(1.0, steps[name] / often) for name, found in sent.items()}
+    usual = statistics.median(moved.values()) if moved else 0.0
+    if len(moved) < 3 or not usual:
         return
-    usual = statistics.median(moved.values())
     for name, distance in moved.items():
         if not distance <= _TIMES * usual:
             del sent[name]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -26,7 +26,7 @@ from mixveil.federated.asking import (
     ready,
     together,
 )
-from mixveil.federated.inbox import Inbox, Kind
+from mixveil.federated.inbox import KINDS, Inbox, Kind
 from mixveil.federated.jobs import Fate, Job
 from mixveil.federated.parcel import MANIFEST, SMALL, Ask, Parcel
 from mixveil.federated.rounds import by_rounds
@@ -69,11 +69,13 @@ def run(job: Job, fleet: Fleet, about: Mapping[str, Any], *, poll: float = POLL)
         return job.conclude(model=None, ok=False, reason=str(error))
 
 
-def _gather(job: Job, fleet: Fleet, poll: float) -> None:
+def _gather(job: Job, fleet: Fleet, poll: float, among: Iterable[str] | None = None) -> None:
     """Wait until enough parties are there and willing, before any of them makes anything: that would cost it something.
     Each is told by which name its key is known here, and looks at its budget and asks its owner. Owners are waited for;
-    those that do not come are not, where there are enough."""
+    those that do not come are not, where there are enough. among: before a second step, those that made the first."""
     agreed = set(Inbox(job.folder).arrived("records"))
+    for name in agreed:
+        fate_of(job, name).state = "arrived"
     asked: set[str] = set()
 
     def hello(name: str, ask: Ask, fate: Fate, check: Check) -> None:
@@ -82,17 +84,20 @@ def _gather(job: Job, fleet: Fleet, poll: float) -> None:
             parcel = Parcel({**job.task.plain(), "ask": "hello", "you": name})
             ready(name, answered(job, name, ask, parcel, SMALL, fate, check, poll))
             agreed.add(name)
-            fate.state, fate.why = "expected", ""
+            if fate.state != "arrived":
+                fate.state, fate.why = "willing", ""
         finally:
             asked.discard(name)
 
     def waits(name: str) -> bool:
         return fate_of(job, name).state == "waiting"
 
-    together(job, fleet, hello, enough=lambda: len(agreed) >= job.order.least and not any(map(waits, list(asked))))
+    enough = lambda: len(agreed) >= job.order.least and not any(map(waits, list(asked)))  # noqa: E731
+    together(job, fleet, hello, among=among, enough=enough)
     if len(agreed) < job.order.least:
+        more = "more " if any(Inbox(job.folder).arrived(kind) for kind in KINDS) else ""
         raise RefusedError(
-            f"{len(agreed)} part(ies) are there and willing, and {job.order.least} are needed: nothing was made"
+            f"{len(agreed)} part(ies) are there and willing, and {job.order.least} are needed: nothing {more}was made"
         )
 
 
@@ -128,6 +133,7 @@ def _releases(job: Job, fleet: Fleet, poll: float) -> Trained:
             projection.write(job.directions_path, narrow)
             job.say(f"{narrow.dimension} directions were found from the statistics of {len(agreed)} part(ies)")
         known = projection.read(job.directions_path)
+        _gather(job, fleet, poll, among=inbox.arrived("statistics"))  # somebody may have said no meanwhile
     found = _collected(job, fleet, inbox, "records", known, poll)
     releases = {name: read_release(folder) for name, folder in found.items()}
     stated = {name: (r.classes, r.shape, tuple(sorted(r.assets.items()))) for name, r in releases.items()}
@@ -193,11 +199,11 @@ def _with_most(job: Job, inbox: Inbox, kind: Kind, names: list[str], learn: Lear
 
 
 def _culprits(names: list[str], learn: Learn[Any]) -> list[str]:
-    """The party without which the others can be learnt from; else all whose figures, alone, make it impossible."""
-    for name in names:
-        rest = [other for other in names if other != name]
-        if rest and _works(learn, rest):
-            return [name]
+    """The one party without which the others can be learnt from; else all whose figures, alone, make it impossible.
+    Where two fail only together, nobody can tell which of them it is."""
+    needless = [n for n in names if len(names) > 1 and _works(learn, [other for other in names if other != n])]
+    if len(needless) == 1:
+        return needless
     return [name for name in names if not _works(learn, [name])]
 
 

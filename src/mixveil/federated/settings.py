@@ -15,7 +15,7 @@ from mixveil import checks
 from mixveil.data import Images, data_folder, open_data
 from mixveil.errors import ArgumentError, RefusedError
 from mixveil.extractor import Extractor
-from mixveil.features import Features, extract, load
+from mixveil.features import Features, Loaded, extract, load
 from mixveil.federated import config as config_of
 from mixveil.federated.parcel import METHODS, Method, check_name
 from mixveil.ledger import Ledger
@@ -182,12 +182,11 @@ class Settings:
             classes=None if self.classes is None else tuple(n.strip() for n in self.classes.split(",") if n.strip()),
         )
 
-    def features(
+    def networks(
         self, images: Images, extractor: Extractor, wanted: str | None = None, inputs: int | None = None
-    ) -> tuple[Features, str]:
-        """The features of images, in memory, and the digest of what made them. They are computed anew every time: kept
-        ones would be there sooner, and tell that the images have not changed. wanted, inputs: the digest and the number
-        of features that there should be: of others nothing is computed but one image's."""
+    ) -> Loaded:
+        """The networks that a server names features of, if the party computes those. wanted, inputs: the digest and the
+        number of features that there should be: of others nothing is computed but one image's."""
         loaded = load(extractor, data_folder(None if self.data_dir is None else Path(self.data_dir)))
         if wanted is not None and loaded.digest != wanted:
             raise RefusedError(f"its weights of {extractor} are others than the projection's")
@@ -196,7 +195,13 @@ class Settings:
             raise RefusedError(f"{extractor} has {width:,} features, and the projection is for {inputs:,}")
         if 2 * width * len(images) > _MEMORY:
             raise RefusedError(f"{width:,} features of every image are more than it computes for a server")
-        return extract(images, loaded, None), loaded.digest
+        return loaded
+
+
+def computed(images: Images, loaded: Loaded) -> Features:
+    """Features, in memory, computed anew every time: kept ones would be there sooner, and tell that the images have not
+    changed."""
+    return extract(images, loaded, None)
 
 
 def _least(*limits: float | None) -> float | None:

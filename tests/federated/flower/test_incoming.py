@@ -134,6 +134,18 @@ def test_what_a_server_says_of_its_run_decides_nothing() -> None:
     assert taken == 5 and not link.replies and state.get_run(5).primary_task_type == TaskType.SERVER_APP
 
 
+def test_runs_are_told_apart() -> None:
+    """A run whose first message was refused is known when its second comes, whatever came between."""
+    link = Link(own_bundle())
+    incoming = Incoming(link.connection)
+    for run in (5, 6, 5):
+        incoming._check_app(run)
+        assert incoming.get_run(run).run_id == run
+    for run in range(1000):
+        incoming._check_app(run)
+    assert len(incoming._runs) <= 101
+
+
 def test_pieces_that_make_no_message_are_refused() -> None:
     link = Link(own_bundle(), files={"x": b"abc"})
     for name, piece in link.pieces.items():
@@ -191,7 +203,7 @@ def test_the_run_that_was_looked_at_is_the_one_that_counts() -> None:
     assert looked.receive() is not None
     link.stated = "0" * 64
     assert looked.get_run(5).fab_hash == own_app()
-    with pytest.raises(Exception, match="not the one that was looked at"):
+    with pytest.raises(Exception, match="not one that was looked at"):
         looked.get_run(6)
 
 

@@ -62,6 +62,9 @@ def _check_whole(identity: str, pieces: dict[str, bytes]) -> None:
         raise RefusedError("what came is no message")
 
 
+_RUNS = 100  # that are remembered
+
+
 class _OtherAppError(RefusedError):
     """The run is of another app than the one that is installed here."""
 
@@ -76,8 +79,7 @@ class Incoming:
             *(self.get_fab, self.pull_object, self._push, self.confirm),
         )
         self._most = most
-        self._known: set[int] = set()
-        self._run: Run | None = None
+        self._runs: dict[int, Run] = {}
         self._pieces: dict[str, bytes] = {}
 
     def receive(self) -> tuple[Message, ObjectTree] | None:
@@ -99,9 +101,9 @@ class Incoming:
 
     def get_run(self, run_id: int) -> Run:
         """The run that was checked: a server that is asked again could say something else."""
-        if self._run is None or self._run.run_id != run_id:
-            raise RefusedError(f"the run {run_id} is not the one that was looked at")
-        return replace(self._run, override_config={}, primary_task_type=TaskType.SERVER_APP)  # its app is ours
+        if run_id not in self._runs:
+            raise RefusedError(f"the run {run_id} is not one that was looked at")
+        return replace(self._runs[run_id], override_config={}, primary_task_type=TaskType.SERVER_APP)  # its app is ours
 
     def get_fab(self, fab_hash: str, run_id: int) -> Fab:
         """The bundle that is installed here. The server's is not asked for."""
@@ -116,7 +118,7 @@ class Incoming:
         self._confirm(run_id, message_id)
 
     def _check_app(self, run_id: int) -> None:
-        if run_id in self._known:
+        if run_id in self._runs:
             return
         run: Run = self._get_run(run_id)
         if run.fab_hash != own_app() or run.run_id != run_id:
@@ -124,8 +126,7 @@ class Incoming:
                 f"the server's app is {run.fab_hash[:16]!r}, the one installed here {own_app()[:16]!r}: nothing of it "
                 f"was fetched or run"
             )
-        self._known.add(run_id)
-        self._run = run
+        self._runs = {**dict(list(self._runs.items())[-_RUNS:]), run_id: run}
 
     def _gathered(self, run_id: int, tree: ObjectTree) -> dict[str, bytes]:
         try:
