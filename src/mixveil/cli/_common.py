@@ -256,18 +256,18 @@ def features_of(images: Images, loaded: Loaded, cache: Path | None) -> Features:
         return features.extract(images, loaded, cache or features.cache_folder(), step)
 
 
-def look_at_manifest(folder: Path) -> None:
-    """Refuse a stranger's manifest at once, before torch is loaded, where it is no plain file or no JSON. One that is
-    not there is missed later."""
+def look_at_json(path: Path, what: str) -> None:
+    """Refuse a stranger's JSON at once, before torch is loaded, where it is no plain file or no JSON. One that is not
+    there is missed later. what: the file should be that of."""
     from mixveil import files, strict
-    from mixveil.errors import ManifestError, UnreadableFileError
+    from mixveil.errors import DataFormatError, ManifestError, UnreadableFileError
 
-    path = folder / "manifest.json"
     if path.exists() or path.is_symlink():
         try:
-            strict.parsed(files.read_small(path, strict.MANIFEST_LIMIT))
-        except UnreadableFileError as error:
-            raise ManifestError(f"{folder} is not a release: {error}") from None
+            strict.parsed(files.read_small(path, 16 << 20))
+        except (UnreadableFileError, ManifestError) as error:
+            kind = ManifestError if path.name == "manifest.json" else DataFormatError
+            raise kind(f"{path.parent} is not {what}: {error}") from None
 
 
 def look_at_projection(path: Path | None) -> None:

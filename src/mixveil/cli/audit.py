@@ -196,6 +196,7 @@ def report(
     as_json: AsJson = False,
 ) -> None:
     """Make the page of an audit anew from its figures and pictures."""
+    _common.look_at_json(folder / "audit.json", "an audit")
     from mixveil.report import render
 
     page = render(folder)

@@ -106,6 +106,9 @@ def directions(
     as_json: AsJson = False,
 ) -> None:
     """Find the directions in which the classes differ, from all parties' statistics: a projection for their records."""
+    for folder in folders:
+        _common.look_at_json(folder / "manifest.json", "a release")
+    _common.look_at_projection(projection)
     from mixveil import files
     from mixveil import projection as projections
     from mixveil.statistics import directions as find

@@ -65,6 +65,9 @@ def train(
     seconds and when it is told to end; the same command goes on from there. On several GPUs of this machine:
     [bold]torchrun --nproc-per-node N -m mixveil train …[/] (docs/learning.md: how to keep torchrun off the network).
     """
+    for folder in releases:
+        _common.look_at_json(folder / "manifest.json", "a release")
+    _common.look_at_projection(projection_path)
     from mixveil import files, projection, saved
     from mixveil import train as training
     from mixveil.data import open_data
@@ -189,6 +192,7 @@ def predict(
 ) -> None:
     """Name the class of every image of DATA, which may be a folder of images without labels; and the accuracy, where
     DATA has the model's classes."""
+    _common.look_at_json(folder / "card.json", "a model")
     from mixveil.data import open_data
     from mixveil.data.folder import loose_files, loose_images
     from mixveil.files import others

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from mixveil.cli import statistics
-from mixveil.cli._common import AsJson, look_at_manifest, out, print_json, warn_of_others
+from mixveil.cli._common import AsJson, look_at_json, out, print_json, warn_of_others
 from mixveil.cli._release import show, summary
 
 
@@ -21,7 +21,7 @@ def verify(
     """Check a release: sizes, hashes, dtypes, shapes, finiteness, grid, labels, and that what it certifies follows from
     its own settings. Files in the folder that its manifest does not name are listed. Whether the noise was really drawn
     as stated, only its owner can tell."""
-    look_at_manifest(folder)
+    look_at_json(folder / "manifest.json", "a release")
     from mixveil.files import others
     from mixveil.release import MANIFEST, verify_release
     from mixveil.statistics import FILE, is_statistics, read_statistics
