@@ -144,7 +144,7 @@ def in_words(choice: Choice) -> str:
     totals = ", ".join(f"{times} are μ = {mu:.3g}" for times, mu in choice.together.items())
     weak = "" if choice.mu < MEANINGLESS_MU else ": no meaningful guarantee"
     return (
-        f"μ = {choice.mu:g}: of 100 {who} an attacker finds at most {100 * choice.member_tpr:.3g}, if "
+        f"μ = {choice.mu:g}: of 100 {who} an attacker on average finds at most {100 * choice.member_tpr:.3g}, if "
         f"{100 * choice.member_fpr:g} of 100 strangers may be taken for one (guessing: {100 * choice.member_fpr:g}). "
         f"That is ε = {choice.epsilon:.3g} at δ = {choice.delta:g}{weak}. Noise: σ = {choice.sigma:.4g} on every "
         f"value, beside records of norm {choice.clip:.4g} at most. Releases of the same records add up: {totals}. "

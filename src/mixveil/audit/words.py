@@ -260,7 +260,7 @@ def _members(rows: list[Row], ran: list[Ran], unit: str | None, promised: Mappin
     for of, kind in kinds:
         top, promise, most = _most(rows, _TPR, of), promised.get(of), ""
         if promise is not None:
-            most = f"; as μ is stated no attack on these releases finds more than {promise.tpr:.1%}"
+            most = f"; as μ is stated, on average no attack on these releases finds more than {promise.tpr:.1%}"
         if top:
             found = f"this attack finds {top.mean:.1%} of the members at 1 % false alarms{_chance(top)}"
             said.append(f"{kind}: {found}{most}.")

@@ -91,8 +91,8 @@ def in_words(guarantee: Guarantee) -> str:
     claim = guarantee.claim
     if guarantee.name == "gdp":
         return (
-            f"{_unit(guarantee)} is {claim:.4g}-GDP: ε = {gdp.epsilon(claim):.3g} at δ = 1e-5; no membership test "
-            f"finds more than {gdp.member_tpr(claim, 0.01):.1%} of the members at 1 % false alarms"
+            f"{_unit(guarantee)} is {claim:.4g}-GDP: ε = {gdp.epsilon(claim):.3g} at δ = 1e-5; on average no "
+            f"membership test finds more than {gdp.member_tpr(claim, 0.01):.1%} of the members at 1 % false alarms"
         )
     how = guarantee.assumes.get("calibration", "").partition(":")[0]
     if how in NOT_KEPT and (guarantee.realised is None or guarantee.realised > guarantee.nominal):
