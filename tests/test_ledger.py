@@ -391,6 +391,10 @@ def test_the_total_does_not_tell_what_was_refused_from_what_was_made(
             total = Ledger().total(units=of_units)
             totals.append((math.inf if total.unbounded else total.mu, total.label_epsilon))
     assert totals[:2] == totals[2:]
+    monkeypatch.setenv("MIXVEIL_STATE", str(tmp_path / "refused"))
+    if cost is None:
+        with pytest.raises(errors.BudgetError, match="a release that was refused for a record's sake promises nothing"):
+            Ledger().enter(stated(2, 0.1), Owners(prints(21, 22, 23), prints(24, 25, 26)), 9.0, against="everything")
 
 
 def test_budgets_against_everything_reach_releases_and_statistics(tmp_path: Path) -> None:

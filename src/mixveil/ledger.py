@@ -36,6 +36,8 @@ from mixveil.spending import Made, Owners, Prints, Spent, Total
 from mixveil.types import Cost, Dataset, Progress
 from mixveil.units import normalised
 
+_REFUSED = "refused"  # stands for what was refused, among the ids of what promises nothing
+
 __all__ = ["Against", "Entry", "Ledger"]
 
 Against = Literal["records", "everything"]
@@ -264,7 +266,7 @@ def _total(tables: Tables, units: bool) -> Total:
     return replace(
         found,
         mu=math.hypot(found.mu, tried.mu),
-        unbounded=(*found.unbounded, *(("what was refused",) if unbounded else ())),
+        unbounded=(*found.unbounded, *((_REFUSED,) if unbounded else ())),
         label_epsilon=found.label_epsilon + (math.inf if tried.shown else tried.labels),
         refused=any(tried),
     )
@@ -315,6 +317,8 @@ def _check_budgets(
     if budget is not None and after.unbounded:
         first = after.unbounded[0]
         what = "this release" if first == entry.id else f"the release {first[:8]}{whose}"
+        if first == _REFUSED:
+            what = "a release that was refused for a record's sake"
         raise BudgetError(f"{what} promises nothing, so no budget can hold: it is {budget:g}, and nothing was released")
     if budget is not None and not spending.within(after.mu, budget):
         raise BudgetError(

@@ -36,7 +36,7 @@ class Party:
         self.settings, self.say = settings, say
         self.folder = Path(settings.folder) / settings.party
         self._held: _Held | None = None
-        self._greeted: set[str] = set()  # jobs of which it heard, and not yet how they ended
+        self._greeted: list[str] = []  # the last jobs of which it heard, and not yet how they ended
 
     def answer(self, parcel: Parcel) -> Parcel:
         """Whatever happens, there is an answer, and it tells nothing that must not be told. One at a time: what is made
@@ -64,14 +64,14 @@ class Party:
         desk.check_same()
         if about.get("ask") == "ended":
             if desk.end() or task.id in self._greeted:
-                self._greeted.discard(task.id)
+                self._greeted = [known for known in self._greeted if known != task.id]
                 self.say(f'{task.name} ended without a model: "{printable(str(about.get("reason")))[:300]}"')
             return self._said("ready")
         if task.method not in self.settings.methods:
             raise RefusedError(f"{self.settings.party} does not take part in {task.method}")
         desk.resume()
         if about.get("ask") == "hello":
-            self._greeted = {*list(self._greeted)[-MOST_WAITING:], task.id}
+            self._greeted = [*self._greeted, task.id][-MOST_WAITING:]
             return self._admitted(desk) or self._said("ready")
         if about.get("ask") == "offer":
             return self._offered(desk, parcel)
