@@ -20,25 +20,26 @@ from typing import Any
 
 import numpy as np
 import torch
-from tests.federated.flower.load import under_load
+from tests.federated.transport.load import under_load
 from torch.nn.functional import cross_entropy
 
-from mixveil import files, results
-from mixveil.backbones import KNOWN, Backbone
-from mixveil.backbones.resnet import resnet18
-from mixveil.calibration import settled_facts
-from mixveil.data import Images, from_tensors
+from mixveil.core import files
+from mixveil.core.randomness import SecureStream, SeededStream
+from mixveil.core.types import Mu, Release
 from mixveil.data.npz import npz_images
+from mixveil.data.opening import Images, from_tensors
+from mixveil.encoders.batch_transform import BatchTransform
+from mixveil.encoders.calibration import settled_facts
 from mixveil.encoders.singular import Singular
-from mixveil.extractor import Extractor
-from mixveil.features import Loaded, extract
-from mixveil.keys import SecureStream, SeededStream
-from mixveil.release import in_memory, read_release, write_release
+from mixveil.features.backbones.loading import KNOWN, Backbone
+from mixveil.features.backbones.resnet import resnet18
+from mixveil.features.cache import Loaded, extract
+from mixveil.features.extractor import Extractor
+from mixveil.learn.batches import Released
+from mixveil.learn.fit import Recipe, fit
+from mixveil.releases.records import in_memory, read_release, write_release
+from mixveil.report import results
 from mixveil.theory.minimax import log_minimax_factors
-from mixveil.train.batches import Released
-from mixveil.train.fit import Recipe, fit
-from mixveil.transforms import BatchTransform
-from mixveil.types import Mu, Release
 
 HERE = Path(__file__).parent
 

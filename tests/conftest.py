@@ -28,7 +28,7 @@ class Together(LoadScopeScheduling):  # type: ignore[misc]
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
-        return file if file.endswith("flower/test_network.py") else nodeid
+        return file if file.endswith("transport/test_network.py") else nodeid
 
 
 def pytest_xdist_make_scheduler(config: Any, log: Any) -> Together:

@@ -12,17 +12,17 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from mixveil.attacks._model import prior_of
-from mixveil.backbones import KNOWN, Known
-from mixveil.backbones._blocks import Frozen
-from mixveil.calibration import settled_facts
-from mixveil.data import Images, from_tensors
-from mixveil.extractor import Extractor
-from mixveil.features import Features, Loaded, extract
-from mixveil.keys import SeededStream, Stream
-from mixveil.metrics import lpips
-from mixveil.release import Records
-from mixveil.types import Batch, Dataset, Encoder, Fact, Facts, Release, Trace, View
+from mixveil.attacks.shared.model import prior_of
+from mixveil.core.randomness import SeededStream, Stream
+from mixveil.core.types import Batch, Dataset, Encoder, Fact, Facts, Release, Trace, View
+from mixveil.data.opening import Images, from_tensors
+from mixveil.encoders.calibration import settled_facts
+from mixveil.features import lpips
+from mixveil.features.backbones._blocks import Frozen
+from mixveil.features.backbones.loading import KNOWN, Known
+from mixveil.features.cache import Features, Loaded, extract
+from mixveil.features.extractor import Extractor
+from mixveil.releases.records import Records
 
 
 def images(n: int = 20, shape: tuple[int, ...] = (1, 4, 4), classes: int = 4, seed: int = 1) -> Images:

@@ -7,11 +7,11 @@ import math
 import torch
 from torch import Tensor
 
-from mixveil.data import from_tensors
+from mixveil.core.randomness import SecureStream
+from mixveil.core.types import Trace
+from mixveil.data.opening import from_tensors
 from mixveil.encoders.singular import Singular
-from mixveil.keys import SecureStream
 from mixveil.theory.gdp import member_tpr
-from mixveil.types import Trace
 
 
 def likelihood_ratio(x: Tensor, records: Tensor, other: Tensor, encoder: Singular, trace: Trace) -> float:

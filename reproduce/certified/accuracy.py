@@ -20,14 +20,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mixveil import features, projection, results
-from mixveil.data import data_folder, open_data
-from mixveil.extractor import Extractor
-from mixveil.features import Features
-from mixveil.keys import SeededStream
-from mixveil.protocol import PROTOCOLS, Protocol, learn
-from mixveil.train.discriminant import Discriminant
-from mixveil.train.layers import Layers
+from mixveil.core.randomness import SeededStream
+from mixveil.data.opening import data_folder, open_data
+from mixveil.features import cache, projection
+from mixveil.features.cache import Features
+from mixveil.features.extractor import Extractor
+from mixveil.learn.discriminant import Discriminant
+from mixveil.learn.layers import Layers
+from mixveil.learn.protocol import PROTOCOLS, Protocol, learn
+from mixveil.report import results
 
 PARTIES = (1, 10, 50, 100)
 MUS = (2.0, 1.0, 0.5)
@@ -67,11 +68,11 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="one party, two steps only")
     chosen = parser.parse_args()
     extractor = Extractor.parse(chosen.backbone, mirror=not chosen.plain)
-    loaded = features.load(extractor, data_folder(None))
+    loaded = cache.load(extractor, data_folder(None))
     sets = {}
     for name in ("cifar100", "cifar10", "cifar10:test"):
         sys.stderr.write(f"features of {name}\n")
-        sets[name] = features.extract(open_data(name), loaded, features.cache_folder())
+        sets[name] = cache.extract(open_data(name), loaded, cache.cache_folder())
     public = projection.fit(sets["cifar100"], loaded.digest)
     private, test = sets["cifar10"], sets["cifar10:test"]
     rows: list[dict[str, Any]] = []

@@ -19,17 +19,18 @@ from typing import Any
 
 import torch
 
-from mixveil import features, projection, results
-from mixveil.data import open_data
+from mixveil.core.randomness import SeededStream
+from mixveil.data.opening import open_data
 from mixveil.encoders.identity import Identity
-from mixveil.extractor import Extractor
-from mixveil.keys import SeededStream
-from mixveil.projection import Projected, Projection
-from mixveil.protocol import released
-from mixveil.release import in_memory
-from mixveil.statistics import class_sums
-from mixveil.train import discriminant
-from mixveil.train.layers import Layers
+from mixveil.features import cache, projection
+from mixveil.features.extractor import Extractor
+from mixveil.features.projection import Projected, Projection
+from mixveil.learn import discriminant
+from mixveil.learn.layers import Layers
+from mixveil.learn.protocol import released
+from mixveil.releases.records import in_memory
+from mixveil.releases.sums import class_sums
+from mixveil.report import results
 
 EPSILONS = (0.5, 1.0, 2.0, 4.0)
 DIGEST = "0" * 64
@@ -69,8 +70,8 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "accuracy.json")
     chosen = parser.parse_args()
-    loaded = features.load(Extractor(), None)
-    train, test = (features.extract(open_data(f"digits:{split}"), loaded, None) for split in ("train", "test"))
+    loaded = cache.load(Extractor(), None)
+    train, test = (cache.extract(open_data(f"digits:{split}"), loaded, None) for split in ("train", "test"))
     index = torch.arange(len(train))
     public = projection.fit(train.part(index[index % 4 == 0]), loaded.digest)
     rows = Projected(train.part(index[index % 4 != 0]), public)

@@ -22,22 +22,23 @@ from typing import Any, get_args
 import torch
 from torch import Tensor
 
-from mixveil import displacement, features, results
-from mixveil.calibration import facts_for, unwatched, watched_moments
-from mixveil.data import data_folder, open_data
-from mixveil.displacement import Displacement, Normalisation
+from mixveil.core.randomness import SecureStream, SeededStream
+from mixveil.core.types import Fact, Release, Tau
+from mixveil.data.opening import data_folder, open_data
+from mixveil.encoders.batch_transform import BatchTransform
+from mixveil.encoders.calibration import facts_for, unwatched, watched_moments
 from mixveil.encoders.singular import PAPER_ALPHA, Singular
-from mixveil.extractor import Extractor
-from mixveil.features import Features
-from mixveil.keys import SecureStream, SeededStream
-from mixveil.release import in_memory
+from mixveil.features import cache, displacement
+from mixveil.features.cache import Features
+from mixveil.features.displacement import Displacement, Normalisation
+from mixveil.features.extractor import Extractor
+from mixveil.learn.batches import Released, RemixedEveryBatch, Source
+from mixveil.learn.distributed import Group
+from mixveil.learn.fit import Recipe, fit
+from mixveil.learn.mlp import Classifier
+from mixveil.releases.records import in_memory
+from mixveil.report import results
 from mixveil.theory.snr import directional_snr
-from mixveil.train.batches import Released, RemixedEveryBatch, Source
-from mixveil.train.fit import Recipe, fit
-from mixveil.train.mlp import Classifier
-from mixveil.train.together import Group
-from mixveil.transforms import BatchTransform
-from mixveil.types import Fact, Release, Tau
 
 PAPER = {"mnist": 99.32, "cifar10": 90.51, "cifar100": 75.99, "tiny-imagenet": 72.5}
 """Table 4, singularized mixup at τ = 1e-6, in percent."""
@@ -99,13 +100,13 @@ def on(device: torch.device, found: Features) -> Tensor:
 
 
 def prepared(data: str, extractor: Extractor, tau: float, normalisation: Normalisation, rows: int | None) -> Work:
-    loaded = features.load(extractor, data_folder(None))
+    loaded = cache.load(extractor, data_folder(None))
     sets = []
     for name in (data, TEST.get(data, f"{data}:test")):
         images = open_data(name)
         images = images if rows is None else images.part(torch.arange(0, len(images), max(1, len(images) // rows)))
         sys.stderr.write(f"features of {len(images):,} images of {name}\n")
-        sets.append(features.extract(images, loaded, None))
+        sets.append(cache.extract(images, loaded, None))
     train, test = sets
     stream = SeededStream(0)
     measured = displacement.measure(

@@ -19,19 +19,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mixveil import results
-from mixveil.attacks.linkage import Linkage, Membership
-from mixveil.attacks.lmmse import Lmmse, LmmseRow
-from mixveil.attacks.lowpass import Lowpass, LowpassRow
-from mixveil.attacks.radius import Radius, RadiusLabels
-from mixveil.data import Images, open_data
+from mixveil.attacks.records.linkage import Linkage, Membership
+from mixveil.attacks.records.lmmse import Lmmse, LmmseRow
+from mixveil.attacks.records.lowpass import Lowpass, LowpassRow
+from mixveil.attacks.records.radius import Radius, RadiusLabels
+from mixveil.audit.metrics.detection import tpr_at_fpr
+from mixveil.core.randomness import SeededStream, Stream
+from mixveil.core.types import Batch, Release, Trace, View
+from mixveil.data.opening import Images, open_data
+from mixveil.data.similarity import snr_db
 from mixveil.encoders.singular import Singular
-from mixveil.keys import SeededStream, Stream
-from mixveil.metrics.detection import tpr_at_fpr
-from mixveil.metrics.image import snr_db
-from mixveil.release import Records
+from mixveil.releases.records import Records
+from mixveil.report import results
 from mixveil.theory.snr import amplification
-from mixveil.types import Batch, Release, Trace, View
 
 ALPHA = 0.7
 TAUS = (1.0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5)

@@ -21,12 +21,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from mixveil import displacement, features, results
-from mixveil.data import data_folder, open_data
+from mixveil.core.randomness import SeededStream
+from mixveil.data.opening import data_folder, open_data
 from mixveil.encoders.singular import PAPER_ALPHA
-from mixveil.extractor import Extractor
-from mixveil.federated import simulate as engine
-from mixveil.keys import SeededStream
+from mixveil.features import cache as features
+from mixveil.features import displacement
+from mixveil.features.extractor import Extractor
+from mixveil.federated.simulation import simulate as engine
+from mixveil.report import results
 
 HERE = Path(__file__).parent
 BACKBONE = "efficientnet_lite0+mobilenet_v2"

@@ -18,18 +18,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mixveil import calibration, displacement, features, results
-from mixveil.attacks._training import Recipe, Workshop
-from mixveil.attacks.decoder import FeatureDecoder
-from mixveil.data import data_folder, open_data
+from mixveil.attacks.features.decoder import FeatureDecoder
+from mixveil.attacks.shared.training import Recipe, Workshop
+from mixveil.core.randomness import SeededStream
+from mixveil.core.types import Encoder, Fact, Mu, Release, Tau, Trace, View
+from mixveil.data import similarity
+from mixveil.data.opening import data_folder, open_data
+from mixveil.encoders import calibration
 from mixveil.encoders.identity import Identity
 from mixveil.encoders.singular import PAPER_ALPHA, Singular
-from mixveil.extractor import Extractor
-from mixveil.features import Features, cache_folder
-from mixveil.keys import SeededStream
-from mixveil.metrics import image, lpips
-from mixveil.release import Records
-from mixveil.types import Encoder, Fact, Mu, Release, Tau, Trace, View
+from mixveil.features import cache, displacement, lpips
+from mixveil.features.cache import Features, cache_folder
+from mixveil.features.extractor import Extractor
+from mixveil.releases.records import Records
+from mixveil.report import results
 from reproduce.singular.accuracy import keep
 from reproduce.singular.attacks import given
 
@@ -38,7 +40,7 @@ SHOWN = 8
 HERE = Path(__file__).parent
 
 
-def encoders(private: Features, public: Features, loaded: features.Loaded) -> dict[str, Encoder]:
+def encoders(private: Features, public: Features, loaded: cache.Loaded) -> dict[str, Encoder]:
     """In the clear, as the paper's experiments do it, and certified with the clip norm of public features."""
     stream = SeededStream(0)
     moved = displacement.measure(
@@ -87,11 +89,11 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=HERE / "decoder.json")
     chosen = parser.parse_args()
     extractor = Extractor.parse(chosen.backbone, stage=None if chosen.stage == "none" else chosen.stage)
-    loaded = features.load(extractor, data_folder(None))
+    loaded = cache.load(extractor, data_folder(None))
     images, shown = open_data("cifar10:test"), open_data("cifar100")
     images = images.part(torch.arange(chosen.rows))
     shown = shown.part(torch.arange(chosen.public))
-    private, public = (features.extract(data, loaded, cache_folder()) for data in (images, shown))
+    private, public = (cache.extract(data, loaded, cache_folder()) for data in (images, shown))
     truth, mean = images.take(torch.arange(len(images))).x, shown.take(torch.arange(len(shown))).x.mean(0)
     distance = lpips.load("vgg", data_folder(None))
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
@@ -121,12 +123,12 @@ def main() -> None:
 
 
 def figures(truth: Tensor, found: Tensor, distance: lpips.Lpips) -> dict[str, Any]:
-    ssim, centre = image.ssim(truth, found), truth.mean(0)
+    ssim, centre = similarity.ssim(truth, found), truth.mean(0)
     return {
         "SSIM": float(ssim.mean()),
         "best SSIM": float(ssim.max()),
-        "SNR dB": float(image.snr_db(truth - centre, found - centre).mean()),
-        "PSNR dB": float(image.psnr_db(truth, found).mean()),
+        "SNR dB": float(similarity.snr_db(truth - centre, found - centre).mean()),
+        "PSNR dB": float(similarity.psnr_db(truth, found).mean()),
         "LPIPS (VGG)": float(distance(truth, found).mean()),
     }
 

@@ -17,13 +17,14 @@ from typing import Any
 
 import torch
 
-from mixveil import calibration, results
-from mixveil.audit import audit
-from mixveil.data import Images, open_data
+from mixveil.audit.auditing import audit
+from mixveil.core.randomness import SecureStream, SeededStream
+from mixveil.core.types import Mu, Release, Target, Tau, Trace, View
+from mixveil.data.opening import Images, open_data
+from mixveil.encoders import calibration
 from mixveil.encoders.singular import Singular
-from mixveil.keys import SecureStream, SeededStream
-from mixveil.release import traced_in_memory
-from mixveil.types import Mu, Release, Target, Tau, Trace, View
+from mixveil.releases.records import traced_in_memory
+from mixveil.report import results
 from reproduce.singular.accuracy import keep, known
 
 PUBLIC = 10_000

@@ -22,22 +22,23 @@ import torch
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from mixveil import results
-from mixveil.attacks._model import Mixing
-from mixveil.attacks._pixels import Pixels
-from mixveil.attacks._training import Recipe, Workshop, fastest
-from mixveil.attacks.linear import recovered
-from mixveil.attacks.lmmse import Lmmse, LmmseRow
-from mixveil.attacks.unet import Unet
-from mixveil.attacks.unet_strong import UnetStrong
-from mixveil.data import data_folder, open_data
+from mixveil.attacks.records.linear import recovered
+from mixveil.attacks.records.lmmse import Lmmse, LmmseRow
+from mixveil.attacks.records.unet import Unet
+from mixveil.attacks.records.unet_strong import UnetStrong
+from mixveil.attacks.shared.model import Mixing
+from mixveil.attacks.shared.pixels import Pixels
+from mixveil.attacks.shared.training import Recipe, Workshop, fastest
+from mixveil.core.randomness import DeviceStream, SeededStream
+from mixveil.core.types import Attack, Batch, Release, Trace, View
+from mixveil.data import similarity
+from mixveil.data.opening import data_folder, open_data
 from mixveil.encoders.singular import Singular
-from mixveil.features import cache_folder
-from mixveil.keys import DeviceStream, SeededStream
-from mixveil.metrics import image, lpips
-from mixveil.release import Records
+from mixveil.features import lpips
+from mixveil.features.cache import cache_folder
+from mixveil.releases.records import Records
+from mixveil.report import results
 from mixveil.theory.snr import amplification
-from mixveil.types import Attack, Batch, Release, Trace, View
 from reproduce.singular.accuracy import keep, known
 from reproduce.singular.attacks import (
     ALPHA,
@@ -122,8 +123,8 @@ class Compared:
 
     def _part(self, truth: Tensor, guess: Tensor) -> dict[str, Tensor]:
         shown, found = pixels(truth).float(), pixels(guess).float()
-        similar = image.ssim(shown, found, self.constants).cpu()
-        return {"SNR dB": image.snr_db(truth, guess).cpu(), "SSIM": similar, "LPIPS": self.distance(shown, found)}
+        similar = similarity.ssim(shown, found, self.constants).cpu()
+        return {"SNR dB": similarity.snr_db(truth, guess).cpu(), "SSIM": similar, "LPIPS": self.distance(shown, found)}
 
 
 def published(table: int, tau: float, data: str | None = None) -> Row:
@@ -161,7 +162,7 @@ def screened(work: Work) -> Iterator[Row]:
 
 def linear(work: Work) -> Iterator[Row]:
     """Table 2: the linear attack on 512 images, SSIM with the published constants, LPIPS by VGG."""
-    compared = Compared(lpips.load("vgg", data_folder(None)), image.PUBLISHED_SSIM)
+    compared = Compared(lpips.load("vgg", data_folder(None)), similarity.PUBLISHED_SSIM)
     device = compared.distance.device
     for data in work.data:
         x, _ = opened(data, "test", 10_000)
@@ -180,7 +181,7 @@ def linear(work: Work) -> Iterator[Row]:
 
 def networks(work: Work) -> Iterator[Row]:
     """Table 3: 2,000 CIFAR-10 images, SSIM with the usual constants, LPIPS by AlexNet."""
-    compared = Compared(lpips.load("alex", data_folder(None)), image.SSIM)
+    compared = Compared(lpips.load("alex", data_folder(None)), similarity.SSIM)
     x, labels = opened("cifar10", "test", work.rows or 2000)
     truth, spread = large(normalised(x)), variance(x)
     for seed in range(work.seeds):

@@ -9,60 +9,56 @@ True
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from mixveil.core.door import open_door
 
 if TYPE_CHECKING:
-    from mixveil.attacks import attacks as attacks
-    from mixveil.calibration import calibrate as calibrate
-    from mixveil.data import from_tensors as from_tensors
-    from mixveil.data import open_data as open_data
-    from mixveil.encoders import encoders as encoders
+    from mixveil.attacks.catalogue import attacks as attacks
+    from mixveil.core.errors import MixveilError as MixveilError
+    from mixveil.core.randomness import SecureStream as SecureStream
+    from mixveil.core.randomness import SeededStream as SeededStream
+    from mixveil.core.types import Fact as Fact
+    from mixveil.core.types import Facts as Facts
+    from mixveil.core.types import Guarantee as Guarantee
+    from mixveil.core.types import Mu as Mu
+    from mixveil.core.types import Tau as Tau
+    from mixveil.data.images import from_tensors as from_tensors
+    from mixveil.data.opening import open_data as open_data
+    from mixveil.encoders.batch_transform import BatchTransform as BatchTransform
+    from mixveil.encoders.calibration import calibrate as calibrate
+    from mixveil.encoders.catalogue import encoders as encoders
     from mixveil.encoders.identity import Identity as Identity
     from mixveil.encoders.mixup import Mixup as Mixup
     from mixveil.encoders.singular import Singular as Singular
-    from mixveil.errors import MixveilError as MixveilError
-    from mixveil.keys import SecureStream as SecureStream
-    from mixveil.keys import SeededStream as SeededStream
-    from mixveil.release import read_release as read_release
-    from mixveil.release import verify_release as verify_release
-    from mixveil.release import write_release as write_release
-    from mixveil.screen import Screen as Screen
-    from mixveil.transforms import BatchTransform as BatchTransform
-    from mixveil.types import Fact as Fact
-    from mixveil.types import Facts as Facts
-    from mixveil.types import Guarantee as Guarantee
-    from mixveil.types import Mu as Mu
-    from mixveil.types import Tau as Tau
+    from mixveil.releases.records import read_release as read_release
+    from mixveil.releases.records import verify_release as verify_release
+    from mixveil.releases.records import write_release as write_release
+    from mixveil.releases.screening import Screen as Screen
 
-_HOMES = {
-    "attacks": "mixveil.attacks",
-    "calibrate": "mixveil.calibration",
-    "from_tensors": "mixveil.data",
-    "open_data": "mixveil.data",
-    "encoders": "mixveil.encoders",
-    "Identity": "mixveil.encoders.identity",
-    "Mixup": "mixveil.encoders.mixup",
-    "Singular": "mixveil.encoders.singular",
-    "MixveilError": "mixveil.errors",
-    "SecureStream": "mixveil.keys",
-    "SeededStream": "mixveil.keys",
-    "read_release": "mixveil.release",
-    "verify_release": "mixveil.release",
-    "write_release": "mixveil.release",
-    "Screen": "mixveil.screen",
-    "BatchTransform": "mixveil.transforms",
-    "Fact": "mixveil.types",
-    "Facts": "mixveil.types",
-    "Guarantee": "mixveil.types",
-    "Mu": "mixveil.types",
-    "Tau": "mixveil.types",
-}
-
-__all__ = list(_HOMES)
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'mixveil' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+__all__ = open_door(
+    __name__,
+    {
+        "attacks": "mixveil.attacks.catalogue",
+        "calibrate": "mixveil.encoders.calibration",
+        "from_tensors": "mixveil.data.images",
+        "open_data": "mixveil.data.opening",
+        "encoders": "mixveil.encoders.catalogue",
+        "Identity": "mixveil.encoders.identity",
+        "Mixup": "mixveil.encoders.mixup",
+        "Singular": "mixveil.encoders.singular",
+        "MixveilError": "mixveil.core.errors",
+        "SecureStream": "mixveil.core.randomness",
+        "SeededStream": "mixveil.core.randomness",
+        "read_release": "mixveil.releases.records",
+        "verify_release": "mixveil.releases.records",
+        "write_release": "mixveil.releases.records",
+        "Screen": "mixveil.releases.screening",
+        "BatchTransform": "mixveil.encoders.batch_transform",
+        "Fact": "mixveil.core.types",
+        "Facts": "mixveil.core.types",
+        "Guarantee": "mixveil.core.types",
+        "Mu": "mixveil.core.types",
+        "Tau": "mixveil.core.types",
+    },
+)

@@ -7,19 +7,19 @@ import pytest
 import torch
 from torch import Tensor
 
-from mixveil import calibration
-from mixveil.attacks import _model
-from mixveil.attacks.average import Average, averaged, one_to_one, partners, understood
-from mixveil.attacks.lmmse import Lmmse, LmmseRow
-from mixveil.data import Images, open_data
+from mixveil.attacks.records.average import Average, averaged, one_to_one, partners, understood
+from mixveil.attacks.records.lmmse import Lmmse, LmmseRow
+from mixveil.attacks.shared import model
+from mixveil.core.errors import ArgumentError
+from mixveil.core.randomness import SeededStream
+from mixveil.core.types import Attack, Mu, Release, Tau, Trace, View
+from mixveil.data.opening import Images, open_data
+from mixveil.data.row_views import Part
+from mixveil.data.similarity import mse
+from mixveil.encoders import calibration
 from mixveil.encoders.gaussian import Gaussian
 from mixveil.encoders.mixup import Mixup
 from mixveil.encoders.singular import Singular
-from mixveil.errors import ArgumentError
-from mixveil.keys import SeededStream
-from mixveil.metrics.image import mse
-from mixveil.parts import Part
-from mixveil.types import Attack, Mu, Release, Tau, Trace, View
 from tests.made import encoded, images, range_facts
 
 N = 300
@@ -54,7 +54,7 @@ def found_pairs(count: int, noise: float) -> tuple[float, float, float]:
     """The shares of rows whose partner is named rightly and wrongly, and of records whose class is read rightly."""
     releases, traces = made(count, noise)
     view = View(releases, public=PUBLIC)
-    prior = _model.prior_of(view)
+    prior = model.prior_of(view)
     read, classes = understood(view, prior, SeededStream(0))
     right = wrong = 0.0
     for (partner, chance), trace in zip(partners(view, read, classes, prior.variance), traces, strict=True):
@@ -83,7 +83,7 @@ def test_it_finds_who_was_paired_with_whom() -> None:
 @pytest.mark.parametrize("count", [2, 4])
 def test_what_it_takes_for_pairs_does_not_make_it_worse_than_averages(count: int, noise: float) -> None:
     view = View(made(count, noise)[0], public=PUBLIC)
-    prior = _model.prior_of(view)
+    prior = model.prior_of(view)
     read, _ = understood(view, prior, SeededStream(0))
     plain = prior.images(view, averaged(read, prior.variance)[0])
     assert error(Average(), view) < 1.005 * float(mse(TRUTH, plain).mean())
@@ -99,7 +99,7 @@ def test_a_guessed_weight_is_near_and_its_error_counts_as_noise() -> None:
     """Where both records are of one class the label shows no weight, but the strength of the noise does in part."""
     (release,), (trace,) = made(1, 1.0)
     view = View((release,), public=PUBLIC)
-    prior = _model.prior_of(view)
+    prior = model.prior_of(view)
     (own,), _ = understood(view, prior, SeededStream(0))
     shown = (release.payload.take(torch.arange(N)).y > 0).sum(1) > 1
     noise = (own.weight[:, 1:] * float(release.encoder.sigma or 0)).square()
@@ -117,7 +117,7 @@ def test_averages_are_lmmse_of_own_rows_where_all_weights_are_shown() -> None:
     encoder = replace(Singular().calibrate(Mu(1.0), facts)[0], sigma=0.05)
     pairs = [encoded(encoder, data, SeededStream(seed)) for seed in range(3)]
     view = View(tuple(r for r, _ in pairs), tuple(t for _, t in pairs), images(300, (1, 4, 4), seed=2))
-    prior = _model.prior_of(view)
+    prior = model.prior_of(view)
     read, classes = understood(view, prior, SeededStream(0))
     assert torch.equal(classes, data.labels)
     row = LmmseRow()(view, stream=SeededStream(0)).images
@@ -130,7 +130,7 @@ def test_of_a_part_most_partners_that_are_not_there_are_not_named() -> None:
     releases, traces = made(16, 0.25)
     inside = torch.arange(N // 3)
     view = View(tuple(replace(r, payload=Part(r.payload, inside)) for r in releases), public=PUBLIC)
-    prior = _model.prior_of(view)
+    prior = model.prior_of(view)
     read, classes = understood(view, prior, SeededStream(0))
     here = missed = elsewhere = named = 0
     for (partner, chance), trace in zip(partners(view, read, classes, prior.variance), traces, strict=True):
@@ -184,7 +184,7 @@ def slow_links(residual: Tensor, mean: Tensor, share: Tensor, spread: Tensor) ->
 
 def test_the_ratios_of_partners_are_those_of_the_densities(monkeypatch: pytest.MonkeyPatch) -> None:
     """A slow twin that averages every record anew without the row in question."""
-    from mixveil.attacks import average
+    from mixveil.attacks.records import average
 
     kept: list[Tensor] = []
 
@@ -196,7 +196,7 @@ def test_the_ratios_of_partners_are_those_of_the_densities(monkeypatch: pytest.M
     releases, _ = made(2, 0.25)
     cut = tuple(replace(release, payload=Part(release.payload, torch.arange(20))) for release in releases)
     view = View(cut, public=PUBLIC)
-    prior = _model.prior_of(view)
+    prior = model.prior_of(view)
     read, classes = understood(view, prior, SeededStream(0))
     partners(view, read, classes, prior.variance)
     for t, own in enumerate(read):

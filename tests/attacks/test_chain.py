@@ -3,11 +3,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from mixveil.attacks import _chain
-from mixveil.attacks._model import Mixing
-from mixveil.attacks.lmmse import unmixed
-from mixveil.keys import SeededStream
-from mixveil.types import Trace
+from mixveil.attacks.records.lmmse import unmixed
+from mixveil.attacks.shared import chain
+from mixveil.attacks.shared.model import Mixing
+from mixveil.core.randomness import SeededStream
+from mixveil.core.types import Trace
 from tests.made import mixing_matrix
 
 PAIRINGS = {
@@ -40,5 +40,5 @@ def test_a_pairing_is_solved_as_a_dense_matrix_is(name: str) -> None:
 
 
 def test_chains_hold_every_record_once() -> None:
-    found = _chain.chains(torch.tensor(PAIRINGS["stretches and a ring"]), 8)
+    found = chain.chains(torch.tensor(PAIRINGS["stretches and a ring"]), 8)
     assert found == [([0, 1, 6], False), ([4, 5, 7], False), ([2, 3], True)]

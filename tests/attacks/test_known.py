@@ -6,14 +6,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from mixveil.attacks.known import Known as Attack
-from mixveil.attacks.lmmse import Lmmse
-from mixveil.errors import ArgumentError
-from mixveil.keys import SeededStream
-from mixveil.metrics.image import mse
-from mixveil.release import Records
+from mixveil.attacks.records.known_records import Known as Attack
+from mixveil.attacks.records.lmmse import Lmmse
+from mixveil.core.errors import ArgumentError
+from mixveil.core.randomness import SeededStream
+from mixveil.core.types import Known, Trace, View
+from mixveil.data.similarity import mse
+from mixveil.releases.records import Records
 from mixveil.theory import bayes
-from mixveil.types import Known, Trace, View
 from tests.attacks.test_linear import SCALES, gaussian, weak
 from tests.made import dense_posterior, encoded
 

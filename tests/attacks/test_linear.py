@@ -9,21 +9,21 @@ import pytest
 import torch
 from scipy import stats
 
-from mixveil.attacks import _model
-from mixveil.attacks._model import prior_of
-from mixveil.attacks.labels import Labels
-from mixveil.attacks.linkage import Linkage, Membership
-from mixveil.attacks.lmmse import Lmmse, LmmseRow
-from mixveil.attacks.lowpass import Lowpass, LowpassRow, enlarged
-from mixveil.data import Images, from_tensors
+from mixveil.attacks.records.labels import Labels
+from mixveil.attacks.records.linkage import Linkage, Membership
+from mixveil.attacks.records.lmmse import Lmmse, LmmseRow
+from mixveil.attacks.records.lowpass import Lowpass, LowpassRow, enlarged
+from mixveil.attacks.shared import model
+from mixveil.attacks.shared.model import prior_of
+from mixveil.audit.metrics.detection import tpr_at_fpr
+from mixveil.core.errors import ArgumentError
+from mixveil.core.randomness import SecureStream, SeededStream
+from mixveil.core.types import Mu, Tau, Trace, View
+from mixveil.data.opening import Images, from_tensors
+from mixveil.data.similarity import mse
 from mixveil.encoders.gaussian import Gaussian
 from mixveil.encoders.singular import Singular
-from mixveil.errors import ArgumentError
-from mixveil.keys import SecureStream, SeededStream
-from mixveil.metrics.detection import tpr_at_fpr
-from mixveil.metrics.image import mse
 from mixveil.theory import bayes
-from mixveil.types import Mu, Tau, Trace, View
 from tests.made import dense_posterior, encoded, range_facts, with_moments
 
 SCALES = torch.tensor([0.2, 0.1, 0.05, 0.02, 0.01, 0.005])
@@ -111,10 +111,10 @@ def test_more_dimensions_than_public_rows() -> None:
 
 
 def test_in_very_many_dimensions_the_basis_spans_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_model, "DENSE_LIMIT", 10)
+    monkeypatch.setattr(model, "DENSE_LIMIT", 10)
     public = spread(30, 1)
     x = public.take(torch.arange(30)).x.flatten(1).double()
-    prior = _model._fitted(public, 0.0, 1.0)
+    prior = model._fitted(public, 0.0, 1.0)
     assert prior.basis.shape == (64, 29)
     found = prior.basis @ torch.diag(prior.variance) @ prior.basis.T
     assert float((found - torch.cov(x.T, correction=0)).abs().max()) < 0.01
@@ -122,7 +122,7 @@ def test_in_very_many_dimensions_the_basis_spans_the_rows(monkeypatch: pytest.Mo
 
 def test_records_that_do_not_vary_are_refused() -> None:
     with pytest.raises(ArgumentError, match="do not vary"):
-        _model._fitted(from_tensors(torch.ones(5, 1, 1, 3), torch.arange(5)), 0.0, 1.0)
+        model._fitted(from_tensors(torch.ones(5, 1, 1, 3), torch.arange(5)), 0.0, 1.0)
 
 
 def test_linkage_ratios_are_those_of_the_densities() -> None:
@@ -219,7 +219,7 @@ def test_the_same_object_is_asked_once_and_forgotten_with_it() -> None:
         pass
 
     count = itertools.count(1)
-    answer = _model.remembered(lambda _: next(count))
+    answer = model.remembered(lambda _: next(count))
     one, two = Thing(), Thing()
     assert [answer(one), answer(one), answer(two), answer(one)] == [1, 1, 2, 1]
     del one

@@ -6,12 +6,12 @@ import math
 
 import torch
 
-from mixveil.attacks.grid import Grid, layouts, looked_at
-from mixveil.attacks.radius import Radius, RadiusLabels
+from mixveil.attacks.records.grid import Grid, layouts, looked_at
+from mixveil.attacks.records.radius import Radius, RadiusLabels
+from mixveil.core.randomness import SecureStream, SeededStream
+from mixveil.core.types import Attack, Batch, Mu, Release, Tau, Trace, View
 from mixveil.encoders.mixup import Mixup
 from mixveil.encoders.singular import Singular
-from mixveil.keys import SecureStream, SeededStream
-from mixveil.types import Attack, Batch, Mu, Release, Tau, Trace, View
 from tests.made import encoded, images, in_memory, range_facts, with_moments
 
 DATA = images(24, (3, 32, 32), classes=6)

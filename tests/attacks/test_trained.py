@@ -10,24 +10,24 @@ import torch
 from torch import Tensor
 from torch.nn.functional import conv2d, conv_transpose2d, max_pool2d, relu
 
-from mixveil.attacks import _nets, _training
-from mixveil.attacks._estimates import LEVELS, held_out, of_public, of_releases, worth_of
-from mixveil.attacks._model import Mixing, prior_of
-from mixveil.attacks._pixels import Pixels, total_variation
-from mixveil.attacks._training import Recipe, Workshop
-from mixveil.attacks.decoder import FeatureDecoder
-from mixveil.attacks.linear import recovered
-from mixveil.attacks.lmmse import Lmmse
-from mixveil.attacks.prior import KnowNothing
-from mixveil.attacks.unet import Unet, _Mixtures
-from mixveil.attacks.unet_strong import UnetStrong
-from mixveil.backbones import IMAGENET
-from mixveil.data import Images, from_tensors, open_data
+from mixveil.attacks.features.decoder import FeatureDecoder
+from mixveil.attacks.records.linear import recovered
+from mixveil.attacks.records.lmmse import Lmmse
+from mixveil.attacks.records.prior import KnowNothing
+from mixveil.attacks.records.unet import Unet, _Mixtures
+from mixveil.attacks.records.unet_strong import UnetStrong
+from mixveil.attacks.shared import nets, training
+from mixveil.attacks.shared.estimates import LEVELS, held_out, of_public, of_releases, worth_of
+from mixveil.attacks.shared.model import Mixing, prior_of
+from mixveil.attacks.shared.pixels import Pixels, total_variation
+from mixveil.attacks.shared.training import Recipe, Workshop
+from mixveil.core.errors import ArgumentError, TrainingError, TrainingStopped
+from mixveil.core.randomness import DeviceStream, SeededStream
+from mixveil.core.types import Attack, Tau, Trace, View
+from mixveil.data.opening import Images, from_tensors, open_data
+from mixveil.data.similarity import mse, ssim
 from mixveil.encoders.singular import Singular
-from mixveil.errors import ArgumentError, TrainingError, TrainingStopped
-from mixveil.keys import DeviceStream, SeededStream
-from mixveil.metrics.image import mse, ssim
-from mixveil.types import Attack, Tau, Trace, View
+from mixveil.features.backbones.loading import IMAGENET
 from tests.made import encoded, range_facts, with_moments
 
 CPU = torch.device("cpu")
@@ -108,7 +108,7 @@ def test_total_variation_counts_every_neighbour_once() -> None:
 
 
 def test_the_u_net_has_the_papers_layers_and_computes_what_they_say() -> None:
-    net = _nets.started(_nets.UNet(3, 3, 48), DeviceStream(SeededStream(0)), CPU)
+    net = nets.started(nets.UNet(3, 3, 48), DeviceStream(SeededStream(0)), CPU)
     weights = net.state_dict()
     wide = [tuple(w.shape[:2]) for name, w in weights.items() if w.dim() == 4]
     assert wide == [
@@ -117,7 +117,7 @@ def test_the_u_net_has_the_papers_layers_and_computes_what_they_say() -> None:
         *[(192, 384), (192, 192), (96, 192), (96, 96), (48, 96), (48, 48)],
         (3, 48),
     ]
-    small = _nets.started(_nets.UNet(3, 2, 4), DeviceStream(SeededStream(0)), CPU)
+    small = nets.started(nets.UNet(3, 2, 4), DeviceStream(SeededStream(0)), CPU)
     weights = small.state_dict()
 
     def double(x: Tensor, name: str) -> Tensor:
@@ -140,13 +140,13 @@ def test_the_u_net_has_the_papers_layers_and_computes_what_they_say() -> None:
 
 def test_first_weights_follow_from_the_stream_alone() -> None:
     torch.manual_seed(1)
-    one = _nets.started(_nets.UNet(1, 1, 2), DeviceStream(SeededStream(4)), CPU).state_dict()
+    one = nets.started(nets.UNet(1, 1, 2), DeviceStream(SeededStream(4)), CPU).state_dict()
     torch.manual_seed(2)
-    two = _nets.started(_nets.UNet(1, 1, 2), DeviceStream(SeededStream(4)), CPU).state_dict()
+    two = nets.started(nets.UNet(1, 1, 2), DeviceStream(SeededStream(4)), CPU).state_dict()
     assert all(torch.equal(one[name], two[name]) for name in one)
 
 
-def small_unet(workshop: Workshop = _training.NOTHING_KEPT) -> Unet:
+def small_unet(workshop: Workshop = training.NOTHING_KEPT) -> Unet:
     return Unet(base=6, recipe=Recipe(epochs=6, batch=32, rate=3e-3), workshop=workshop)
 
 
@@ -239,7 +239,7 @@ def test_the_rate_falls_to_nothing_by_a_cosine(monkeypatch: pytest.MonkeyPatch) 
         return net(torch.ones(len(index), 1)).square().mean()  # type: ignore[no-any-return]
 
     draws = DeviceStream(SeededStream(0))
-    _training.train(net, loss, 100, recipe, about={"attack": "x"}, draws=draws, workshop=_training.NOTHING_KEPT)
+    training.train(net, loss, 100, recipe, about={"attack": "x"}, draws=draws, workshop=training.NOTHING_KEPT)
     assert len(rates) == 40 and rates[0] == 0.5 and rates[20] == pytest.approx(0.25) and rates[-1] < 0.5 * 0.01
 
 
@@ -251,9 +251,7 @@ def test_a_training_that_diverges_late_is_an_error() -> None:
         return net(torch.ones(1, 1)).sum() * (float("nan") if len(asked) > 3 else 1.0)  # type: ignore[no-any-return]
 
     with pytest.raises(TrainingError, match="diverged"):
-        _training.train(
-            net, loss, 10, Recipe(5, 10), about={"attack": "x"}, draws=draws, workshop=_training.NOTHING_KEPT
-        )
+        training.train(net, loss, 10, Recipe(5, 10), about={"attack": "x"}, draws=draws, workshop=training.NOTHING_KEPT)
 
 
 def test_several_releases_are_averaged_before_the_u_net_sees_them() -> None:
@@ -311,8 +309,8 @@ def test_a_training_that_was_killed_goes_on_and_ends_the_same(tmp_path: Path, mo
     data, public = digits(0, 40), digits(600, 900)
     view = released(data, 0.5, public)
     whole = small_unet()(view, stream=SeededStream(0)).images
-    monkeypatch.setattr("mixveil.saved.EVERY", 0.0)
-    monkeypatch.setattr("mixveil.saved.Saved.due", lambda self: True)
+    monkeypatch.setattr("mixveil.core.checkpoint.EVERY", 0.0)
+    monkeypatch.setattr("mixveil.core.checkpoint.Saved.due", lambda self: True)
     heard: list[str] = []
 
     def watch(text: str) -> None:
@@ -331,7 +329,7 @@ def test_a_training_that_was_killed_goes_on_and_ends_the_same(tmp_path: Path, mo
 
 
 def test_an_interrupted_training_says_what_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mixveil.saved.Saved.due", lambda self: True)
+    monkeypatch.setattr("mixveil.core.checkpoint.Saved.due", lambda self: True)
     net, asked = torch.nn.Linear(1, 1), list[int]()
 
     def loss(index: Tensor, draws: DeviceStream) -> Tensor:
@@ -341,7 +339,7 @@ def test_an_interrupted_training_says_what_is_kept(tmp_path: Path, monkeypatch: 
         return net(torch.ones(1, 1)).sum()  # type: ignore[no-any-return]
 
     with pytest.raises(TrainingStopped, match="x: stopped, and its state after step 3 is kept"):
-        _training.train(
+        training.train(
             net,
             loss,
             10,

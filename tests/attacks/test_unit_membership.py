@@ -10,17 +10,17 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from mixveil.attacks._model import prior_of
-from mixveil.attacks.linkage import Linkage, Membership
-from mixveil.attacks.unit_membership import UnitMembership, evidence
-from mixveil.data import Images, from_tensors
+from mixveil.attacks.records.linkage import Linkage, Membership
+from mixveil.attacks.records.unit_membership import UnitMembership, evidence
+from mixveil.attacks.shared.model import prior_of
+from mixveil.audit.metrics.detection import tpr_at_fpr
+from mixveil.core.errors import ArgumentError
+from mixveil.core.randomness import SecureStream, SeededStream, Stream
+from mixveil.core.types import Attack, Batch, Encoder, Fact, Facts, Mu, Release, Trace, Units, View
+from mixveil.data.opening import Images, from_tensors
+from mixveil.data.row_views import Held
 from mixveil.encoders.singular import Singular
-from mixveil.errors import ArgumentError
-from mixveil.keys import SecureStream, SeededStream, Stream
-from mixveil.metrics.detection import tpr_at_fpr
-from mixveil.parts import Held
 from mixveil.theory.gdp import member_tpr
-from mixveil.types import Attack, Batch, Encoder, Fact, Facts, Mu, Release, Trace, Units, View
 from tests.made import in_memory, mixing_matrix
 from tests.membership import refutes
 

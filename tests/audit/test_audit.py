@@ -5,22 +5,22 @@ from dataclasses import replace
 import pytest
 import torch
 
-from mixveil import calibration
-from mixveil.attacks import attacks
-from mixveil.attacks.grid import Grid
-from mixveil.audit import Audit, audit
-from mixveil.audit.defenceless import fails_on_bare_pairs
+from mixveil.attacks.catalogue import attacks
+from mixveil.attacks.records.grid import Grid
+from mixveil.audit.auditing import Audit, audit
 from mixveil.audit.judge import assigned
 from mixveil.audit.sample import sample
-from mixveil.audit.words import LABELS
-from mixveil.data import Images, from_tensors, open_data
+from mixveil.audit.self_test import fails_on_bare_pairs
+from mixveil.audit.verdict import LABELS
+from mixveil.core.errors import ArgumentError, WrongTruthError
+from mixveil.core.randomness import SeededStream
+from mixveil.core.types import Batch, Encoder, Guess, Mu, Release, Target, Tau, Trace, View
+from mixveil.data.opening import Images, from_tensors, open_data
+from mixveil.data.row_views import Part
+from mixveil.encoders import calibration
 from mixveil.encoders.mixup import Mixup
 from mixveil.encoders.singular import Singular
-from mixveil.errors import ArgumentError, WrongTruthError
-from mixveil.keys import SeededStream
-from mixveil.parts import Part
-from mixveil.release import Records
-from mixveil.types import Batch, Encoder, Guess, Mu, Release, Target, Tau, Trace, View
+from mixveil.releases.records import Records
 from tests.made import encoded, images, range_facts, with_moments
 
 
@@ -213,7 +213,7 @@ def test_an_error_smaller_than_theory_permits_is_an_alarm() -> None:
 
 
 def test_rows_without_noise_are_found_outside_the_part_that_is_attacked(monkeypatch: pytest.MonkeyPatch) -> None:
-    from mixveil import audit as module
+    from mixveil.audit import auditing as module
 
     monkeypatch.setitem(module.PROFILES, "quick", module.Profile(200, 1 << 23, (20, 60)))
     release, trace = made(Mu(1.0))
@@ -228,9 +228,9 @@ def test_rows_without_noise_are_found_outside_the_part_that_is_attacked(monkeypa
 
 
 def test_an_attack_that_cannot_unmix_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
-    from mixveil.attacks import _chain
+    from mixveil.attacks.shared import chain
 
-    monkeypatch.setattr(_chain, "solve", lambda partner, diagonal, coupling, target: torch.zeros_like(target))
+    monkeypatch.setattr(chain, "solve", lambda partner, diagonal, coupling, target: torch.zeros_like(target))
     found = audited(made(Tau(1.0, "energy")), names=["lmmse"])
     assert found.attacks[0].status == "broken"
 
@@ -276,9 +276,9 @@ def test_without_public_data_few_rows_still_show_that_images_are_smooth() -> Non
 
 
 def test_attacks_that_do_worse_than_nothing_are_called_weak(monkeypatch: pytest.MonkeyPatch) -> None:
-    from mixveil.attacks import _model
+    from mixveil.attacks.shared import model
 
-    monkeypatch.setattr(_model, "_ENOUGH", 0)  # a covariance from far too few rows
+    monkeypatch.setattr(model, "_ENOUGH", 0)  # a covariance from far too few rows
     data = digits(0, 60)
     ready, _, _ = calibration.calibrate(Singular(), Tau(0.3, "energy"), data, stream=SeededStream(0))
     release, trace = encoded(ready, data, SeededStream(0))
@@ -371,7 +371,7 @@ def test_what_an_attack_lacks_is_said() -> None:
 
 
 def test_an_attack_that_fails_without_a_defence_is_broken_not_a_defence(monkeypatch: pytest.MonkeyPatch) -> None:
-    from mixveil.attacks import lmmse
+    from mixveil.attacks.records import lmmse
 
     monkeypatch.setattr(lmmse, "conjugate_gradients", lambda matrix, target, diagonal: torch.zeros_like(target))
     found = audited(made(Mu(1.0)), names=["lmmse"])
@@ -402,7 +402,7 @@ def test_an_attack_without_eyes_is_called_broken(name: str, monkeypatch: pytest.
 
     monkeypatch.setattr(judge, "_GRID_VALUES", 1)
     needs = attacks()[name].needs
-    monkeypatch.setattr("mixveil.audit.known_attacks", lambda: {name: lambda: Blind(name, needs)})
+    monkeypatch.setattr("mixveil.audit.auditing.known_attacks", lambda: {name: lambda: Blind(name, needs)})
     found = audited(made(Mu(1.0)))
     assert found.attacks[0].status == "broken" and any(f"{name} is broken" in text for text in found.warnings)
 
@@ -415,7 +415,7 @@ def test_the_grid_check_passes_its_own_test_where_rows_are_long_enough() -> None
 
 
 def test_unknown_attacks_are_refused_and_of_large_data_a_part_is_attacked(monkeypatch: pytest.MonkeyPatch) -> None:
-    from mixveil import audit as module
+    from mixveil.audit import auditing as module
 
     with pytest.raises(ArgumentError, match="'magic'"):
         audited(made(Mu(1.0)), names=["magic"])

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from mixveil.audit import noise_check
-from mixveil.keys import SeededStream
+from mixveil.core.randomness import SeededStream
 
 
 def faults(normals: Tensor, *, sphere: bool) -> list[str]:

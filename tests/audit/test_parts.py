@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 import torch
 
-from mixveil.audit import PROFILES, Profile, audit
-from mixveil.calibration import calibrate
-from mixveil.data import Images, from_tensors
+from mixveil.audit.auditing import PROFILES, Profile, audit
+from mixveil.core.randomness import SecureStream, SeededStream
+from mixveil.core.types import Batch, Mu, Tau, View
+from mixveil.data.opening import Images, from_tensors
+from mixveil.encoders.calibration import calibrate
 from mixveil.encoders.singular import Singular
-from mixveil.keys import SecureStream, SeededStream
-from mixveil.release import Records, traced_in_memory
-from mixveil.types import Batch, Mu, Tau, View
+from mixveil.releases.records import Records, traced_in_memory
 
 
 def scans(n: int, seed: int, share: float) -> Images:

@@ -11,13 +11,13 @@ import jsonschema
 import pytest
 import torch
 
-from mixveil.audit import PROFILES, audit
+from mixveil.audit.auditing import PROFILES, audit
 from mixveil.audit.figures import Row
+from mixveil.core.randomness import SeededStream
+from mixveil.core.types import Mu, Tau, View
 from mixveil.encoders.singular import Singular
-from mixveil.keys import SeededStream
-from mixveil.metrics.lpips import KNOWN, Lpips, load
-from mixveil.report import write_audit
-from mixveil.types import Mu, Tau, View
+from mixveil.features.lpips import KNOWN, Lpips, load
+from mixveil.report.audit_page import write_audit
 from tests.audit.test_audit import PRIVATE, PUBLIC, made
 from tests.cli.test_cli import Run, run, small
 from tests.made import encoded, images, lpips_weights, range_facts

@@ -9,24 +9,24 @@ import pytest
 import torch
 from torch import Tensor
 
-import mixveil.audit as audits
-from mixveil import calibration
-from mixveil.attacks import attacks
-from mixveil.audit import Audit, Profile, audit
+from mixveil.attacks.catalogue import attacks
+from mixveil.audit import auditing as audits
+from mixveil.audit.auditing import Audit, Profile, audit
+from mixveil.audit.guarantees_found import noise_faults, promises
 from mixveil.audit.noise_check import noticed
-from mixveil.audit.promises import noise_faults, promises
 from mixveil.audit.sample import sample
 from mixveil.audit.truth import chosen, inspect, rows_first, standardised_noise
+from mixveil.core.errors import ArgumentError, WrongTruthError
+from mixveil.core.randomness import SeededStream
+from mixveil.core.types import Batch, Encoder, Release, Tau, Trace, View
+from mixveil.data.row_views import Part
+from mixveil.encoders import calibration
 from mixveil.encoders.laplace import Laplace
 from mixveil.encoders.mixup import Mixup
 from mixveil.encoders.singular import Singular
-from mixveil.errors import ArgumentError, WrongTruthError
-from mixveil.keys import SeededStream
-from mixveil.parts import Part
-from mixveil.release import Records
-from mixveil.screen import Screen, Screened, Screening
+from mixveil.releases.records import Records
+from mixveil.releases.screening import Screen, Screened, Screening
 from mixveil.theory.moments import moments
-from mixveil.types import Batch, Encoder, Release, Tau, Trace, View
 from tests.audit.test_audit import OTHERS, PRIVATE, PUBLIC, figure
 from tests.made import encoded
 
@@ -89,8 +89,8 @@ def test_what_is_left_is_unmixed_as_the_dense_posterior_says() -> None:
     seen = seen + view.releases[0].encoder.restore(torch.zeros(1)).double() - mean
     precision = matrix.T @ (matrix / noise[:, None]) + torch.eye(500) / variance
     dense = torch.linalg.solve(precision, matrix.T @ (seen / noise[:, None]))
-    from mixveil.attacks._model import Mixing
-    from mixveil.attacks.lmmse import unmixed
+    from mixveil.attacks.records.lmmse import unmixed
+    from mixveil.attacks.shared.model import Mixing
 
     one = torch.ones(64, dtype=torch.float64)
     fast = unmixed(Mixing.of((trace,)), [seen], [noise[:, None]], [one], variance * one)

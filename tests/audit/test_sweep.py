@@ -9,22 +9,22 @@ from typing import Any
 import pytest
 import torch
 
-from mixveil import calibration
-from mixveil.audit import PROFILES, Audit, Profile, audit
-from mixveil.audit.shown import shrunk
+from mixveil.audit.auditing import PROFILES, Audit, Profile, audit
 from mixveil.audit.sweep import Sweep, Swept, _encoded, calibrated, run, table
-from mixveil.data import from_tensors
+from mixveil.audit.thumbnails import shrunk
+from mixveil.core.errors import ArgumentError, PrivateFactError
+from mixveil.core.randomness import SeededStream
+from mixveil.core.types import Mu, Release, Tau, Trace, View
+from mixveil.data.opening import from_tensors
+from mixveil.data.row_views import Part
+from mixveil.encoders import calibration
 from mixveil.encoders.gaussian import Gaussian
 from mixveil.encoders.laplace import Laplace
 from mixveil.encoders.mixup import Mixup
 from mixveil.encoders.singular import SAID, Singular
-from mixveil.errors import ArgumentError, PrivateFactError
-from mixveil.keys import SeededStream
-from mixveil.ledger import Ledger
-from mixveil.parts import Part
-from mixveil.release import in_memory, traced_in_memory
-from mixveil.screen import Screen, Screened
-from mixveil.types import Mu, Release, Tau, Trace, View
+from mixveil.releases.ledger import Ledger
+from mixveil.releases.records import in_memory, traced_in_memory
+from mixveil.releases.screening import Screen, Screened
 from tests.audit.test_audit import OTHERS, digits
 from tests.audit.test_audit import PRIVATE as MORE
 from tests.made import images

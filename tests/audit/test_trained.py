@@ -8,17 +8,17 @@ from pathlib import Path
 import pytest
 import torch
 
-from mixveil.attacks import attacks
-from mixveil.attacks._training import Recipe, Workshop
-from mixveil.attacks.decoder import FeatureDecoder
-from mixveil.attacks.unet import Unet
-from mixveil.audit import audit
-from mixveil.audit.portraits import LARGEST, Portraits
-from mixveil.data import from_tensors
-from mixveil.errors import TrainingError
-from mixveil.keys import SeededStream, Stream
-from mixveil.report import render, write_audit
-from mixveil.types import Guess, View
+from mixveil.attacks.catalogue import attacks
+from mixveil.attacks.features.decoder import FeatureDecoder
+from mixveil.attacks.records.unet import Unet
+from mixveil.attacks.shared.training import Recipe, Workshop
+from mixveil.audit.auditing import audit
+from mixveil.audit.images_behind_features import LARGEST, Portraits
+from mixveil.core.errors import TrainingError
+from mixveil.core.randomness import SeededStream, Stream
+from mixveil.core.types import Guess, View
+from mixveil.data.opening import from_tensors
+from mixveil.report.audit_page import render, write_audit
 from tests.attacks.test_trained import digits, random_features, released
 
 _QUICKLY = Recipe(epochs=1000, batch=32, rate=3e-3)
@@ -48,7 +48,7 @@ class Deaf(SmallUnet):
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     found = {"prior": attacks()["prior"], "unet": SmallUnet, "decoder": SmallDecoder}
-    monkeypatch.setattr("mixveil.audit.known_attacks", lambda: found)
+    monkeypatch.setattr("mixveil.audit.auditing.known_attacks", lambda: found)
 
 
 def test_a_quick_audit_trains_nothing_unasked_and_says_so() -> None:
@@ -78,7 +78,7 @@ def test_an_attack_that_trains_runs_when_it_is_named_and_in_a_full_audit(tmp_pat
 
 
 def test_a_network_that_learns_nothing_is_called_broken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mixveil.audit.known_attacks", lambda: {"unet": Deaf})
+    monkeypatch.setattr("mixveil.audit.auditing.known_attacks", lambda: {"unet": Deaf})
     monkeypatch.setattr("mixveil.audit.judge._TRIED", 3)
     data = digits(0, 60)
     found = audit(
@@ -104,7 +104,7 @@ class Numberless(SmallUnet):
 def test_a_training_that_fails_does_not_take_the_audit_with_it(
     kind: type[Unet], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mixveil.audit.known_attacks", lambda: {"unet": kind, "prior": attacks()["prior"]})
+    monkeypatch.setattr("mixveil.audit.auditing.known_attacks", lambda: {"unet": kind, "prior": attacks()["prior"]})
     data = digits(0, 60)
     found = audit(released(data, 0.3, digits(600, 800)), data, stream=SeededStream(0), names=["unet", "prior"])
     assert {item.attack: item.status for item in found.attacks} == {"unet": "broken", "prior": "ran"}

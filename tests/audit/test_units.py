@@ -15,20 +15,20 @@ import jsonschema
 import pytest
 import torch
 
-from mixveil.attacks.unit_membership import UnitMembership
-from mixveil.audit import PROFILES, Audit, audit
+from mixveil.attacks.records.unit_membership import UnitMembership
+from mixveil.audit.auditing import PROFILES, Audit, audit
 from mixveil.audit.groups import groups
 from mixveil.audit.judge import promised
 from mixveil.audit.sample import unit_sample
 from mixveil.audit.sweep import Sweep, calibrated, run
-from mixveil.data import Images, from_tensors
+from mixveil.core.randomness import SeededStream
+from mixveil.core.types import Fact, Facts, Guess, Mu, Release, Tau, Trace, View
+from mixveil.data.opening import Images, from_tensors
 from mixveil.encoders.singular import Singular
-from mixveil.keys import SeededStream
-from mixveil.release import traced_in_memory
-from mixveil.report import to_json, write_audit
-from mixveil.report.sweep import section
+from mixveil.releases.records import traced_in_memory
+from mixveil.report.audit_page import to_json, write_audit
+from mixveil.report.sweep_section import section
 from mixveil.theory import gdp
-from mixveil.types import Fact, Facts, Guess, Mu, Release, Tau, Trace, View
 
 TPR = "tpr at 1% fpr"
 HOW = {"command": "mixveil audit r", "mixveil": "0", "torch": "0", "seed": 0}

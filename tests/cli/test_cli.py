@@ -18,7 +18,7 @@ import pytest
 
 from mixveil.cli import _common
 from mixveil.cli.main import main
-from mixveil.ledger import Ledger
+from mixveil.releases.ledger import Ledger
 
 
 class Result(NamedTuple):
@@ -350,7 +350,7 @@ def test_told_to_end_a_training_keeps_its_state_and_goes_on(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SIGTERM and Ctrl-C are heard after the step that is being done."""
-    from mixveil.train.fit import _Training
+    from mixveil.learn.fit import _Training
 
     assert run("encode", "digits:test", "--encoder", "identity", "--out", "r").code == 0
     job = ("train", "r", "--head", "mlp", "--epochs", 3, "--out", "m")
@@ -380,7 +380,7 @@ def test_told_to_end_a_training_keeps_its_state_and_goes_on(
 def split_digits() -> Path:
     import torch
 
-    from mixveil.data import open_data
+    from mixveil.data.opening import open_data
 
     digits = open_data("digits:train")
     x = digits.take(torch.arange(len(digits))).x.numpy()

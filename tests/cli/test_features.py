@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from mixveil.cli.train import _told_to_end
-from mixveil.errors import OutputError
-from mixveil.ledger import Ledger
-from mixveil.train.fit import _Training
+from mixveil.core.errors import OutputError
+from mixveil.learn.fit import _Training
+from mixveil.releases.ledger import Ledger
 from tests.cli.test_cli import Run, run
 from tests.made import tiny_weights
 
@@ -223,8 +223,8 @@ def test_train_refuses_early_and_loses_nothing_late(run: Run, data: Path, monkey
             assert run(*job, *words).code == 2
     with monkeypatch.context() as inside:
         gone: list[Path] = []
-        inside.setattr("mixveil.model.write_model", refuse)
-        inside.setattr("mixveil.saved.discard", gone.append)
+        inside.setattr("mixveil.learn.model.write_model", refuse)
+        inside.setattr("mixveil.core.checkpoint.discard", gone.append)
         assert run(*job, "--out", "n").code == 2 and not gone
     with monkeypatch.context() as inside:
         inside.setenv("WORLD_SIZE", "2")

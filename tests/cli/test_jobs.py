@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from mixveil import files, projection
-from mixveil.federated.parcel import Parcel
-from mixveil.federated.party import Party
-from mixveil.ledger import Ledger
+from mixveil.core import files
+from mixveil.features import projection
+from mixveil.federated.jobs.messages import Parcel
+from mixveil.federated.jobs.party import Party
+from mixveil.releases.ledger import Ledger
 from tests.cli.test_cli import Run, run, small
 from tests.federated.here import a_party, a_projection
 
@@ -185,8 +186,8 @@ def test_one_folder_has_one_server(run: Run, tmp_path: Path) -> None:
 
 def test_a_number_that_a_dead_process_left_is_nobodys(run: Run, tmp_path: Path) -> None:
     """Another process may have it by now: it must not be told to end."""
-    from mixveil.federated import link
-    from mixveil.federated.flower.supernode import free_port
+    from mixveil.federated.transport import link
+    from mixveil.federated.transport.flower.supernode import free_port
 
     link.prepared(tmp_path / "server", None, host="127.0.0.1", port=free_port(), insecure=True)
     folder = tmp_path / "server" / "jobs" / "autumn"
@@ -225,8 +226,8 @@ def test_what_is_no_certificate_is_said(run: Run, small: Path, tmp_path: Path) -
 
 
 def test_a_server_that_is_not_running_is_said(run: Run, tmp_path: Path) -> None:
-    from mixveil.federated import link
-    from mixveil.federated.flower.supernode import free_port
+    from mixveil.federated.transport import link
+    from mixveil.federated.transport.flower.supernode import free_port
 
     link.prepared(tmp_path / "server", None, host="127.0.0.1", port=free_port(), insecure=True)
     asked = run("run", "one-shot", "server", "--job", "j")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from mixveil.ledger import Ledger
+from mixveil.releases.ledger import Ledger
 from tests.cli.test_cli import Run, run
 from tests.data.made_dicom import write_dicom
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from torch import Tensor
 
-from mixveil.ledger import Ledger
-from mixveil.state import load_trace
+from mixveil.releases.ledger import Ledger
+from mixveil.releases.traces import load_trace
 from tests.cli.test_cli import Run, left, run
 
 __all__ = ["run"]
@@ -115,7 +115,7 @@ def test_lpips_is_loaded_with_vgg_from_the_data_folder(
         assert truth.shape[1:] == guess.shape[1:] == (1, 8, 8)
         return (truth - guess).abs().mean((1, 2, 3))
 
-    monkeypatch.setitem(sys.modules, "mixveil.metrics.lpips", Standin("mixveil.metrics.lpips"))
+    monkeypatch.setitem(sys.modules, "mixveil.features.lpips", Standin("mixveil.features.lpips"))
     result = run("encode", blots, "--tau", 1, "--screen", "lpips:0.2", "--data-dir", tmp_path, "--out", "r", "--json")
     assert result.code == 0, result.err
     assert asked == [("vgg", tmp_path)] and json.loads(result.out)["screened"]["metric"] == "lpips"

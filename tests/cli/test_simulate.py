@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from mixveil.cli import _common
-from mixveil.federated import methods
 from mixveil.federated.dpsgd import noise_multiplier
-from mixveil.report.simulation import charts, dealt, decades, thinned
+from mixveil.federated.simulation import methods
+from mixveil.report.simulation_page import charts, dealt, decades, thinned
 from tests.cli.test_cli import Run, left, run
 from tests.report.test_report import browse
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mixveil.ledger import Ledger
+from mixveil.releases.ledger import Ledger
 from tests.cli.test_cli import Run, run, small
 from tests.cli.test_features import NET, data
 

@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 import torch
 
-from mixveil.attacks import attacks
-from mixveil.attacks._training import Recipe, Workshop
-from mixveil.data import Images, from_tensors
+from mixveil.attacks.catalogue import attacks
+from mixveil.attacks.shared.training import Recipe, Workshop
+from mixveil.core.errors import ArgumentError
+from mixveil.core.randomness import SeededStream
+from mixveil.core.types import Attack, Encoder, Known, Tau, Units, View
+from mixveil.data.opening import Images, from_tensors
+from mixveil.data.similarity import mse
 from mixveil.encoders.identity import Identity
 from mixveil.encoders.singular import Singular
-from mixveil.errors import ArgumentError
-from mixveil.keys import SeededStream
-from mixveil.metrics.image import mse
-from mixveil.types import Attack, Encoder, Known, Tau, Units, View
 from tests.made import encoded, range_facts, with_moments
 
 

@@ -8,11 +8,11 @@ from typing import Any, cast
 import pytest
 import torch
 
-from mixveil.encoders import encoders
-from mixveil.encoders._grid import stored_dtype
-from mixveil.errors import ArgumentError, TooFewRowsError
-from mixveil.keys import SeededStream
-from mixveil.types import Encoder
+from mixveil.core.errors import ArgumentError, TooFewRowsError
+from mixveil.core.randomness import SeededStream
+from mixveil.core.types import Encoder
+from mixveil.encoders.catalogue import encoders
+from mixveil.encoders.grid import stored_dtype
 from tests.made import images
 
 
@@ -73,7 +73,7 @@ def test_one_row_is_refused(encoder: Encoder) -> None:
 
 
 def test_an_unknown_encoder_is_named() -> None:
-    from mixveil.encoders import encoder as find
+    from mixveil.encoders.catalogue import encoder as find
 
     with pytest.raises(ArgumentError, match="'magic'"):
         find("magic")

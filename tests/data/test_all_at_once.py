@@ -12,9 +12,9 @@ import pytest
 import torch
 from PIL import Image
 
-from mixveil import errors
-from mixveil.data import open_data
+from mixveil.core import errors
 from mixveil.data.header import quiet
+from mixveil.data.opening import open_data
 
 
 def folder(root: Path, count: int = 12) -> Path:

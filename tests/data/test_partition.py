@@ -5,9 +5,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mixveil.core.errors import ArgumentError
+from mixveil.core.randomness import SeededStream
 from mixveil.data.partition import partition, set_aside, sizes
-from mixveil.errors import ArgumentError
-from mixveil.keys import SeededStream
 
 CASES = st.tuples(
     st.integers(1, 400),  # rows

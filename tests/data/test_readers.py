@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from mixveil import errors
-from mixveil.data import NAMED, open_data
+from mixveil.core import errors
 from mixveil.data.images import from_tensors
+from mixveil.data.opening import NAMED, open_data
 
 RNG = np.random.default_rng(0)
 ROWS = torch.tensor([3, 0, 3])

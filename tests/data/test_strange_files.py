@@ -18,8 +18,9 @@ import torch
 from PIL import Image
 from pyarrow import parquet
 
-from mixveil import errors, files
-from mixveil.data import binary, npz, open_data, table
+from mixveil.core import errors, files
+from mixveil.data import binary, npz, table
+from mixveil.data.opening import open_data
 from tests.data.test_readers import idx_bytes, make_mnist
 
 RNG = np.random.default_rng(0)

@@ -11,8 +11,8 @@ import torch
 from PIL import Image
 from pyarrow import parquet
 
-from mixveil import errors
-from mixveil.data import open_data
+from mixveil.core import errors
+from mixveil.data.opening import open_data
 
 
 @pytest.fixture

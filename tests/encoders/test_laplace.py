@@ -6,14 +6,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from mixveil import calibration, errors
-from mixveil.data import from_tensors
+from mixveil.core import errors
+from mixveil.core.randomness import SecureStream, SeededStream
+from mixveil.core.types import Mu, Tau
+from mixveil.data.opening import from_tensors
+from mixveil.encoders import calibration
 from mixveil.encoders.laplace import Laplace
 from mixveil.encoders.singular import Singular
-from mixveil.keys import SecureStream, SeededStream
-from mixveil.ledger import Ledger
-from mixveil.release import in_memory, verify_release, write_release
-from mixveil.types import Mu, Tau
+from mixveil.releases.ledger import Ledger
+from mixveil.releases.records import in_memory, verify_release, write_release
 from tests.made import images
 
 

@@ -3,11 +3,11 @@ from __future__ import annotations
 import pytest
 import torch
 
+from mixveil.core.errors import ArgumentError
+from mixveil.core.randomness import SeededStream
+from mixveil.core.types import Mu
 from mixveil.encoders.identity import Identity
 from mixveil.encoders.mixup import Mixup
-from mixveil.errors import ArgumentError
-from mixveil.keys import SeededStream
-from mixveil.types import Mu
 from tests.made import encoded, images, range_facts
 
 

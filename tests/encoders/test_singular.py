@@ -6,11 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from mixveil.data import from_tensors
-from mixveil.encoders._grid import GRID
-from mixveil.encoders._noisy import prepare
-from mixveil.encoders.singular import Singular
-from mixveil.errors import (
+from mixveil.core.errors import (
     ArgumentError,
     MissingFactError,
     NotCalibratedError,
@@ -18,9 +14,13 @@ from mixveil.errors import (
     PrivateFactError,
     TooFewRowsError,
 )
-from mixveil.keys import NORMAL_BOUND, SeededStream
+from mixveil.core.randomness import NORMAL_BOUND, SeededStream
+from mixveil.core.types import Batch, Fact, Mu, Origin, Tau, Trace
+from mixveil.data.opening import from_tensors
+from mixveil.encoders.grid import GRID
+from mixveil.encoders.noisy import prepare
+from mixveil.encoders.singular import Singular
 from mixveil.theory import gdp, snr
-from mixveil.types import Batch, Fact, Mu, Origin, Tau, Trace
 from tests.made import encoded, images, range_facts, with_moments
 
 DATA = images(40)

@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from mixveil import projection
-from mixveil.data import Images
-from mixveil.errors import RefusedError
-from mixveil.features import Loaded
-from mixveil.federated.approval import waiting
-from mixveil.federated.jobs import Job, Order, begin
-from mixveil.federated.parcel import Ask, Parcel
-from mixveil.federated.party import Party
-from mixveil.federated.serving import run
-from mixveil.federated.settings import Settings
+from mixveil.core.errors import RefusedError
+from mixveil.data.opening import Images
+from mixveil.features import projection
+from mixveil.features.cache import Loaded
+from mixveil.federated.jobs.approval import waiting
+from mixveil.federated.jobs.messages import Ask, Parcel
+from mixveil.federated.jobs.orders import Job, Order, begin
+from mixveil.federated.jobs.party import Party
+from mixveil.federated.jobs.serving import run
+from mixveil.federated.jobs.settings import Settings
 from tests.made import blobs, features_of
 
 Answer = Callable[[Parcel], Parcel]

@@ -9,12 +9,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from mixveil.errors import ArgumentError, TrainingError
+from mixveil.core.errors import ArgumentError, TrainingError
+from mixveil.core.randomness import SeededStream
 from mixveil.federated.algorithms import HeadName, Rounds, Weights, average, federated, local, new_head, weights_of
-from mixveil.keys import SeededStream
-from mixveil.train.batches import RemixedEveryBatch
-from mixveil.train.fit import Head, Recipe, draw_back, fit, go_on
-from mixveil.train.mlp import Classifier, Linear
+from mixveil.learn.batches import RemixedEveryBatch
+from mixveil.learn.fit import Head, Recipe, draw_back, fit, go_on
+from mixveil.learn.mlp import Classifier, Linear
 
 HEADS: tuple[HeadName, ...] = ("linear", "mlp")
 

@@ -10,12 +10,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from mixveil.errors import ArgumentError, MissingDependencyError
+from mixveil.audit.metrics.detection import clopper_pearson
+from mixveil.core.errors import ArgumentError, MissingDependencyError
+from mixveil.core.randomness import SeededStream
 from mixveil.federated import dpsgd
 from mixveil.federated.algorithms import Rounds
 from mixveil.federated.dpsgd import Party, Private, clipped_gradient, federated_dpsgd, noise_multiplier, planned
-from mixveil.keys import SeededStream
-from mixveil.metrics.detection import clopper_pearson
 from mixveil.theory import gdp
 
 

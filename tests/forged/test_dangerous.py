@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from mixveil.results import Results, provenance, write_results
+from mixveil.report.results import Results, provenance, write_results
 from tests.forged.test_forged import honest  # noqa: F401
 
 TERABYTE = 1 << 40

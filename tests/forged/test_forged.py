@@ -15,22 +15,22 @@ import pytest
 import torch
 from torch import Tensor
 
-from mixveil import projection
 from mixveil.cli import _release
 from mixveil.cli import statistics as statistics_cli
+from mixveil.core.errors import MixveilError
+from mixveil.core.randomness import SecureStream
+from mixveil.core.types import Encoder, Fact, Guarantee, Mu, Tau
 from mixveil.encoders.gaussian import Gaussian
 from mixveil.encoders.identity import Identity
 from mixveil.encoders.laplace import Laplace
 from mixveil.encoders.mixup import Mixup
 from mixveil.encoders.singular import Singular
-from mixveil.errors import MixveilError
-from mixveil.keys import SecureStream
-from mixveil.model import read_model, write_model
-from mixveil.projection import Projected
-from mixveil.release import read_release, verify_release, write_release
-from mixveil.statistics import directions, is_statistics, read_statistics, write_statistics
-from mixveil.train import opened, train
-from mixveil.types import Encoder, Fact, Guarantee, Mu, Tau
+from mixveil.features import projection
+from mixveil.features.projection import Projected
+from mixveil.learn.model import read_model, write_model
+from mixveil.learn.training import opened, train
+from mixveil.releases.records import read_release, verify_release, write_release
+from mixveil.releases.sums import directions, is_statistics, read_statistics, write_statistics
 from tests.forged.forge import agreeing, drawn, forged_bytes, forged_json
 from tests.made import blobs, features_of, images, range_facts, with_moments
 

@@ -12,11 +12,13 @@ import pytest
 import torch
 from safetensors.torch import load, save
 
-from mixveil import errors, manifest, projection
-from mixveil.encoders import encoder
-from mixveil.release import read_release, verify_release
-from mixveil.statistics import class_means, read_statistics
-from mixveil.train import opened, train
+from mixveil.core import errors
+from mixveil.encoders.catalogue import encoder
+from mixveil.features import projection
+from mixveil.learn.training import opened, train
+from mixveil.releases import manifest
+from mixveil.releases.records import read_release, verify_release
+from mixveil.releases.sums import class_means, read_statistics
 from tests.cli.test_cli import Run, run  # noqa: F401
 from tests.forged.forge import agreeing
 from tests.forged.test_forged import SHARD, SUMS, check_finite, copied, honest  # noqa: F401

@@ -17,11 +17,11 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file
 
-from mixveil.errors import DataFormatError, OutputError, OutputExistsError
-from mixveil.keys import SeededStream
-from mixveil.report import render, to_json, write_audit
+from mixveil.core.errors import DataFormatError, OutputError, OutputExistsError
+from mixveil.core.randomness import SeededStream
+from mixveil.core.types import Mu, Tau, View
+from mixveil.report.audit_page import render, to_json, write_audit
 from mixveil.report.pictures import png, roc
-from mixveil.types import Mu, Tau, View
 from tests.audit.test_audit import OTHERS, PRIVATE, PUBLIC, audited, made
 
 HOW = {"command": "mixveil audit <b>r</b>", "mixveil": "0", "torch": "0", "seed": 0}
@@ -29,7 +29,7 @@ HOW = {"command": "mixveil audit <b>r</b>", "mixveil": "0", "torch": "0", "seed"
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from mixveil.audit import audit
+    from mixveil.audit.auditing import audit
 
     release, trace = made(Tau(1.0, "energy"))
     view = View((release,), (trace,), PUBLIC)
@@ -126,7 +126,7 @@ def test_an_audit_larger_than_any_is_not_parsed(tmp_path: Path, folder: Path) ->
 
 
 def test_an_existing_folder_is_refused(folder: Path) -> None:
-    from mixveil.files import check_new
+    from mixveil.core.files import check_new
 
     with pytest.raises(OutputExistsError):
         check_new(folder)

@@ -17,16 +17,16 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from mixveil.audit import audit
-from mixveil.audit.shown import Shown
+from mixveil.audit.auditing import audit
 from mixveil.audit.sweep import Point, Sweep, Swept, calibrated, run
-from mixveil.errors import DataFormatError
-from mixveil.keys import SeededStream
-from mixveil.report import render, to_json, write_audit
+from mixveil.audit.thumbnails import Shown
+from mixveil.core.errors import DataFormatError
+from mixveil.core.randomness import SeededStream
+from mixveil.core.types import Mu, Tau, View
+from mixveil.report.audit_page import render, to_json, write_audit
 from mixveil.report.lines import Curve, plot, ticks
-from mixveil.report.sweep import _level, section, to_pictures
-from mixveil.report.sweep import to_json as sweep_json
-from mixveil.types import Mu, Tau, View
+from mixveil.report.sweep_section import _level, section, to_pictures
+from mixveil.report.sweep_section import to_json as sweep_json
 from tests.audit.test_audit import OTHERS
 from tests.audit.test_sweep import PRIVATE, PUBLIC, template
 from tests.report.test_report import COUNT_PICTURES, HOW, browse

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from mixveil.keys import SeededStream
+from mixveil.core.randomness import SeededStream
 from mixveil.theory.bayes import certified_risk, known_risk, precisions, single_row_risk, whole_release_risk
 from mixveil.theory.gdp import compose, sigma_for
 from tests.made import mixing_matrix

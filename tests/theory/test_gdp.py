@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import integrate, stats
 
-from mixveil.errors import ArgumentError
-from mixveil.keys import SeededStream
+from mixveil.core.errors import ArgumentError
+from mixveil.core.randomness import SeededStream
 from mixveil.theory import gdp
 
 

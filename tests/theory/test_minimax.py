@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from mixveil.errors import ArgumentError
-from mixveil.keys import SeededStream
+from mixveil.core.errors import ArgumentError
+from mixveil.core.randomness import SeededStream
 from mixveil.theory.minimax import cycles, known_others_factors, log_minimax_factors, minimax_factors
 from tests.made import mixing_matrix
 

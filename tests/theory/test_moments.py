@@ -5,9 +5,9 @@ import math
 import pytest
 import torch
 
-from mixveil.data import from_tensors
-from mixveil.errors import TooFewRowsError
-from mixveil.keys import SeededStream
+from mixveil.core.errors import TooFewRowsError
+from mixveil.core.randomness import SeededStream
+from mixveil.data.opening import from_tensors
 from mixveil.theory import moments as module
 from mixveil.theory.moments import Moments, moments
 from tests.made import images

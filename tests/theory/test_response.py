@@ -5,10 +5,10 @@ import math
 import pytest
 import torch
 
-from mixveil.data import from_tensors
-from mixveil.errors import ArgumentError
-from mixveil.keys import SeededStream
-from mixveil.labels import Randomised, moves
+from mixveil.core.errors import ArgumentError
+from mixveil.core.randomness import SeededStream
+from mixveil.data.opening import from_tensors
+from mixveil.data.randomised_labels import Randomised, moves
 from mixveil.theory import response
 
 

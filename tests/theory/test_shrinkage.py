@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mixveil.keys import SeededStream
+from mixveil.core.randomness import SeededStream
 from mixveil.theory.shrinkage import _likeliest, ridge_means, shrunk_means
 
 

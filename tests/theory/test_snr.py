@@ -7,8 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mixveil.errors import ArgumentError
-from mixveil.keys import SeededStream
+from mixveil.core.errors import ArgumentError
+from mixveil.core.randomness import SeededStream
 from mixveil.theory import snr
 
 

@@ -1,13 +1,5 @@
-"""One file = one attack. An attack sees a View, never the truth, and names no encoder."""
+"""One file = one attack. `mixveil.attacks()` lists them. No attack imports an encoder."""
 
-from __future__ import annotations
+from mixveil.core.door import open_door
 
-from typing import cast
-
-from mixveil.registry import discover
-from mixveil.types import Attack
-
-
-def attacks() -> dict[str, type[Attack]]:
-    """All attacks, by name."""
-    return cast("dict[str, type[Attack]]", discover(__name__))
+__all__ = open_door(__name__, {"attacks": "mixveil.attacks.catalogue"})

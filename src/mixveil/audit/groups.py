@@ -8,8 +8,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from mixveil.keys import Stream
-from mixveil.types import Dataset, Units, View
+from mixveil.core.randomness import Stream
+from mixveil.core.types import Dataset, Units, View
 
 LEAST_UNITS = 20
 LEAST_STRANGERS = 100

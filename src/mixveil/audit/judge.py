@@ -10,19 +10,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mixveil.attacks import attacks as known_attacks
-from mixveil.attacks._training import Workshop
-from mixveil.audit import defenceless, neighbours, portraits
+from mixveil.attacks.catalogue import attacks as known_attacks
+from mixveil.attacks.shared.training import Workshop
+from mixveil.audit import images_behind_features, known_records, self_test
 from mixveil.audit.figures import Promised, Ran, Row, Whose, finite
 from mixveil.audit.groups import GROUPS, UnitView, groups
-from mixveil.errors import ArgumentError, TrainingError
-from mixveil.keys import Stream
-from mixveil.metrics import detection, image
-from mixveil.metrics.lpips import Lpips
-from mixveil.parts import Part
+from mixveil.audit.metrics import detection
+from mixveil.core.errors import ArgumentError, TrainingError
+from mixveil.core.randomness import Stream
+from mixveil.core.types import Attack, Dataset, Guess, Release, View
+from mixveil.data import similarity
+from mixveil.data.row_views import Part
+from mixveil.features.lpips import Lpips
 from mixveil.theory import bayes, gdp
 from mixveil.theory.moments import Moments
-from mixveil.types import Attack, Dataset, Guess, Release, View
 
 FPR = 0.01
 _PAIRS = {"candidates", "candidate_labels"}
@@ -30,7 +31,7 @@ _ROC_CANDIDATES = 1000
 _MEAN_OF = 5000
 _GRID_VALUES = 512
 _TRIED = 150  # steps of a training that only shows whether there is one
-_LINEAR = {"lmmse", "lmmse-row", "lowpass", "lowpass-row", *neighbours.SHARES}
+_LINEAR = {"lmmse", "lmmse-row", "lowpass", "lowpass-row", *known_records.SHARES}
 
 
 NOT_IMAGES = "it needs images"
@@ -75,7 +76,7 @@ class Judge:
         self.images: dict[str, Tensor] = {}
         self.portraits: dict[str, Tensor] = {}
         self.curves: dict[str, detection.Roc] = {}
-        self.same = defenceless.same(self.pixels)
+        self.same = self_test.same(self.pixels)
         self.nothing = self._know_nothing()
         self.units = units
         self.promised = {promise.of: promise for promise in promised(view.releases)}
@@ -91,7 +92,7 @@ class Judge:
         if mean is None:
             return middle
         mean = mean.clamp(self.truth.low, self.truth.high)
-        errors = [float(image.mse(self.pixels, guess).mean()) for guess in (mean, middle)]
+        errors = [float(similarity.mse(self.pixels, guess).mean()) for guess in (mean, middle)]
         return mean if errors[0] <= errors[1] else middle
 
     def run(self, name: str, attack: Attack, rows: list[Row]) -> Ran:
@@ -140,7 +141,7 @@ class Judge:
 
     def _on_units(self, name: str, attack: Attack, seen: UnitView, rows: list[Row]) -> Ran:
         """Are whole units told from strangers in their places?"""
-        if why := defenceless.fails_on_bare_units(attack, seen, self.stream.fork("bare")):
+        if why := self_test.fails_on_bare_units(attack, seen, self.stream.fork("bare")):
             return Ran(name, attack.threat, "broken", why)
         if why := self._units_told_by_looks(attack, seen):
             return Ran(name, attack.threat, "skipped", why)
@@ -154,11 +155,11 @@ class Judge:
     def _known(self, name: str) -> list[Row]:
         """With a tenth, half and nine tenths of the records known, each guessed while it is not; by the best of up to
         three priors: from public data, from the release, and from the known records themselves."""
-        guesses = neighbours.guessed(self.view, self.pixels, self.stream.fork(name))
+        guesses = known_records.guessed(self.view, self.pixels, self.stream.fork(name))
         others = [] if self.view.public is None else [False]
-        others += [True] if self.pixels[0].numel() <= neighbours.TAUGHT_VALUES else []
+        others += [True] if self.pixels[0].numel() <= known_records.TAUGHT_VALUES else []
         for taught in others:
-            found = neighbours.guessed(self.unaided, self.pixels, self.stream.fork(name), taught=taught)
+            found = known_records.guessed(self.unaided, self.pixels, self.stream.fork(name), taught=taught)
             better = {share: self._better(Guess(found[share]), Guess(guesses[share])) for share in guesses}
             guesses = {share: found[share] if better[share] else guess for share, guess in guesses.items()}
         return [row for share, guess in guesses.items() for row in self._measured(share, Guess(guess))]
@@ -194,13 +195,13 @@ class Judge:
         if name in ("prior", "labels"):
             return ""
         if attack.needs <= _PAIRS and "candidates" in attack.needs:
-            return defenceless.fails_on_bare_pairs(attack, self.view, self.truth, stream)
+            return self_test.fails_on_bare_pairs(attack, self.view, self.truth, stream)
         others = self.pixels[:0] if self.view.candidates is None else self.view.candidates[self.n :]
         if hasattr(attack, "workshop"):
             brief: Any = attack
             watch = brief.workshop.watch
             attack = replace(brief, workshop=Workshop(most=_TRIED, watch=lambda text: watch(f"trying {text}")))
-        return defenceless.fails_on_bare_records(
+        return self_test.fails_on_bare_records(
             attack, self.view, self.truth, others, stream, self.portraits.get("original")
         )
 
@@ -208,7 +209,7 @@ class Judge:
         """Whether a guess is the better one, by the truth: an owner should see the worst of both."""
         if one.images is not None and other.images is not None:
             errors = [
-                float(image.mse(self.pixels, self._clamped(guess)).mean()) for guess in (one.images, other.images)
+                float(similarity.mse(self.pixels, self._clamped(guess)).mean()) for guess in (one.images, other.images)
             ]
             return errors[0] < errors[1]
         if one.links is not None and other.links is not None:
@@ -240,7 +241,7 @@ class Judge:
         """The same view of a release that holds public rows alone."""
         first = view.releases[0]
         part = Part(view.public or self.truth, torch.arange(rows))
-        release, plan = defenceless.released(first, first.encoder, part, self.stream.fork("control"))
+        release, plan = self_test.released(first, first.encoder, part, self.stream.fork("control"))
         return replace(view, releases=(release,), traces=(plan,))
 
     def _clamped(self, images: Tensor) -> Tensor:
@@ -262,7 +263,7 @@ class Judge:
             self.portraits[name] = guess.pictures.clamp(0, 1).float()
             some = torch.arange(min(_MEAN_OF, len(self.view.pictures)))
             nothing = self.view.pictures.take(some).x.mean(0)
-            found += portraits.compared(name, self.portraits["original"], self.portraits[name], nothing)
+            found += images_behind_features.compared(name, self.portraits["original"], self.portraits[name], nothing)
         return found
 
     def _reconstruction(self, name: str, guess: Tensor) -> list[Row]:
@@ -276,14 +277,14 @@ class Judge:
             if self.of > self.n:  # the ceiling is of all records
                 slack, share = slack + _chance(self.pixels), min(1.0, _energy(self.pixels) / self.moments.energy)
             least = (1 - slack) * share * ceiling
-            beaten = float(image.mse(truth, raw).mean()) < least
+            beaten = float(similarity.mse(truth, raw).mean()) < least
         rows = []
         for metric, measure, best in (
-            ("mse", image.mse, torch.amin),
-            ("snr_db", lambda a, b: image.snr_db(a - centre, b - centre), torch.amax),
-            ("psnr_db", image.psnr_db, torch.amax),
-            ("ssim", image.ssim, torch.amax),
-            ("cosine", lambda a, b: image.cosine(a - centre, b - centre), torch.amax),
+            ("mse", similarity.mse, torch.amin),
+            ("snr_db", lambda a, b: similarity.snr_db(a - centre, b - centre), torch.amax),
+            ("psnr_db", similarity.psnr_db, torch.amax),
+            ("ssim", similarity.ssim, torch.amax),
+            ("cosine", lambda a, b: similarity.cosine(a - centre, b - centre), torch.amax),
         ):
             if metric == "ssim" and truth.dim() != 4:
                 continue
@@ -330,7 +331,7 @@ class Judge:
         trace, sigma = traces[0], sigmas[0]
         if len(traces) == 1 and name == "lmmse-row":
             return bayes.single_row_risk(spectrum, trace.weight, sigma)
-        if len(traces) == 1 and name not in neighbours.SHARES and len(self.records) == self.n:
+        if len(traces) == 1 and name not in known_records.SHARES and len(self.records) == self.n:
             return bayes.whole_release_risk(spectrum, trace.partner[:, 0], trace.weight, sigma)
         shown = [bayes.precisions(t.partner[:, 0], t.weight, s) for t, s in zip(traces, sigmas, strict=True)]
         return bayes.known_risk(spectrum, torch.stack(shown).sum(0))

@@ -13,9 +13,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from mixveil.keys import Stream
-from mixveil.parts import Part
-from mixveil.types import Dataset, Trace, View
+from mixveil.core.randomness import Stream
+from mixveil.core.types import Dataset, Trace, View
+from mixveil.data.row_views import Part
 
 
 class Sample(NamedTuple):

@@ -14,20 +14,33 @@ from typing import ClassVar, get_args
 import torch
 from torch import Tensor
 
-from mixveil import checks
-from mixveil.audit import Audit, Watch
+from mixveil.audit.auditing import Audit, Watch
 from mixveil.audit.figures import Ran, Row
 from mixveil.audit.judge import FPR
-from mixveil.audit.shown import Shown, shown
+from mixveil.audit.thumbnails import Shown, shown
 from mixveil.audit.truth import ranged
-from mixveil.calibration import unwatched, watched_moments, with_moments
+from mixveil.core import checks
+from mixveil.core.errors import ArgumentError
+from mixveil.core.randomness import SeededStream
+from mixveil.core.types import (
+    Calibration,
+    Dataset,
+    Encoder,
+    Fact,
+    Facts,
+    Guarantee,
+    Mu,
+    Release,
+    Target,
+    Tau,
+    Trace,
+    View,
+)
+from mixveil.data.row_views import Part
+from mixveil.data.similarity import mse
+from mixveil.encoders.calibration import unwatched, watched_moments, with_moments
 from mixveil.encoders.singular import SAID, Singular
-from mixveil.errors import ArgumentError
-from mixveil.keys import SeededStream
-from mixveil.metrics.image import mse
-from mixveil.parts import Part
-from mixveil.release import traced_in_memory
-from mixveil.types import Calibration, Dataset, Encoder, Fact, Facts, Guarantee, Mu, Release, Target, Tau, Trace, View
+from mixveil.releases.records import traced_in_memory
 
 MOST_VALUES = 12
 MOST_RELEASES = 64

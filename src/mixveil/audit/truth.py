@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from mixveil.errors import ArgumentError, WrongTruthError
-from mixveil.parts import Around, Part
+from mixveil.core.errors import ArgumentError, WrongTruthError
+from mixveil.core.types import Batch, Dataset, Release, Trace, View
+from mixveil.data.row_views import Around, Part
 from mixveil.theory.moments import blocks
-from mixveil.types import Batch, Dataset, Release, Trace, View
 
 _BLOCK_VALUES = 1 << 22
 

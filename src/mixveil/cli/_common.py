@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from rich.console import Console
 
-from mixveil.errors import one_line
+from mixveil.core.errors import one_line
 
 if TYPE_CHECKING:
-    from mixveil.data import Images
-    from mixveil.extractor import Extractor
-    from mixveil.features import Features, Loaded
-    from mixveil.keys import Stream
-    from mixveil.projection import Projected
+    from mixveil.core.randomness import Stream
+    from mixveil.data.opening import Images
+    from mixveil.features.cache import Features, Loaded
+    from mixveil.features.extractor import Extractor
+    from mixveil.features.projection import Projected
 
 DATA_HELP = (
     "A named set (see `mixveil data list`; NAME:SPLIT for a split), an .npz file, a .csv or .parquet table with the "
@@ -163,9 +163,9 @@ def class_names(text: str | None) -> tuple[str, ...] | None:
 
 
 def _lines(path: Path) -> list[str]:
-    from mixveil.errors import DataFormatError
-    from mixveil.files import read_small
-    from mixveil.strict import MANIFEST_LIMIT
+    from mixveil.core.errors import DataFormatError
+    from mixveil.core.files import read_small
+    from mixveil.core.strict_json import MANIFEST_LIMIT
 
     try:
         return read_small(path, MANIFEST_LIMIT).decode("utf-8").splitlines()
@@ -175,8 +175,8 @@ def _lines(path: Path) -> list[str]:
 
 def several_mus(text: str) -> list[float]:
     """μ, several with commas between."""
-    from mixveil import checks
-    from mixveil.errors import ArgumentError
+    from mixveil.core import checks
+    from mixveil.core.errors import ArgumentError
 
     try:
         found = [float(part) for part in text.split(",") if part.strip()]
@@ -188,7 +188,7 @@ def several_mus(text: str) -> list[float]:
 
 
 def stream_for(seed: int | None) -> Stream:
-    from mixveil.keys import SecureStream, SeededStream
+    from mixveil.core.randomness import SecureStream, SeededStream
 
     return SecureStream() if seed is None else SeededStream(seed)
 
@@ -205,8 +205,8 @@ def open_both(
     classes: str | None = None,
 ) -> tuple[Images, Images | None]:
     """The private data and the public data, which must not be the same."""
-    from mixveil.data import open_data
-    from mixveil.errors import ArgumentError
+    from mixveil.core.errors import ArgumentError
+    from mixveil.data.opening import open_data
 
     rows = open_data(
         data, data_dir=data_dir, size=size, grey=grey, depth=depth, unit=unit, classes=class_names(classes)
@@ -229,8 +229,8 @@ def open_features(
 
 def chosen_extractor(backbone: str | None, stage: str | None, mirror: bool) -> Extractor | None:
     """The features that were asked for, if any were."""
-    from mixveil.errors import ArgumentError
-    from mixveil.extractor import Extractor
+    from mixveil.core.errors import ArgumentError
+    from mixveil.features.extractor import Extractor
 
     if backbone is None:
         if stage is not None or mirror:
@@ -243,14 +243,14 @@ def chosen_extractor(backbone: str | None, stage: str | None, mirror: bool) -> E
 
 
 def load_extractor(extractor: Extractor, data_dir: Path | None) -> Loaded:
-    from mixveil import features
-    from mixveil.data import data_folder
+    from mixveil.data.opening import data_folder
+    from mixveil.features import cache as features
 
     return features.load(extractor, data_folder(data_dir))
 
 
 def features_of(images: Images, loaded: Loaded, cache: Path | None) -> Features:
-    from mixveil import features
+    from mixveil.features import cache as features
 
     with progress("features", len(images)) as step:
         return features.extract(images, loaded, cache or features.cache_folder(), step)
@@ -259,12 +259,12 @@ def features_of(images: Images, loaded: Loaded, cache: Path | None) -> Features:
 def look_at_json(path: Path, what: str) -> None:
     """Refuse a stranger's JSON at once, before torch is loaded, where it is no plain file or no JSON. One that is not
     there is missed later. what: the file should be that of."""
-    from mixveil import files, strict
-    from mixveil.errors import DataFormatError, ManifestError, UnreadableFileError
+    from mixveil.core import files, strict_json
+    from mixveil.core.errors import DataFormatError, ManifestError, UnreadableFileError
 
     if path.exists() or path.is_symlink():
         try:
-            strict.parsed(files.read_small(path, 16 << 20))
+            strict_json.parsed(files.read_small(path, 16 << 20))
         except (UnreadableFileError, ManifestError) as error:
             kind = ManifestError if path.name == "manifest.json" else DataFormatError
             raise kind(f"{path.parent} is not {what}: {error}") from None
@@ -272,8 +272,8 @@ def look_at_json(path: Path, what: str) -> None:
 
 def look_at_projection(path: Path | None) -> None:
     """The same of a projection, before any data are loaded."""
-    from mixveil import files
-    from mixveil.errors import DataFormatError, UnreadableFileError
+    from mixveil.core import files
+    from mixveil.core.errors import DataFormatError, UnreadableFileError
 
     if path is not None and (path.exists() or path.is_symlink()):
         try:
@@ -288,8 +288,8 @@ def open_projected(
 ) -> tuple[Projected, str]:
     """Images through a projection, and its digest. For a certified release, it must not be fitted on any of them:
     nobody but their owner sees that it is refused here. seeded: an experiment, which promises nothing."""
-    from mixveil import projection
-    from mixveil.errors import PrivateFactError
+    from mixveil.core.errors import PrivateFactError
+    from mixveil.features import projection
 
     found, digest = projection.read(path)
     if certified and (shared := projection.shared(found, images)):
@@ -307,7 +307,7 @@ def open_projected(
 
 def shared_images(images: Images, public: Images | None) -> list[str]:
     """What to say where public data hold some of the private images, and nothing is certified by them."""
-    from mixveil.prints import among, fingerprints
+    from mixveil.data.fingerprint import among, fingerprints
 
     if public is None or not (shared := among(fingerprints(public), fingerprints(images))):
         return []

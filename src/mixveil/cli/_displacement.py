@@ -11,12 +11,12 @@ from mixveil.cli import _common
 from mixveil.cli._common import number, out
 
 if TYPE_CHECKING:
-    from mixveil.data import Images
-    from mixveil.displacement import Displacement
-    from mixveil.features import Loaded
-    from mixveil.keys import Stream
-    from mixveil.survey import Figures
-    from mixveil.types import Fact
+    from mixveil.core.randomness import Stream
+    from mixveil.core.types import Fact
+    from mixveil.data.opening import Images
+    from mixveil.encoders.calibration_report import Figures
+    from mixveil.features.cache import Loaded
+    from mixveil.features.displacement import Displacement
 
 Normalisation = Annotated[
     Literal["imagenet", "table7"] | None,
@@ -37,7 +37,7 @@ def displacements(
     stream: Stream,
 ) -> list[Displacement]:
     """How far image noise moves the features of images, for each τ."""
-    from mixveil import displacement
+    from mixveil.features import displacement
 
     with _common.progress("displacement", displacement.work(len(images), len(taus))) as step:
         return displacement.measure(
@@ -53,7 +53,7 @@ def displacements(
 
 def as_fact(moved: list[Displacement], *, private: bool) -> Fact | None:
     """The displacement for the τ that was asked for, the last one, with its origin."""
-    from mixveil.types import Fact
+    from mixveil.core.types import Fact
 
     return Fact(moved[-1].radius, "private" if private else "public") if moved else None
 
@@ -84,7 +84,7 @@ def show(side: list[dict[str, float]], alpha: float | None) -> None:
     """What the image noise of each τ does to features, and why that is nearly the same."""
     from rich.table import Column, Table
 
-    from mixveil.calibration import times
+    from mixveil.encoders.calibration import times
     from mixveil.theory.snr import amplification
 
     table = Table(Column("displacement", no_wrap=True), *(f"τ = {item['tau']:g}" for item in side))

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from mixveil.cli._common import escape, out
 
 if TYPE_CHECKING:
-    from mixveil.manifest import Manifest
-    from mixveil.types import Guarantee
+    from mixveil.core.types import Guarantee
+    from mixveil.releases.manifest import Manifest
 
 
 FOR_KNOWING = (
@@ -84,7 +84,7 @@ def _unit(guarantee: Guarantee) -> str:
 
 def in_words(guarantee: Guarantee) -> str:
     """A guarantee as its reader should understand it: the realised figure is the claim."""
-    from mixveil.calibration import times
+    from mixveil.encoders.calibration import times
     from mixveil.encoders.singular import NOT_KEPT
     from mixveil.theory import gdp
 

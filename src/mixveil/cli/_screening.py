@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mixveil.cli._common import out
-from mixveil.errors import ArgumentError
+from mixveil.core.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from mixveil.manifest import Manifest
-    from mixveil.screen import Measure, Screen
-    from mixveil.theory.opened import Opened
+    from mixveil.releases.manifest import Manifest
+    from mixveil.releases.screening import Measure, Screen
+    from mixveil.theory.dropped_rows import Opened
 
 ScreenOption = Annotated[
     str | None,
@@ -33,7 +33,7 @@ def chosen(
     """The screen that was asked for, if any; refused is what does not go with it, before anything is read."""
     if text is None:
         return None
-    from mixveil.screen import NOT_CERTIFIED, NOT_PICTURES, NOT_PROTECTED, Screen
+    from mixveil.releases.screening import NOT_CERTIFIED, NOT_PICTURES, NOT_PROTECTED, Screen
 
     screen = Screen.parse(text)
     if mu is not None:
@@ -49,8 +49,8 @@ def distance(screen: Screen | None, data_dir: Path | None) -> Measure | None:
     """LPIPS by VGG16, where the screen needs it."""
     if screen is None or screen.metric != "lpips":
         return None
-    from mixveil.data import data_folder
-    from mixveil.metrics.lpips import load
+    from mixveil.data.opening import data_folder
+    from mixveil.features.lpips import load
 
     return load("vgg", data_folder(data_dir))
 
@@ -92,8 +92,8 @@ def show(written: Manifest) -> None:
 
 def _opened(written: Manifest) -> Opened | None:
     """Of the pairing in the owner's trace; None where records were not mixed in pairs."""
-    from mixveil.state import load_trace
-    from mixveil.theory.opened import opened
+    from mixveil.releases.traces import load_trace
+    from mixveil.theory.dropped_rows import opened
 
     trace = load_trace(written.id, written.rows)
     if trace is None or trace.kept is None or trace.partner.shape[1] != 1:

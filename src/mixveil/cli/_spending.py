@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mixveil.cli import _common
-from mixveil.errors import ArgumentError
+from mixveil.core.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from mixveil.data import Images
-    from mixveil.features import Features
-    from mixveil.projection import Projection
-    from mixveil.spending import Owners, Spent, Total
-    from mixveil.types import Cost
+    from mixveil.core.types import Cost
+    from mixveil.data.opening import Images
+    from mixveil.features.cache import Features
+    from mixveil.features.projection import Projection
+    from mixveil.releases.spending import Owners, Spent, Total
 
 Budget = Annotated[
     float | None,
@@ -45,7 +45,7 @@ LabelEpsilon = Annotated[
 
 def owners_of(rows: Any) -> Owners:
     """Who the rows are, by the ledger's fingerprints of all their images."""
-    from mixveil.ledger import Ledger
+    from mixveil.releases.ledger import Ledger
 
     with _common.progress("reading", len(rows)) as step:
         return Ledger().owners(rows, step)
@@ -64,17 +64,17 @@ def counted() -> Iterator[None]:
 def entered(features: Features) -> AbstractContextManager[None]:
     """Something is made of these features that promises their images nothing, and may be sent: it is entered first.
     They are entered as the images that they were computed from."""
-    from mixveil import keys
-    from mixveil.ledger import Entry, Ledger
+    from mixveil.core import randomness
+    from mixveil.releases.ledger import Entry, Ledger
 
-    identity, rows = keys.release_id(), len(features)
+    identity, rows = randomness.release_id(), len(features)
     entry = Entry(identity, "projection", "party", None, "private projection", None, None, None, None, rows)
     return Ledger().making(entry, owners_of(features))
 
 
 def summary(owners: Owners) -> dict[str, object]:
     """What these rows have spent, for `--json`."""
-    from mixveil.ledger import Ledger
+    from mixveil.releases.ledger import Ledger
 
     book = Ledger()
     spent, budget, total = book.spent(owners), book.budget, book.total()
@@ -99,7 +99,7 @@ def summary(owners: Owners) -> dict[str, object]:
 
 def known_owners(rows: Any) -> Owners | None:
     """Who the rows are, where there is a ledger: to look at it makes none."""
-    from mixveil.ledger import Ledger
+    from mixveil.releases.ledger import Ledger
 
     return owners_of(rows) if Ledger().exists() else None
 
@@ -135,7 +135,7 @@ def everything(total: Total) -> str:
 
 
 def _left(spent: Spent, budget: float | None) -> str:
-    from mixveil.spending import within
+    from mixveil.releases.spending import within
 
     if budget is None:
         return ""
@@ -146,7 +146,7 @@ def _left(spent: Spent, budget: float | None) -> str:
 
 def sentence(owners: Owners, planned: Cost | None = None, what: str = "these records") -> str:
     """What the ledger says of these rows. planned: the cost of a release that their owner thinks of."""
-    from mixveil.ledger import Ledger
+    from mixveil.releases.ledger import Ledger
 
     book = Ledger()
     spent = book.spent(owners)
@@ -170,7 +170,7 @@ def released_before(public: Images) -> list[str]:
     """What to say of public data that hold records of earlier releases: the ledger's images are hardly public."""
     import numpy as np
 
-    from mixveil.ledger import Ledger
+    from mixveil.releases.ledger import Ledger
 
     owners = known_owners(public)
     known = 0 if owners is None else int(np.isin(owners.records, Ledger().everyone().records).sum())
@@ -184,7 +184,7 @@ def released_before(public: Images) -> list[str]:
 
 def shown_labels(owners: Owners, label_epsilon: float | None) -> list[str]:
     """What the owner must be told who randomises labels that were shown before."""
-    from mixveil.ledger import Ledger
+    from mixveil.releases.ledger import Ledger
 
     if label_epsilon is None or math.isfinite(Ledger().spent(owners).label_epsilon):
         return []
@@ -193,7 +193,7 @@ def shown_labels(owners: Owners, label_epsilon: float | None) -> list[str]:
 
 def earlier_statistics(projection: Projection, party: str) -> list[str]:
     """What the owner must be told of the statistics that found a projection's directions, before more is sent."""
-    from mixveil.ledger import Ledger
+    from mixveil.releases.ledger import Ledger
 
     if not projection.spent:
         return []

@@ -10,7 +10,7 @@ from mixveil.cli._common import err, number, out
 
 if TYPE_CHECKING:
     from mixveil.audit.sweep import Ready, Sweep, Swept
-    from mixveil.types import Dataset, Release
+    from mixveil.core.types import Dataset, Release
 
 SweepOption = Annotated[
     str | None,
@@ -31,9 +31,9 @@ def parsed(text: str | None) -> Sweep | None:
 
 def prepared(sweep: Sweep, opened: tuple[Release, ...], data: Dataset, profile: str, seed: int) -> Ready:
     """The encoders of all values; says what the sweep will cost."""
-    from mixveil.audit import PROFILES, most_rows
+    from mixveil.audit.auditing import PROFILES, most_rows
     from mixveil.audit.sweep import calibrated
-    from mixveil.errors import ArgumentError
+    from mixveil.core.errors import ArgumentError
 
     if len(opened) != 1:
         raise ArgumentError(f"a sweep varies one release, got {len(opened)}")

@@ -32,13 +32,13 @@ from mixveil.cli._release import for_knowing
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from mixveil.audit import Audit
-    from mixveil.data import Images
-    from mixveil.extractor import Extractor
-    from mixveil.features import Features
-    from mixveil.metrics.lpips import Lpips
-    from mixveil.spending import Owners
-    from mixveil.types import Release, Trace, View
+    from mixveil.audit.auditing import Audit
+    from mixveil.core.types import Release, Trace, View
+    from mixveil.data.opening import Images
+    from mixveil.features.cache import Features
+    from mixveil.features.extractor import Extractor
+    from mixveil.features.lpips import Lpips
+    from mixveil.releases.spending import Owners
 
 Releases = Annotated[
     list[Path], typer.Argument(metavar="RELEASE…", help="One release, or several of the same data.", show_default=False)
@@ -89,17 +89,17 @@ def audit(
     """
     from functools import partial
 
-    from mixveil.attacks._training import Workshop
-    from mixveil.audit import audit as run
+    from mixveil.attacks.shared.training import Workshop
     from mixveil.audit import sweep as sweeps
-    from mixveil.data import open_data
-    from mixveil.errors import MismatchError
-    from mixveil.features import cache_folder
-    from mixveil.files import check_new
-    from mixveil.keys import SeededStream
-    from mixveil.release import read_release
-    from mixveil.report import to_json, write_audit
-    from mixveil.state import load_trace
+    from mixveil.audit.auditing import audit as run
+    from mixveil.core.errors import MismatchError
+    from mixveil.core.files import check_new
+    from mixveil.core.randomness import SeededStream
+    from mixveil.data.opening import open_data
+    from mixveil.features.cache import cache_folder
+    from mixveil.releases.records import read_release
+    from mixveil.releases.traces import load_trace
+    from mixveil.report.audit_page import to_json, write_audit
 
     asked = _sweep.parsed(sweep)
     check_new(out_dir)
@@ -172,7 +172,7 @@ def _features(
     opened: tuple[Release, ...], extractor: Extractor, images: Images, data_dir: Path | None, cache: Path | None
 ) -> Features:
     """The features that all the releases say they are of. Other weights would make other ones."""
-    from mixveil.errors import MismatchError
+    from mixveil.core.errors import MismatchError
 
     if len({release.assets.get("features") for release in opened}) > 1:
         raise MismatchError("these releases are not all of the same features: audit them apart")
@@ -197,7 +197,7 @@ def report(
 ) -> None:
     """Make the page of an audit anew from its figures and pictures."""
     _common.look_at_json(folder / "audit.json", "an audit")
-    from mixveil.report import render
+    from mixveil.report.audit_page import render
 
     page = render(folder)
     if as_json:
@@ -210,11 +210,11 @@ def _check_manifests(folders: list[Path], opened: tuple[Release, ...]) -> None:
     """A manifest that is not the one that was written here is refused: its figures are somebody else's."""
     from hashlib import sha256
 
-    from mixveil.errors import FalseClaimError
-    from mixveil.files import read_small
-    from mixveil.release import MANIFEST
-    from mixveil.state import recorded_manifest
-    from mixveil.strict import MANIFEST_LIMIT
+    from mixveil.core.errors import FalseClaimError
+    from mixveil.core.files import read_small
+    from mixveil.core.strict_json import MANIFEST_LIMIT
+    from mixveil.releases.records import MANIFEST
+    from mixveil.releases.traces import recorded_manifest
 
     for folder, release in zip(folders, opened, strict=True):
         written = recorded_manifest(release.id)
@@ -228,8 +228,8 @@ def _check_owners(opened: tuple[Release, ...], owners: Owners | None) -> None:
     """The ledger knows whose the rows of a release are: an audit of other data would say that all is well."""
     import numpy as np
 
-    from mixveil.errors import ArgumentError, WrongTruthError
-    from mixveil.ledger import Ledger
+    from mixveil.core.errors import ArgumentError, WrongTruthError
+    from mixveil.releases.ledger import Ledger
 
     for release in opened:
         made_of = None if owners is None else Ledger().owners_of(release.id)
@@ -249,7 +249,7 @@ def _public(opened: Any, data: Any) -> tuple[Any, Tensor | None]:
     """Public data in two halves: what the attacker knows, and images that are not in the release."""
     import torch
 
-    from mixveil.errors import ArgumentError
+    from mixveil.core.errors import ArgumentError
 
     if opened is None:
         return None, None
@@ -271,21 +271,21 @@ def _known_half(opened: Any) -> Any:
     """Every other row of public data: sets are often sorted by class."""
     import torch
 
-    from mixveil.parts import Part
+    from mixveil.data.row_views import Part
 
     return Part(opened, torch.arange(0, len(opened), 2))
 
 
 def _portraits(images: Any) -> Any:
     """The images behind the features that the attacker knows."""
-    from mixveil.audit.portraits import Portraits
+    from mixveil.audit.images_behind_features import Portraits
 
     return None if images is None else Portraits(_known_half(images))
 
 
 def _view(opened: tuple[Release, ...], traces: list[Trace | None], public: Any) -> tuple[View, list[str]]:
     """All releases; but if the traces of some are lost, only those whose traces are here, and what to say of it."""
-    from mixveil.types import View
+    from mixveil.core.types import View
 
     kept = [(release, trace) for release, trace in zip(opened, traces, strict=True) if trace is not None]
     if not kept:
@@ -303,8 +303,8 @@ def _perceptual(shape: tuple[int, ...], data_dir: Path | None) -> tuple[list[Lpi
     """LPIPS by the networks whose files are there, for images; and a sentence on those that are not."""
     if len(shape) != 3 or shape[0] not in (1, 3):
         return [], []
-    from mixveil.data import data_folder
-    from mixveil.metrics import lpips
+    from mixveil.data.opening import data_folder
+    from mixveil.features import lpips
 
     folder = data_folder(data_dir)
     found = lpips.found(folder)

@@ -33,11 +33,11 @@ from mixveil.cli._displacement import Normalisation
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from mixveil.data import Images
-    from mixveil.displacement import Displacement
-    from mixveil.features import Features
-    from mixveil.survey import Choice, Figures
-    from mixveil.types import Cost
+    from mixveil.core.types import Cost
+    from mixveil.data.opening import Images
+    from mixveil.encoders.calibration_report import Choice, Figures
+    from mixveil.features.cache import Features
+    from mixveil.features.displacement import Displacement
 
 Mu = Annotated[
     str | None,
@@ -73,11 +73,11 @@ def calibrate(
     this. [bold]--tau[/]: every figure of every calibration, in a table; they depend on your records. Nothing is written
     but features that are kept, and nothing is entered in the ledger. With neither, both are shown at their defaults.
     """
-    from mixveil import calibration, survey
+    from mixveil.core.errors import ArgumentError, MissingFactError
+    from mixveil.core.randomness import SeededStream
+    from mixveil.core.types import Mu as Certified
+    from mixveil.encoders import calibration, calibration_report
     from mixveil.encoders.singular import Singular
-    from mixveil.errors import ArgumentError, MissingFactError
-    from mixveil.keys import SeededStream
-    from mixveil.types import Mu as Certified
 
     extractor = _common.chosen_extractor(backbone, stage, mirror)
     if normalisation is not None and extractor is None:
@@ -89,7 +89,7 @@ def calibrate(
     left_out = unbounded and tau is None and noise != "sphere"
     if not mus and tau is None:
         mus, tau = ([] if noise == "sphere" or unbounded else [1.0]), 0.1
-    wanted = [*survey.targets(None, tau, features=extractor is not None), *map(Certified, mus)]
+    wanted = [*calibration_report.targets(None, tau, features=extractor is not None), *map(Certified, mus)]
     encoder = Singular(alpha=alpha, noise=noise or "gaussian")
     images, known = _common.open_both(data, public, data_dir=data_dir, size=size, grey=grey, depth=depth, unit=unit)
     rows: Images | Features = images
@@ -102,10 +102,10 @@ def calibrate(
             moved = _displacement.displacements(seen, loaded, taus, alpha, normalisation, SeededStream(seed))
         rows = _common.features_of(images, loaded, cache)
         others = None if known is None else _common.features_of(known, loaded, cache)
-    promised = survey.choices(rows, encoder, mus, public=others, clip=clip, watch=_common.progress)
+    promised = calibration_report.choices(rows, encoder, mus, public=others, clip=clip, watch=_common.progress)
     found: list[Figures] = []
     if as_json or tau is not None:  # for μ alone no record is looked at
-        found = survey.survey(
+        found = calibration_report.survey(
             rows,
             encoder,
             wanted,
@@ -116,7 +116,7 @@ def calibrate(
             watch=_common.progress,
         )
     shared = [] if mus else _common.shared_images(images, known)  # with μ they are refused
-    warnings = [*rows.warnings(), *shared, *survey.warnings_of(found)]
+    warnings = [*rows.warnings(), *shared, *calibration_report.warnings_of(found)]
     if left_out:
         warnings.append(f"the certified calibration is left out: {calibration.UNBOUNDED}")
     said = [(choice.mu, text) for choice in promised for text in calibration.drowned(choice.sigma, choice.clip, rows)]
@@ -136,7 +136,7 @@ def calibrate(
     if extractor is not None:
         out.print(f"features of {extractor}", markup=False)
     for choice in promised:
-        out.print(f"• {survey.in_words(choice)}", soft_wrap=True)
+        out.print(f"• {calibration_report.in_words(choice)}", soft_wrap=True)
     if found:
         out.print(figures_table(found))
         out.print(f"Errors are mean squared errors a {kind} value. These figures are for the owner: do not send them.")
@@ -150,8 +150,8 @@ def calibrate(
 
 def _planned(promised: list[Choice]) -> Cost | None:
     """What a release at the only μ that was asked for would cost."""
+    from mixveil.core.types import Cost
     from mixveil.theory import gdp
-    from mixveil.types import Cost
 
     if len(promised) != 1:
         return None

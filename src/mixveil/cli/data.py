@@ -24,8 +24,8 @@ def group() -> None:
 @app.command("list")
 def list_(data_dir: DataDir = None, as_json: AsJson = False) -> None:
     """List the named data sets, and whether they can be opened here."""
-    from mixveil.data import NAMED, open_data
-    from mixveil.errors import MixveilError
+    from mixveil.core.errors import MixveilError
+    from mixveil.data.opening import NAMED, open_data
 
     rows = []
     for name, known in NAMED.items():
@@ -70,8 +70,8 @@ def check_(
     as_json: AsJson = False,
 ) -> None:
     """Read all of a data set and say what is in it, what is there twice, and what its labels will show."""
-    from mixveil.data import open_data
     from mixveil.data.check import check
+    from mixveil.data.opening import open_data
 
     images = open_data(
         data, data_dir=data_dir, size=size, grey=grey, depth=depth, unit=unit, classes=_common.class_names(classes)

@@ -12,14 +12,14 @@ import typer
 
 from mixveil.cli import _common, _spending
 from mixveil.cli._common import AsJson, Cache, DataDir, escape, out, print_json
-from mixveil.errors import ArgumentError
+from mixveil.core.errors import ArgumentError
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from mixveil.data import Images
-    from mixveil.features import Features
-    from mixveil.projection import Projection
+    from mixveil.data.opening import Images
+    from mixveil.features.cache import Features
+    from mixveil.features.projection import Projection
 
 _PUBLIC = {"cifar10": "cifar100", "mnist": "fashion-mnist", "fashion-mnist": "mnist"}
 _MUS = (8.0, 4.0, 2.0, 1.0)
@@ -46,7 +46,7 @@ def demo(
 
     Each sends noisy class sums, and then its records in the directions that all sums together show, at one total μ.
     """
-    from mixveil import files
+    from mixveil.core import files
 
     files.check_new(folder)
     os.environ["MIXVEIL_STATE"] = str(folder.resolve() / "state")  # nobody's real ledger
@@ -71,7 +71,7 @@ class _Job:
         *,
         quiet: bool,
     ) -> None:
-        from mixveil.calibration import check_apart
+        from mixveil.encoders.calibration import check_apart
 
         self.folder, self.mu, self.data_dir, self.cache, self.quiet = folder, mu, data_dir, cache, quiet
         known, private, self.test_images = _sets(data, public, data_dir)
@@ -85,8 +85,8 @@ class _Job:
         self.dealt = _dealt(private, parties)
 
     def run(self) -> dict[str, Any]:
-        from mixveil import projection
-        from mixveil.protocol import learn
+        from mixveil.features import projection
+        from mixveil.learn.protocol import learn
 
         self._title(f"1. All prepare the same public projection, from {len(self.known):,} public images")
         whole = projection.fit(self.known, self.weights)
@@ -126,15 +126,15 @@ class _Job:
 
     def _two_steps(self, wide: Projection) -> tuple[Path, float]:
         """Statistics, directions, releases, model: as files. The narrow projection, and the accuracy."""
-        from mixveil import projection
-        from mixveil.calibration import settled_facts
+        from mixveil.core.types import Mu
+        from mixveil.encoders.calibration import settled_facts
         from mixveil.encoders.singular import Singular
-        from mixveil.model import in_words, write_model
-        from mixveil.projection import Projected, projected
-        from mixveil.release import write_release
-        from mixveil.statistics import directions, read_statistics, write_statistics
-        from mixveil.train import opened, train
-        from mixveil.types import Mu
+        from mixveil.features import projection
+        from mixveil.features.projection import Projected, projected
+        from mixveil.learn.model import in_words, write_model
+        from mixveil.learn.training import opened, train
+        from mixveil.releases.records import write_release
+        from mixveil.releases.sums import directions, read_statistics, write_statistics
 
         half = self.mu / math.sqrt(2)
         self.folder.mkdir(parents=True)
@@ -182,10 +182,10 @@ class _Job:
     def _clear(self, parts: list[Features], whole: Projection) -> float:
         """What the same head learns from these parties' records themselves."""
         from mixveil.encoders.identity import Identity
-        from mixveil.projection import Projected
-        from mixveil.release import in_memory
-        from mixveil.train.discriminant import from_records
-        from mixveil.train.layers import Layers
+        from mixveil.features.projection import Projected
+        from mixveil.learn.discriminant import from_records
+        from mixveil.learn.layers import Layers
+        from mixveil.releases.records import in_memory
 
         releases = [
             in_memory(Projected(part, whole), Identity(), (), party="clear", stream=_common.stream_for(0))
@@ -196,16 +196,16 @@ class _Job:
 
     def _audit(self, narrow: Path) -> str:
         """The first party attacks what it sent."""
-        from mixveil.audit import audit
+        from mixveil.audit.auditing import audit
         from mixveil.cli._release import for_knowing
         from mixveil.cli.audit import show
-        from mixveil.keys import SeededStream
-        from mixveil.parts import Part
-        from mixveil.projection import Projected, read
-        from mixveil.release import read_release
-        from mixveil.report import write_audit
-        from mixveil.state import load_trace
-        from mixveil.types import View
+        from mixveil.core.randomness import SeededStream
+        from mixveil.core.types import View
+        from mixveil.data.row_views import Part
+        from mixveil.features.projection import Projected, read
+        from mixveil.releases.records import read_release
+        from mixveil.releases.traces import load_trace
+        from mixveil.report.audit_page import write_audit
 
         self._title(f"5. What {self.names[0]} sees when it attacks what it sent")
         projection, _ = read(narrow)
@@ -258,7 +258,7 @@ class _Job:
         )
 
     def _plot(self, sweep: dict[float, dict[str, float]], alone: list[float], together: float) -> Path:
-        from mixveil.files import write_whole
+        from mixveil.core.files import write_whole
         from mixveil.report.pictures import chart
 
         lines = {title: [(mu, row[name]) for mu, row in sweep.items()] for name, title in _COLUMNS.items()}
@@ -269,7 +269,7 @@ class _Job:
         return path
 
     def _features(self, images: Images, backbone: str) -> Features:
-        from mixveil.extractor import Extractor
+        from mixveil.features.extractor import Extractor
 
         found, self.weights = _common.open_features(images, Extractor.parse(backbone), self.data_dir, self.cache)
         return found
@@ -303,7 +303,7 @@ def _sets(data: str, public: str | None, data_dir: Path | None) -> tuple[Images,
     """Public, private and test images. Of the digits, every fourth of the train split plays the public data."""
     import torch
 
-    from mixveil.data import open_data
+    from mixveil.data.opening import open_data
 
     train, test = (open_data(f"{data}:{split}", data_dir=data_dir) for split in ("train", "test"))
     if data == "digits" and public is None:

@@ -36,15 +36,15 @@ from mixveil.cli._displacement import Normalisation, as_fact, displacements
 from mixveil.cli._release import show, summary
 from mixveil.cli._screening import ScreenOption
 from mixveil.cli._spending import Budget, LabelBudget, LabelEpsilon, To
-from mixveil.errors import ArgumentError, MismatchError, MissingFactError
+from mixveil.core.errors import ArgumentError, MismatchError, MissingFactError
 
 if TYPE_CHECKING:
-    from mixveil.data import Images
-    from mixveil.displacement import Displacement
-    from mixveil.extractor import Extractor
-    from mixveil.features import Features
-    from mixveil.projection import Projected
-    from mixveil.types import Encoder, Guarantee, Target
+    from mixveil.core.types import Encoder, Guarantee, Target
+    from mixveil.data.opening import Images
+    from mixveil.features.cache import Features
+    from mixveil.features.displacement import Displacement
+    from mixveil.features.extractor import Extractor
+    from mixveil.features.projection import Projected
 
 Calibration = Annotated[
     Literal["spectral", "theorem", "energy", "displacement"] | None,
@@ -109,9 +109,9 @@ def encode(
     too much all the same are dropped.
     """
     _common.look_at_projection(projection)
-    from mixveil import calibration as calibrations
-    from mixveil.release import check_output, write_release
-    from mixveil.state import trace_path
+    from mixveil.encoders import calibration as calibrations
+    from mixveil.releases.records import check_output, write_release
+    from mixveil.releases.traces import trace_path
 
     check_output(out_dir, party)
     target = _target(mu, tau, calibration)
@@ -218,8 +218,8 @@ def _extractor(
     given: tuple[float | None, str | None],
 ) -> Extractor | None:
     """Which features are encoded, if any; refused is what does not go together. given: --clip and --public."""
-    from mixveil.calibration import UNBOUNDED
-    from mixveil.types import Mu, Tau
+    from mixveil.core.types import Mu, Tau
+    from mixveil.encoders.calibration import UNBOUNDED
 
     if projection is not None and given != (None, None):
         raise ArgumentError("--projection brings its own public clip norm: leave --clip and --public out")
@@ -241,7 +241,7 @@ def _target(
     tau: float | None,
     calibration: Literal["spectral", "theorem", "energy", "displacement"] | None,
 ) -> Target | None:
-    from mixveil.types import Mu, Tau
+    from mixveil.core.types import Mu, Tau
 
     if mu is not None and tau is not None:
         raise ArgumentError("--mu (certified) or --tau (Theorem 2): one of the two")
@@ -254,7 +254,7 @@ def _target(
 
 def _configured(name: str, given: dict[str, object]) -> Encoder:
     """The encoder of that name with the settings that were given; one that it does not have is refused."""
-    from mixveil.encoders import encoder
+    from mixveil.encoders.catalogue import encoder
 
     kind: Any = encoder(name)
     fields = {field.name for field in dataclasses.fields(kind)}

@@ -14,7 +14,7 @@ from mixveil.cli._common import AsJson, Classes, DataDir, Depth, Grey, Size, Uni
 from mixveil.cli._spending import LabelEpsilon
 
 if TYPE_CHECKING:
-    from mixveil.federated.settings import Settings
+    from mixveil.federated.jobs.settings import Settings
 
 PartyName = Annotated[str, typer.Option("--party", help="The party's name, as its key is known to the coordinator.")]
 Folder = Annotated[
@@ -79,11 +79,12 @@ def join(
     once a job, with secure noise, entered in your ledger, kept, and sent as it was kept. Of the code that a server's
     app could bring nothing is run. No answer to the server depends on your records, but through the noise.
     """
-    from mixveil import files
-    from mixveil.federated import certificates, flower, link
-    from mixveil.federated.settings import Settings
+    from mixveil.core import files
+    from mixveil.federated.jobs.settings import Settings
+    from mixveil.federated.transport import certificates, link
+    from mixveil.federated.transport.flower import environment
 
-    flower.check_installed()
+    environment.check_installed()
     names = _common.class_names(classes)
     settings = Settings(
         party=party,
@@ -114,15 +115,15 @@ def join(
     node = link.joining(address, party, keys, insecure=insecure)
     server = address if keys is None else certificates.fingerprint(keys / certificates.CA)
     settings = replace(settings, server=server)
-    if unused := flower.proxies():
+    if unused := environment.proxies():
         _common.warn(f"not used: {', '.join(unused)}. This machine connects to {address} itself, or not at all")
     units = None if images.units is None else len(set(images.units))
     own = Path(settings.folder) / party
     own.mkdir(mode=0o700, parents=True, exist_ok=True)
     with files.alone(own):
         config = link.write_settings(Path(settings.folder), party, settings.plain())
-        flower.settle(Path(settings.folder) / ".flower", verbose=verbose)
-        from mixveil.federated.flower import supernode
+        environment.settle(Path(settings.folder) / ".flower", verbose=verbose)
+        from mixveil.federated.transport.flower import supernode
 
         what = _what(settings, len(images), units)
         err.print(f"[bold]{escape(party)}[/] joins {escape(address)}: {what}", soft_wrap=True)
@@ -147,8 +148,8 @@ def approve(
     and void the certificate. Say no for reasons that follow from no record: the job, the server, the μ. What promises
     nothing (--tau) is made when you agree, attacked, and waits for you once more.
     """
-    from mixveil.errors import ArgumentError
-    from mixveil.federated.approval import unfinished, waiting
+    from mixveil.core.errors import ArgumentError
+    from mixveil.federated.jobs.approval import unfinished, waiting
 
     if as_json and job is not None:
         raise ArgumentError("--json lists what waits: leave JOB out")
@@ -224,7 +225,7 @@ def _show_release(item: Any) -> tuple[Any, str]:
     """Show a release that promises nothing, and what attacks get of it."""
     from mixveil.cli import _release
     from mixveil.cli.audit import audit
-    from mixveil.release import verify_release
+    from mixveil.releases.records import verify_release
 
     _release.show(item.records, verify_release(item.records))
     settings, place = item.settings, item.folder / "audit"
@@ -247,14 +248,14 @@ def _show_release(item: Any) -> tuple[Any, str]:
 
 
 def _folder(folder: Path | None) -> Path:
-    from mixveil.state import state_folder
+    from mixveil.releases.traces import state_folder
 
     return (state_folder() / "jobs" if folder is None else folder).absolute()
 
 
 def _what(settings: Settings, rows: int, units: int | None) -> str:
     """What a party agrees to by joining."""
-    from mixveil.federated.settings import PROMISED
+    from mixveil.federated.jobs.settings import PROMISED
 
     whose = f"{rows:,} rows" if units is None else f"{rows:,} rows of {units:,} {settings.unit}s"
     kept = [name for name in settings.methods if name in PROMISED]

@@ -28,7 +28,7 @@ def server(
     Every party gets [bold]ca.crt[/], by a way that you trust. Keep [bold]ca.key[/] away from the network. The public
     keys of parties go into [bold]parties/[/], as NAME.pub.
     """
-    from mixveil.federated import certificates
+    from mixveil.federated.transport import certificates
 
     certificates.make_server(folder, host or [])
     if as_json:
@@ -55,7 +55,7 @@ def party(
 
     Make another key for another server: a server could speak in your name to any other that knows the same key.
     """
-    from mixveil.federated import certificates
+    from mixveil.federated.transport import certificates
 
     public = certificates.make_party(folder, name)
     if as_json:
@@ -76,7 +76,7 @@ def trial(
     as_json: AsJson = False,
 ) -> None:
     """All keys of a job at once, to try it on one machine: whoever made them has everybody's."""
-    from mixveil.federated import certificates
+    from mixveil.federated.transport import certificates
 
     names = [name.strip() for name in parties.split(",") if name.strip()]
     certificates.make_trial(folder, names)

@@ -13,7 +13,7 @@ from mixveil.cli._common import DATA_HELP, AsJson, DataDir, Depth, Grey, Size, U
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from mixveil.ledger import Entry
+    from mixveil.releases.ledger import Entry
 
 Some = Annotated[
     str | None, typer.Argument(metavar="[DATA]", help=f"Only of these records. {DATA_HELP}", show_default=False)
@@ -47,8 +47,8 @@ def ledger(
 
     A release counts from the moment it was begun, whether or not it was finished or sent.
     """
-    from mixveil.data import open_data
-    from mixveil.ledger import Ledger
+    from mixveil.data.opening import open_data
+    from mixveil.releases.ledger import Ledger
 
     book = Ledger()
     if budget is not None:

@@ -27,7 +27,7 @@ from mixveil.cli import (
     verify,
 )
 from mixveil.cli._common import err, escape, print_json
-from mixveil.errors import MixveilError, TrainingStopped
+from mixveil.core.errors import MixveilError, TrainingStopped
 
 app = typer.Typer(
     help="Train one model on images that no party may show.",

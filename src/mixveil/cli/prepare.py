@@ -10,7 +10,7 @@ import typer
 
 from mixveil.cli import _common, _spending
 from mixveil.cli._common import AsJson, Cache, DataDir, Depth, Grey, Mirror, Size, Stage, escape, out, print_json
-from mixveil.errors import ArgumentError
+from mixveil.core.errors import ArgumentError
 
 Backbone = Annotated[
     str,
@@ -46,9 +46,10 @@ def prepare(
 
     With --mu, --parties, --rows and --classes the number of directions follows from public figures alone.
     """
-    from mixveil import checks, files, projection
-    from mixveil.data import open_data
-    from mixveil.extractor import Extractor
+    from mixveil.core import checks, files
+    from mixveil.data.opening import open_data
+    from mixveil.features import projection
+    from mixveil.features.extractor import Extractor
 
     files.check_new(path)
     job = [mu, parties, rows, classes]

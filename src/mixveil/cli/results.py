@@ -15,7 +15,7 @@ def results(
     as_json: AsJson = False,
 ) -> None:
     """Show results as a table, averaged over seeds, with where they came from."""
-    from mixveil.results import markdown, read_results, table
+    from mixveil.report.results import markdown, read_results, table
 
     found = read_results(path)
     if as_json:

@@ -11,10 +11,10 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from mixveil import files
 from mixveil.cli._common import AsJson, err, escape, out, print_json, warn
 from mixveil.cli.serve import Server
-from mixveil.errors import ServiceError
+from mixveil.core import files
+from mixveil.core.errors import ServiceError
 
 _START = 60.0  # seconds that a job has to begin
 
@@ -67,10 +67,11 @@ def run(
     one-shot: every party sends one release of its records. two-step: first noisy class sums, which show the directions
     that matter, then records in those. fedavg, fedprox: weights in rounds, which promise nothing to anybody.
     """
-    from mixveil.federated import flower, link
-    from mixveil.federated.jobs import Order, look
+    from mixveil.federated.jobs.orders import Order, look
+    from mixveil.federated.transport import link
+    from mixveil.federated.transport.flower import environment
 
-    flower.check_installed()
+    environment.check_installed()
     server = server.absolute()
     known = link.expected(server)
     if parties is None and not known:
@@ -119,9 +120,10 @@ def run(
 
 def status(server: Server, as_json: AsJson = False) -> None:
     """Who is there, and what became of each job, the newest first."""
-    from mixveil.federated import flower, link
+    from mixveil.federated.transport import link
+    from mixveil.federated.transport.flower import environment
 
-    flower.check_installed()
+    environment.check_installed()
     server = server.absolute()
     names = link.expected(server)
     jobs = [_job(path.parent) for path in _begun(server)]
@@ -161,7 +163,7 @@ def stop(
     """End a job that is running. What arrived stays, and the same job can go on later."""
     import signal
 
-    from mixveil.federated.jobs import find
+    from mixveil.federated.jobs.orders import find
 
     folder = find(server.absolute(), job)
     pid = files.held_by(folder)
@@ -178,21 +180,23 @@ def _begun(server: Path) -> list[Path]:
 
 def _start(server: Path, config: dict[str, Any]) -> None:
     """Give the order to Flower: `flwr run`."""
-    from mixveil.federated import flower, link
+    from mixveil.federated.transport import link
+    from mixveil.federated.transport.flower import environment
 
     path = link.home(server) / "run.toml"
     path.write_text("".join(f"{name} = {json.dumps(value)}\n" for name, value in config.items()))
-    _flwr(server, "run", str(flower.APP), link.NAME, "--run-config", str(path), "--format", "json")
+    _flwr(server, "run", str(environment.APP), link.NAME, "--run-config", str(path), "--format", "json")
 
 
 def _flwr(server: Path, *arguments: str) -> dict[str, Any]:
     """One of Flower's own commands, and what it says in JSON."""
-    from mixveil.federated import flower, link
+    from mixveil.federated.transport import link
+    from mixveil.federated.transport.flower import environment
 
     home = link.home(server)
     done = subprocess.run(  # noqa: S603
         ["flwr", *arguments],  # noqa: S607, the one beside this Python: `environment` puts it first
-        env=flower.environment(home),
+        env=environment.environment(home),
         cwd=home,
         capture_output=True,
         text=True,

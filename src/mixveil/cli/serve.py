@@ -10,7 +10,7 @@ import typer
 from mixveil.cli._common import err, escape, warn
 
 if TYPE_CHECKING:
-    from mixveil.federated.link import Link
+    from mixveil.federated.transport.link import Link
 
 Server = Annotated[
     Path, typer.Argument(metavar="SERVER", help="The server's folder: what arrives is kept there.", show_default=False)
@@ -34,11 +34,11 @@ def serve(
     Parties reach it encrypted, and only those whose keys lie in [bold]parties/[/] of --keys. Jobs are started from this
     machine alone, with [bold]mixveil run[/].
     """
-    from mixveil import files
-    from mixveil.federated import flower
-    from mixveil.federated.link import prepared
+    from mixveil.core import files
+    from mixveil.federated.transport.flower import environment
+    from mixveil.federated.transport.link import prepared
 
-    flower.check_installed()
+    environment.check_installed()
     server.mkdir(mode=0o700, parents=True, exist_ok=True)
     with files.alone(server):
         link = prepared(server, keys, host=host, port=port, insecure=insecure)
@@ -46,10 +46,11 @@ def serve(
 
 
 def _serve(link: Link, host: str, port: int, keys: Path | None, *, insecure: bool, verbose: bool) -> None:
-    from mixveil.federated import certificates, flower
+    from mixveil.federated.transport import certificates
+    from mixveil.federated.transport.flower import environment
 
-    flower.settle(link.home, verbose=verbose)
-    from mixveil.federated.flower import superlink
+    environment.settle(link.home, verbose=verbose)
+    from mixveil.federated.transport.flower import superlink
 
     if insecure:
         warn("not encrypted, and whoever reaches this port of this machine is believed to be a party: for trials only")

@@ -24,12 +24,12 @@ from mixveil.cli._common import (
     out,
     print_json,
 )
-from mixveil.errors import OutputError
+from mixveil.core.errors import OutputError
 
 if TYPE_CHECKING:
-    from mixveil.data import Images
-    from mixveil.features import Features, Loaded
-    from mixveil.federated.simulate import Compared, Kept, Prepared, Setting
+    from mixveil.data.opening import Images
+    from mixveil.features.cache import Features, Loaded
+    from mixveil.federated.simulation.simulate import Compared, Kept, Prepared, Setting
 
 Parties = Annotated[int, typer.Option("--parties", min=1, help="Among how many the rows are dealt.")]
 Beta = Annotated[
@@ -120,10 +120,10 @@ def simulate(
 
     What the server and the other parties learn in each: docs/federated.md.
     """
-    from mixveil import files
-    from mixveil.errors import ArgumentError
-    from mixveil.federated import simulate as engine
-    from mixveil.federated.methods import chosen_methods
+    from mixveil.core import files
+    from mixveil.core.errors import ArgumentError
+    from mixveil.federated.simulation import simulate as engine
+    from mixveil.federated.simulation.methods import chosen_methods
 
     names, mus = chosen_methods(methods), _common.several_mus(mu)
     rate = {"linear": 5e-3, "mlp": 1e-3}[head] if learning_rate is None else learning_rate
@@ -163,7 +163,7 @@ def simulate(
         for text in _caveats(len(sets[1]), public is None):
             out.print(text, soft_wrap=True)
     if page is not None:
-        from mixveil.report.simulation import write_page
+        from mixveil.report.simulation_page import write_page
 
         write_page(page, {**kept.whole(), "rows": shown}, [asdict(item) for item in found])
     if not shown:
@@ -171,8 +171,8 @@ def simulate(
 
 
 def _check_page(page: Path) -> None:
-    from mixveil.errors import ArgumentError
-    from mixveil.report.simulation import is_page
+    from mixveil.core.errors import ArgumentError
+    from mixveil.report.simulation_page import is_page
 
     if page.suffix.lower() not in (".html", ".htm"):
         raise ArgumentError(f"--page {page}: a page is an .html file")
@@ -190,9 +190,9 @@ def _sets(
     depth: int | None,
 ) -> tuple[Images, Images, Images]:
     """Rows to deal, to test on, and public ones."""
-    from mixveil.data import NAMED, open_data
+    from mixveil.core.randomness import SeededStream
+    from mixveil.data.opening import NAMED, open_data
     from mixveil.data.partition import set_aside
-    from mixveil.keys import SeededStream
 
     def opened(name: str) -> Images:
         return open_data(name, data_dir=data_dir, size=size, grey=grey, depth=depth)
@@ -214,8 +214,8 @@ def _digest(sets: tuple[Images, Images, Images]) -> str:
     for the copies that data have by nature."""
     from hashlib import sha256
 
-    from mixveil.errors import ArgumentError
-    from mixveil.prints import among, fingerprints
+    from mixveil.core.errors import ArgumentError
+    from mixveil.data.fingerprint import among, fingerprints
 
     prints = [fingerprints(images) for images in sets]
     for one, other, what in ((0, 1, "test"), (0, 2, "public"), (2, 1, "test and public")):
@@ -244,10 +244,10 @@ def _run(
     cache: Path | None,
 ) -> dict[str, str]:
     """Run what is left; why what could not be run could not."""
-    from mixveil.errors import MixveilError
-    from mixveil.extractor import Extractor
-    from mixveil.federated import simulate as engine
-    from mixveil.federated.methods import METHODS
+    from mixveil.core.errors import MixveilError
+    from mixveil.features.extractor import Extractor
+    from mixveil.federated.simulation import simulate as engine
+    from mixveil.federated.simulation.methods import METHODS
 
     extractor = _common.chosen_extractor(backbone, None, mirror) or Extractor()
     loaded = _common.load_extractor(extractor, data_dir)
@@ -272,8 +272,8 @@ def _run(
 def _agreed(known: Features, loaded: Loaded, images: Images, tau: float, names: set[str]) -> Prepared:
     """What is public. The paper's noise on features is measured where it is used."""
     from mixveil.cli._displacement import displacements
-    from mixveil.federated.simulate import prepared
-    from mixveil.keys import SeededStream
+    from mixveil.core.randomness import SeededStream
+    from mixveil.federated.simulation.simulate import prepared
 
     radius = None
     if loaded.nets and names & {"one-shot", "remixed"}:

@@ -29,7 +29,7 @@ from mixveil.cli._release import in_words
 from mixveil.cli._spending import Budget, LabelBudget, LabelEpsilon, To
 
 if TYPE_CHECKING:
-    from mixveil.statistics import Sums
+    from mixveil.releases.sums import Sums
 
 NeededProjection = Annotated[Path, typer.Option("--projection", help="The public projection that all parties share.")]
 
@@ -58,10 +58,10 @@ def statistics(
 ) -> None:
     """Release the noisy class sums of DATA: what a server needs to find the directions in which the classes differ."""
     _common.look_at_projection(projection)
-    from mixveil.calibration import MEANINGLESS_MU, meaningless
-    from mixveil.data import open_data
-    from mixveil.release import check_output
-    from mixveil.statistics import write_statistics
+    from mixveil.data.opening import open_data
+    from mixveil.encoders.calibration import MEANINGLESS_MU, meaningless
+    from mixveil.releases.records import check_output
+    from mixveil.releases.sums import write_statistics
 
     check_output(out_dir, party)
     stream = _common.stream_for(seed)
@@ -109,10 +109,10 @@ def directions(
     for folder in folders:
         _common.look_at_json(folder / "manifest.json", "a release")
     _common.look_at_projection(projection)
-    from mixveil import files
-    from mixveil import projection as projections
-    from mixveil.statistics import directions as find
-    from mixveil.statistics import read_statistics
+    from mixveil.core import files
+    from mixveil.features import projection as projections
+    from mixveil.releases.sums import directions as find
+    from mixveil.releases.sums import read_statistics
 
     files.check_new(path)
     base, digest = projections.read(projection)

@@ -14,10 +14,10 @@ from mixveil.cli import _common
 from mixveil.cli._common import AsJson, Cache, Data, DataDir, Depth, Grey, Size, escape, out, print_json
 
 if TYPE_CHECKING:
-    from mixveil.data import Images
-    from mixveil.features import Features
-    from mixveil.train import Job, Trained
-    from mixveil.train.fit import Recipe
+    from mixveil.data.opening import Images
+    from mixveil.features.cache import Features
+    from mixveil.learn.fit import Recipe
+    from mixveil.learn.training import Job, Trained
 
 Head = Annotated[
     Literal["discriminant", "mlp"],
@@ -68,22 +68,22 @@ def train(
     for folder in releases:
         _common.look_at_json(folder / "manifest.json", "a release")
     _common.look_at_projection(projection_path)
-    from mixveil import files, projection, saved
-    from mixveil import train as training
-    from mixveil.data import open_data
-    from mixveil.model import in_words, write_model
-    from mixveil.train import together
+    from mixveil.core import checkpoint, files
+    from mixveil.data.opening import open_data
+    from mixveil.features import projection
+    from mixveil.learn import distributed, training
+    from mixveil.learn.model import in_words, write_model
 
     files.check_new(out_dir)
     files.check_writable(out_dir)
     recipe = _recipe(head, epochs=epochs, batch=batch, optimiser=optimiser, learning_rate=learning_rate, seed=seed)
     job = training.opened(releases, None if projection_path is None else projection.read(projection_path))
     images: Images | None = None
-    if test is not None and together.leads():
+    if test is not None and distributed.leads():
         images = _checked(job, open_data(test, data_dir=data_dir, size=size, grey=grey, depth=depth), data_dir, cache)
     state = out_dir.with_name(f".{out_dir.name}.training")
     trained = training.train(job) if recipe is None else _mlp(job, recipe, out_dir, state)
-    if not together.leads():
+    if not distributed.leads():
         return
     tested: dict[str, Any] | None = None
     if images is not None:
@@ -92,7 +92,7 @@ def train(
             right = trained.layers.named(features, step).eq(images.labels).double()
         tested = {"data": test, "rows": len(images), "accuracy": float(right.mean())}
     model = write_model(out_dir, trained, tested, _common.versions())
-    saved.discard(state)
+    checkpoint.discard(state)
     if as_json:
         print_json({"model": str(out_dir), **model.card})
         return
@@ -109,14 +109,14 @@ def train(
 
 def _recipe(head: str, **settings: Any) -> Recipe | None:
     """How the head mlp is trained, from what was given; None for the other head, which takes none of it."""
-    from mixveil.errors import ArgumentError
-    from mixveil.train import together
-    from mixveil.train.fit import Recipe
+    from mixveil.core.errors import ArgumentError
+    from mixveil.learn import distributed
+    from mixveil.learn.fit import Recipe
 
     given = {name: value for name, value in settings.items() if value is not None}
     if head == "mlp":
         return Recipe(**given)
-    if given or together.asked() > 1:
+    if given or distributed.asked() > 1:
         option = f"--{next(iter(given)).replace('_', '-')}" if given else "torchrun"
         raise ArgumentError(f"{option} is for --head mlp: the discriminant is computed at once, by one process")
     return None
@@ -124,15 +124,14 @@ def _recipe(head: str, **settings: Any) -> Recipe | None:
 
 def _mlp(job: Job, recipe: Recipe, out_dir: Path, state: Path) -> Trained:
     """Train it, alone or among several processes. Told to end, it keeps its state first."""
-    from mixveil import train as training
-    from mixveil.train import together
+    from mixveil.learn import distributed, training
 
     training.check_mlp(job)
-    if together.leads() and together.exposed():
+    if distributed.leads() and distributed.exposed():
         _common.warn("torchrun listens on all interfaces of this machine; docs/learning.md says how to avoid that")
-    leads = together.leads()
+    leads = distributed.leads()
     watched = _common.progress("training", recipe.epochs * job.rows) if leads else nullcontext(lambda _: None)
-    with together.joined(out_dir) as group, _told_to_end(group.size == 1) as stop, watched as step:
+    with distributed.joined(out_dir) as group, _told_to_end(group.size == 1) as stop, watched as step:
         return training.train_mlp(
             job,
             recipe=recipe,
@@ -169,7 +168,7 @@ def _checked(job: Job, images: Images, data_dir: Path | None, cache: Path | None
     the features of two images."""
     import torch
 
-    from mixveil.errors import MismatchError
+    from mixveil.core.errors import MismatchError
 
     if unknown := sorted(set(images.classes) - set(job.classes)):
         raise MismatchError(f"{images.name} has classes that the releases do not have: {', '.join(unknown[:5])}")
@@ -193,10 +192,10 @@ def predict(
     """Name the class of every image of DATA, which may be a folder of images without labels; and the accuracy, where
     DATA has the model's classes."""
     _common.look_at_json(folder / "card.json", "a model")
-    from mixveil.data import open_data
+    from mixveil.core.files import others
     from mixveil.data.folder import loose_files, loose_images
-    from mixveil.files import others
-    from mixveil.model import CARD, TENSORS, read_model
+    from mixveil.data.opening import open_data
+    from mixveil.learn.model import CARD, TENSORS, read_model
 
     model = read_model(folder)
     _common.warn_of_others(others(folder, {CARD, TENSORS}), "model")
@@ -228,7 +227,7 @@ def predict(
 
 def _check_features(features: Features, weights: str, inputs: int, wanted: str | None) -> None:
     """Refuse features that a model was not trained on."""
-    from mixveil.errors import MismatchError
+    from mixveil.core.errors import MismatchError
 
     if wanted is not None and weights != wanted:
         raise MismatchError(f"the model takes features of other weights ({wanted[:8]}) than these ({weights[:8]})")

@@ -22,9 +22,9 @@ def verify(
     its own settings. Files in the folder that its manifest does not name are listed. Whether the noise was really drawn
     as stated, only its owner can tell."""
     look_at_json(folder / "manifest.json", "a release")
-    from mixveil.files import others
-    from mixveil.release import MANIFEST, verify_release
-    from mixveil.statistics import FILE, is_statistics, read_statistics
+    from mixveil.core.files import others
+    from mixveil.releases.records import MANIFEST, verify_release
+    from mixveil.releases.sums import FILE, is_statistics, read_statistics
 
     if is_statistics(folder):
         sums = read_statistics(folder)

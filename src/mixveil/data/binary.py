@@ -14,9 +14,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from mixveil import files
+from mixveil.core import files
+from mixveil.core.errors import DataFormatError, DataNotFoundError, UnreadableFileError
 from mixveil.data.images import Images, numbered
-from mixveil.errors import DataFormatError, DataNotFoundError, UnreadableFileError
 
 Octets = npt.NDArray[np.uint8]
 

@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mixveil.core.errors import DataFormatError, PixelError, UnreadableImageError
 from mixveil.data import alike
 from mixveil.data.images import Images
-from mixveil.errors import DataFormatError, PixelError, UnreadableImageError
 
 _BLOCK = 16
 _SHOWN = 10

@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mixveil.core.errors import UnreadableImageError
 from mixveil.data.binary import scaled
 from mixveil.data.dicom import dicom_header, dicom_pixels, is_dicom
 from mixveil.data.header import Floats, Header, pillow, plain, reading, unit_range
-from mixveil.errors import UnreadableImageError
 
 _GREY = {"1", "L", "LA"}
 _OCTETS = _GREY | {"P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr", "LAB", "HSV"}

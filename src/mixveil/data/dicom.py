@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from mixveil.core.errors import MissingDependencyError, MixveilError, UnreadableImageError
 from mixveil.data.header import Floats, Header, pillow, plain, unit_range
-from mixveil.errors import MissingDependencyError, MixveilError, UnreadableImageError
 
 SUFFIXES = {".dcm", ".dicom"}
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
+from mixveil.core.errors import MissingDependencyError
 from mixveil.data.images import Images, from_tensors
-from mixveil.errors import MissingDependencyError
 
 
 def digits_images(split: str = "all") -> Images:

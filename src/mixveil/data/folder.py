@@ -11,11 +11,11 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from mixveil.core.errors import ArgumentError, DataFormatError, UnreadableImageError
 from mixveil.data import dicom
 from mixveil.data.decode import fitted_pixels, header, own_pixels
 from mixveil.data.header import Header, every
 from mixveil.data.images import Images
-from mixveil.errors import ArgumentError, DataFormatError, UnreadableImageError
 
 SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".pgm", ".ppm"} | dicom.SUFFIXES
 

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mixveil import files
-from mixveil.errors import (
+from mixveil.core import files
+from mixveil.core.errors import (
     MissingDependencyError,
     MixveilError,
     PixelError,

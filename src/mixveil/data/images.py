@@ -9,9 +9,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from mixveil import checks
-from mixveil.errors import ArgumentError, DataFormatError, LabelError, PixelError
-from mixveil.types import Batch
+from mixveil.core import checks
+from mixveil.core.errors import ArgumentError, DataFormatError, LabelError, PixelError
+from mixveil.core.types import Batch
 
 MOST_CLASSES = 100_000
 

@@ -15,9 +15,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from mixveil import files
+from mixveil.core import files
+from mixveil.core.errors import DataFormatError, LabelError, UnreadableFileError
 from mixveil.data.images import MOST_CLASSES, Images, inferred_classes, numbered
-from mixveil.errors import DataFormatError, LabelError, UnreadableFileError
 
 _WIDEST = 1e30
 _KNOWN = ("x", "y", "classes", "range")

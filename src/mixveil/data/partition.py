@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from mixveil import checks
-from mixveil.errors import ArgumentError
+from mixveil.core import checks
+from mixveil.core.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from mixveil.keys import Stream
+    from mixveil.core.randomness import Stream
 
 FEWEST = 2
 """Rows of a party: one alone has nobody to be paired with."""

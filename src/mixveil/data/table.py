@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 
 import torch
 
-from mixveil import files
+from mixveil.core import files
+from mixveil.core.errors import DataFormatError, MissingDependencyError, UnreadableFileError
 from mixveil.data.folder import listed_images
 from mixveil.data.images import Images
-from mixveil.errors import DataFormatError, MissingDependencyError, UnreadableFileError
 
 _WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
 _SHOWN = 20

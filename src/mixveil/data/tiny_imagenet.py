@@ -6,10 +6,10 @@ from pathlib import Path
 
 import torch
 
-from mixveil import files
+from mixveil.core import files
+from mixveil.core.errors import DataFormatError, DataNotFoundError
 from mixveil.data.folder import folder_images, listed_images
 from mixveil.data.images import Images
-from mixveil.errors import DataFormatError, DataNotFoundError
 
 _LIMIT = 16 << 20
 

@@ -1,21 +1,5 @@
-"""One file = one defence."""
+"""One file = one defence. `mixveil.encoders()` lists them."""
 
-from __future__ import annotations
+from mixveil.core.door import open_door
 
-from typing import cast
-
-from mixveil.errors import ArgumentError
-from mixveil.registry import discover
-from mixveil.types import Encoder
-
-
-def encoders() -> dict[str, type[Encoder]]:
-    """All encoders, by name."""
-    return cast("dict[str, type[Encoder]]", discover(__name__))
-
-
-def encoder(name: str) -> type[Encoder]:
-    known = encoders()
-    if name not in known:
-        raise ArgumentError(f"encoder must be one of {', '.join(known)}, got {name!r}")
-    return known[name]
+__all__ = open_door(__name__, {"encoders": "mixveil.encoders.catalogue"})

@@ -19,9 +19,12 @@ from typing import ClassVar, Self
 import torch
 from torch import Tensor
 
-from mixveil import checks
-from mixveil.encoders._grid import GRID, stored_dtype
-from mixveil.encoders._noisy import (
+from mixveil.core import checks
+from mixveil.core.errors import ArgumentError
+from mixveil.core.randomness import NORMAL_BOUND, Stream
+from mixveil.core.types import Batch, Cost, Fact, Facts, Guarantee, Mu, Rows, Target, Trace
+from mixveil.encoders.grid import GRID, stored_dtype
+from mixveil.encoders.noisy import (
     NO_TARGET,
     calibrated,
     check_noise,
@@ -30,9 +33,6 @@ from mixveil.encoders._noisy import (
     gdp_conditions,
     prepare,
 )
-from mixveil.errors import ArgumentError
-from mixveil.keys import NORMAL_BOUND, Stream
-from mixveil.types import Batch, Cost, Fact, Facts, Guarantee, Mu, Rows, Target, Trace
 
 
 @dataclass(frozen=True)

@@ -20,11 +20,11 @@ from typing import ClassVar, Self
 import torch
 from torch import Tensor
 
-from mixveil import checks
-from mixveil.encoders._plain import Plain, within_simplex
-from mixveil.errors import ArgumentError, NotCalibratedError
-from mixveil.keys import Stream
-from mixveil.types import Batch, Fact, Facts, Guarantee, Rows, Target, Trace
+from mixveil.core import checks
+from mixveil.core.errors import ArgumentError, NotCalibratedError
+from mixveil.core.randomness import Stream
+from mixveil.core.types import Batch, Fact, Facts, Guarantee, Rows, Target, Trace
+from mixveil.encoders.plain import Plain, within_simplex
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,10 @@ from typing import ClassVar, Self
 import torch
 from torch import Tensor
 
-from mixveil import checks
-from mixveil.encoders._plain import Plain, mix, within_simplex
-from mixveil.keys import Stream
-from mixveil.types import Batch, Rows, Trace
+from mixveil.core import checks
+from mixveil.core.randomness import Stream
+from mixveil.core.types import Batch, Rows, Trace
+from mixveil.encoders.plain import Plain, mix, within_simplex
 
 
 @dataclass(frozen=True)

@@ -21,9 +21,12 @@ from typing import ClassVar, Literal, Self
 import torch
 from torch import Tensor
 
-from mixveil import checks
-from mixveil.encoders._grid import GRID, stored_dtype
-from mixveil.encoders._noisy import (
+from mixveil.core import checks
+from mixveil.core.errors import ArgumentError
+from mixveil.core.randomness import NORMAL_BOUND, Stream
+from mixveil.core.types import Batch, Cost, Fact, Facts, Guarantee, Mu, Rows, Target, Tau, Trace
+from mixveil.encoders.grid import GRID, stored_dtype
+from mixveil.encoders.noisy import (
     NO_TARGET,
     calibrated,
     centred,
@@ -33,10 +36,7 @@ from mixveil.encoders._noisy import (
     gdp_conditions,
     prepare,
 )
-from mixveil.errors import ArgumentError
-from mixveil.keys import NORMAL_BOUND, Stream
 from mixveil.theory import gdp, snr
-from mixveil.types import Batch, Cost, Fact, Facts, Guarantee, Mu, Rows, Target, Tau, Trace
 
 CERTIFIED_ALPHA = 0.55  # the nearer to one half, the less noise a given μ costs
 PAPER_ALPHA = 0.7

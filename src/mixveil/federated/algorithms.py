@@ -15,12 +15,12 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from mixveil import checks
-from mixveil.errors import ArgumentError
-from mixveil.train.batches import Source
-from mixveil.train.fit import Head, Recipe, go_on
-from mixveil.train.mlp import Classifier, Linear
-from mixveil.types import Progress
+from mixveil.core import checks
+from mixveil.core.errors import ArgumentError
+from mixveil.core.types import Progress
+from mixveil.learn.batches import Source
+from mixveil.learn.fit import Head, Recipe, go_on
+from mixveil.learn.mlp import Classifier, Linear
 
 Weights = Mapping[str, Tensor]
 HeadName = Literal["linear", "mlp"]

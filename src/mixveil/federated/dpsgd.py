@@ -25,13 +25,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from mixveil import checks
-from mixveil.encoders._grid import GRID
-from mixveil.errors import ArgumentError, MissingDependencyError
+from mixveil.core import checks
+from mixveil.core.errors import ArgumentError, MissingDependencyError
+from mixveil.core.randomness import Stream
+from mixveil.core.types import Progress
+from mixveil.encoders.grid import GRID
 from mixveil.federated.algorithms import Rounds, Weights, average
-from mixveil.keys import Stream
 from mixveil.theory import gdp
-from mixveil.types import Progress
 
 DELTA = 1e-5
 _JITTER = 0.15  # how far noise may move a weight in a round

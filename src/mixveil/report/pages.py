@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.resources import files as resources
 from typing import Any
 
-from mixveil.errors import MissingDependencyError
+from mixveil.core.errors import MissingDependencyError
 
 
 def environment() -> Any:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from mixveil import checks
+from mixveil.core import checks
 from mixveil.theory.minimax import cycles
 
 

@@ -20,8 +20,8 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from mixveil import checks
-from mixveil.errors import ArgumentError
+from mixveil.core import checks
+from mixveil.core.errors import ArgumentError
 from mixveil.theory.snr import amplification
 
 

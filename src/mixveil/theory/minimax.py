@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from mixveil.errors import ArgumentError
+from mixveil.core.errors import ArgumentError
 
 
 def cycles(partner: Tensor) -> Iterator[Tensor]:

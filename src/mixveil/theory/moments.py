@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mixveil import checks
-from mixveil.keys import Stream
-from mixveil.types import Progress, Rows
+from mixveil.core import checks
+from mixveil.core.randomness import Stream
+from mixveil.core.types import Progress, Rows
 
 DENSE_LIMIT = 4096
 """Up to this dimension the covariance is formed and its whole spectrum computed."""

@@ -11,8 +11,8 @@ import math
 import torch
 from torch import Tensor
 
-from mixveil import checks
-from mixveil.errors import ArgumentError
+from mixveil.core import checks
+from mixveil.core.errors import ArgumentError
 
 SMALLEST_EPSILON, LARGEST_EPSILON = 1e-3, 30.0
 """Below, labels say nothing that could be learned; beyond, not one of 10¹² would move."""

@@ -17,9 +17,9 @@ import math
 
 from torch import Tensor
 
-from mixveil import checks
-from mixveil.errors import ArgumentError
-from mixveil.types import Calibration
+from mixveil.core import checks
+from mixveil.core.errors import ArgumentError
+from mixveil.core.types import Calibration
 
 
 def amplification(alpha: float) -> float:

@@ -1,0 +1,1 @@
+"""Attacks on rows that are features of images."""

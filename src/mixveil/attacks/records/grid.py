@@ -1,0 +1,87 @@
+"""Grid check: normals made from few random bits betray the true pair of sources by their low-order bits.
+
+Box–Muller turns a uniform u into two normals with u = exp(−(z₁² + z₂²)/2). When u has only b bits, that value
+lies on the grid 2⁻ᵇ for the true pair of sources and nowhere in particular for any other. Normals from 53 bits
+and more, rounded to a public grid, leave no such trace; the check stays here to watch our own noise.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from mixveil.attacks.shared import pairs as _pairs
+from mixveil.core.randomness import Stream
+from mixveil.core.types import Guess, View
+
+_TELLING = 6.0  # z₁² + z₂² below which rounding is as coarse as the grid, and a pair of normals tells nothing
+_BLOCK = 256
+_VALUES = 4096  # of each half of a row are looked at: enough to tell, also of wide rows
+
+
+@dataclass(frozen=True)
+class Grid:
+    """bits: of the uniforms, to test for each. Coordinates are paired as generators pair them: neighbours, the two
+    halves of each 16 (as torch does), the two halves of a row."""
+
+    name: ClassVar[str] = "grid"
+    needs: ClassVar[frozenset[str]] = frozenset({"candidates"})
+    threat: ClassVar[str] = "Holds both source images of a row among others, and looks at the low bits of the noise."
+    bits: tuple[int, ...] = (24, 25)
+
+    def __call__(self, view: View, *, stream: Stream) -> Guess:
+        known = _pairs.candidates(view)
+        seen = looked_at(known.shape[1])
+        known = known[:, seen]
+        sigma = view.releases[0].encoder.sigma or 1.0
+        n, c = len(view.releases[0].payload), len(known)
+        pairs, doubts = torch.full((n, 2), -1), torch.full((n,), math.inf, dtype=torch.float64)
+        a, b = (part.reshape(-1) for part in torch.meshgrid(torch.arange(c), torch.arange(c), indexing="ij"))
+        a, b = a[a != b], b[a != b]
+        for row, whole, _, weights in _pairs.questions(view):
+            x = whole[seen]
+            for own, other in weights:
+                for first, second in zip(torch.split(a, _BLOCK), torch.split(b, _BLOCK), strict=True):
+                    normals = (x - own * known[first] - other * known[second]) / (other * sigma)
+                    for layout in layouts(normals):
+                        doubt = -torch.stack([evidence(layout, bits) for bits in self.bits]).amax(0)
+                        best = int(doubt.argmin())
+                        if doubt[best] < doubts[row]:
+                            doubts[row] = doubt[best]
+                            pairs[row] = torch.stack([first[best], second[best]])
+        return Guess(pairs=pairs, doubts=doubts)
+
+
+def looked_at(d: int) -> Tensor:
+    """Which of d values: all, or the first of both halves of a wide row, so that layouts find their pairs."""
+    if d <= 2 * _VALUES:
+        return torch.arange(d)
+    first = torch.arange(_VALUES)
+    return torch.cat([first, d // 2 + first])
+
+
+def evidence(normals: Tensor, bits: int) -> Tensor:
+    """(m,) log-likelihood ratio of lying on the grid 2⁻ᵇ against lying anywhere, from (m, 2, k) normal pairs."""
+    energy = normals.square().sum(1)
+    telling = energy > _TELLING
+    energy, row = energy[telling], telling.nonzero()[:, 0]
+    steps = torch.exp(-energy / 2) * 2.0**bits
+    miss = steps - steps.round()
+    # Float32 rounding of the normals, carried over to u, and a generator's own few roundings.
+    spread = steps * (energy + 1) * 2.0**-24.5 + 0.02
+    near = sum(torch.exp(-((miss + turn) / spread).square() / 2) for turn in (-1, 0, 1))
+    likely = 0.9 * near / (spread * math.sqrt(2 * math.pi)) + 0.1
+    return torch.zeros(len(normals), dtype=torch.float64).index_add_(0, row, likely.log())
+
+
+def layouts(normals: Tensor) -> list[Tensor]:
+    """(m, 2, k) views of (m, d): the ways in which generators lay out their pairs."""
+    m, d = normals.shape
+    found = [normals[:, : d - d % 2].view(m, -1, 2).transpose(1, 2), normals[:, : d - d % 2].view(m, 2, -1)]
+    if d % 16 == 0:
+        found.append(normals.view(m, -1, 2, 8).transpose(1, 2).reshape(m, 2, -1))
+    return found

@@ -1,0 +1,103 @@
+"""The best linear attacker who has some of the records already: he subtracts them, and solves for the rest.
+
+Known records leave the rows that they are in; their noise stays. The more neighbours of a record along the pairing are
+known, the less covers it: who knows all others sees it in two rows under noise alone (`theory/bayes.known_risk`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from mixveil.attacks.records.lmmse import row_noise, solved_along, unmixed
+from mixveil.attacks.shared import model
+from mixveil.attacks.shared.model import Mixing
+from mixveil.core import types
+from mixveil.core.errors import ArgumentError
+from mixveil.core.randomness import Stream
+from mixveil.core.types import Guess, View
+
+
+@dataclass(frozen=True)
+class Known:
+    """From all rows of all releases, with the pairing and some of the records known; those are given back."""
+
+    name: ClassVar[str] = "known"
+    needs: ClassVar[frozenset[str]] = frozenset({"traces", "known"})
+    threat: ClassVar[str] = (
+        "Has some of the records already, knows who was paired with whom, the weights, and how such images vary; takes "
+        "what he has out of the rows and solves for the others."
+    )
+
+    def __call__(self, view: View, *, stream: Stream) -> Guess:
+        if view.known is None:
+            raise ArgumentError("this attack needs known records")
+        solver = Solver(view)
+        _check(view.known, solver.mixings[0].records, view.releases[0].shape)
+        return Guess(images=solver.images(view.known))
+
+
+class Solver:
+    """What does not depend on who is known is made once: an audit asks for many sets of known records."""
+
+    def __init__(self, view: View) -> None:
+        self.view, self.traces, self.prior = view, model.traces_of(view), model.prior_of(view)
+        self.mixings = Mixing.of(self.traces)
+        self.entries = [model.entry_of(view, t, self.prior) for t in range(len(self.traces))]
+        self.seen = [model.coordinates(r, e, self.prior) for r, e in zip(view.releases, self.entries, strict=True)]
+
+    def images(self, known: types.Known) -> Tensor:
+        """(n, …) of the records that have rows."""
+        n, images = len(self.seen[0]), known.images.double()
+        inside = known.records < n
+        unknown = torch.ones(n, dtype=torch.bool)
+        unknown[known.records[inside]] = False
+        found = torch.empty(n, *images.shape[1:], dtype=torch.float64)
+        found[known.records[inside]] = images[inside]
+        found[unknown] = self.prior.images(self.view, self.coordinates(known, unknown.nonzero()[:, 0]))
+        return found
+
+    def coordinates(self, known: types.Known, wanted: Tensor) -> Tensor:
+        """(m, k) of the wanted ones among the records that are not known."""
+        if not len(wanted):
+            return self.seen[0][:0]
+        hidden = torch.ones(self.mixings[0].records, dtype=torch.bool)
+        hidden[known.records] = False
+        parts = [self._without(t, known, hidden) for t in range(len(self.traces))]
+        mixings, seen, noises = (list(column) for column in zip(*parts, strict=True))
+        solve = solved_along if len(parts) == 1 and self.mixings[0].paired else unmixed
+        found = solve(mixings, seen, noises, [e.gain for e in self.entries], self.prior.variance)
+        return found[_places(hidden)[wanted]]
+
+    def _without(self, t: int, known: types.Known, hidden: Tensor) -> tuple[Mixing, Tensor, Tensor]:
+        """Release t without what is known: the mixing of unknown records, the rows that hold any, and their noise."""
+        release, entry, mixing = self.view.releases[t], self.entries[t], self.mixings[t]
+        rows = hidden[mixing.source].any(1)
+        source, weight, seen = mixing.source[rows], mixing.weight[rows], self.seen[t][rows]
+        number = torch.zeros(len(hidden), dtype=torch.int64)
+        number[known.records] = torch.arange(len(known.records))
+        for place, share in zip(source.T, weight.T, strict=True):
+            given = ~hidden[place]
+            entered = release.encoder.prepare(known.images[number[place[given]]]) - entry.offset
+            seen[given] -= share[given, None] * (entered @ self.prior.basis)
+        left = weight * hidden[source]
+        noise = row_noise(release, weight, self.prior, entry, bent=left)
+        places = torch.where(hidden[source], _places(hidden)[source], -1)
+        return Mixing(places, left, int(hidden.sum())), seen, noise
+
+
+def _places(hidden: Tensor) -> Tensor:
+    """(records,) the number of each hidden record among them; of the others it means nothing."""
+    return hidden.cumsum(0) - 1
+
+
+def _check(known: types.Known, records: int, shape: tuple[int, ...]) -> None:
+    if known.images.shape != (len(known.records), *shape):
+        raise ArgumentError(
+            f"known records need an image each of {shape}: {len(known.records)} have images of {known.images.shape}"
+        )
+    if len(wrong := known.records[(known.records < 0) | (known.records >= records)]):
+        raise ArgumentError(f"known records must be numbers from 0 to {records - 1}, got {int(wrong[0])}")

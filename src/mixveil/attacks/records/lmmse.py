@@ -1,0 +1,142 @@
+"""The best linear attacker: what records are like on average, the weights and the pairing are known.
+
+With prior variance λ in a direction and noise variance ν in a row, a record's posterior mean solves
+
+    (Σ_t WₜᵀNₜ⁻¹Wₜ + I/λ) z = Σ_t WₜᵀNₜ⁻¹ x̃ₜ
+
+over all releases t of the same records. The matrix is never formed: one pairing is solved along its rings, O(n) a
+direction; several releases, or more than two images a row, by conjugate gradients, O(n) a step and a direction.
+For Gaussian records no attacker, linear or not, has a smaller squared error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from mixveil.attacks.shared import chain, model
+from mixveil.attacks.shared.model import Mixing
+from mixveil.core.randomness import Stream
+from mixveil.core.types import Guess, Release, View
+
+_NOISELESS = 1e-7  # of the largest variance, where there is no noise at all
+_STEPS = 1000
+_PRECISION = 1e-9
+
+
+@dataclass(frozen=True)
+class Lmmse:
+    """From all rows of all releases, with the pairing known: the strongest linear attack there is."""
+
+    name: ClassVar[str] = "lmmse"
+    needs: ClassVar[frozenset[str]] = frozenset({"traces"})
+    threat: ClassVar[str] = (
+        "Knows who was paired with whom, the weights, and how such images vary; uses all rows together."
+    )
+
+    def __call__(self, view: View, *, stream: Stream) -> Guess:
+        traces, prior = model.traces_of(view), model.prior_of(view)
+        entries = [model.entry_of(view, t, prior) for t in range(len(traces))]
+        seen = [model.coordinates(r, entry, prior) for r, entry in zip(view.releases, entries, strict=True)]
+        noises = [row_noise(r, t.weight, prior, e) for r, t, e in zip(view.releases, traces, entries, strict=True)]
+        found = unmixed(Mixing.of(traces), seen, noises, [entry.gain for entry in entries], prior.variance)
+        return Guess(images=prior.images(view, found[: len(seen[0])]))
+
+
+@dataclass(frozen=True)
+class LmmseRow:
+    """From each record's own row alone, its weights known. Several releases are averaged by their precision."""
+
+    name: ClassVar[str] = "lmmse-row"
+    needs: ClassVar[frozenset[str]] = frozenset({"traces"})
+    threat: ClassVar[str] = "Knows the weights and how such images vary; looks at one row at a time."
+
+    def __call__(self, view: View, *, stream: Stream) -> Guess:
+        traces, prior = model.traces_of(view), model.prior_of(view)
+        precision, evidence = 1 / prior.variance, torch.zeros(1, dtype=torch.float64)
+        for t, (release, trace) in enumerate(zip(view.releases, traces, strict=True)):
+            entry, weight = model.entry_of(view, t, prior), trace.weight.double()
+            others = weight[:, 1:].square().sum(1, keepdim=True)
+            share = weight[:, :1] * entry.gain
+            covered = others * entry.gain.square() * prior.variance + row_noise(release, trace.weight, prior, entry)
+            evidence = evidence + share / covered * model.coordinates(release, entry, prior)
+            precision = precision + share.square() / covered
+        return Guess(images=prior.images(view, evidence / precision))
+
+
+def unmixed(
+    mixings: list[Mixing], seen: list[Tensor], noises: list[Tensor], gains: list[Tensor], variance: Tensor
+) -> Tensor:
+    """(records, k): the posterior mean of independent records of that variance (k,), from rows (n, k) that are W
+    times gain times records plus noise (n, k or 1)."""
+    if len(mixings) == 1 and mixings[0].paired:
+        return solved_along(mixings, seen, noises, gains, variance)
+    target, diagonal = _normal_equations(mixings, seen, noises, gains, variance)
+    parts = list(zip(mixings, noises, gains, strict=True))
+
+    def normal_matrix(z: Tensor) -> Tensor:
+        return z / variance + _total([g.square() * m.back(m.rows(z) / noise) for m, noise, g in parts])
+
+    return conjugate_gradients(normal_matrix, target, diagonal)
+
+
+def solved_along(
+    mixings: list[Mixing], seen: list[Tensor], noises: list[Tensor], gains: list[Tensor], variance: Tensor
+) -> Tensor:
+    """The same, directly: of one release in which each record has one partner and is one's. A source of −1 is none;
+    rows with an own record come in the records' order."""
+    target, diagonal = _normal_equations(mixings, seen, noises, gains, variance)
+    diagonal, own = diagonal.expand_as(target).clone(), mixings[0].source[:, 0] >= 0
+    source, weight, noise = mixings[0].source[own], mixings[0].weight[own], noises[0][own]
+    coupling = (gains[0].square() * weight.prod(1, keepdim=True) / noise).expand(len(noise), target.shape[1])
+    alone = source[:, 0] == source[:, 1]
+    diagonal[: len(alone)][alone] += 2 * coupling[alone]
+    return chain.solve(source[:, 1], diagonal, coupling, target)
+
+
+def _normal_equations(
+    mixings: list[Mixing], seen: list[Tensor], noises: list[Tensor], gains: list[Tensor], variance: Tensor
+) -> tuple[Tensor, Tensor]:
+    """(records, k) the right side and the diagonal."""
+    parts = list(zip(mixings, seen, noises, gains, strict=True))
+    target = _total([g * m.back(x / noise) for m, x, noise, g in parts])
+    return target, 1 / variance + _total([g.square() * m.squared().back(1 / noise) for m, _, noise, g in parts])
+
+
+def conjugate_gradients(matrix: Callable[[Tensor], Tensor], target: Tensor, diagonal: Tensor) -> Tensor:
+    """Solve matrix(z) = target for every column by itself, the diagonal as preconditioner."""
+    z = torch.zeros_like(target)
+    residual = target.clone()
+    step = scaled = residual / diagonal
+    energy = (residual * scaled).sum(0)
+    enough = energy * _PRECISION**2
+    for _ in range(_STEPS):
+        image = matrix(step)
+        length = energy / (step * image).sum(0).clamp(min=1e-300)
+        z, residual = z + length * step, residual - length * image
+        scaled = residual / diagonal
+        energy, before = (residual * scaled).sum(0), energy
+        if bool((energy <= enough).all()):
+            break
+        step = scaled + energy / before.clamp(min=1e-300) * step
+    return z
+
+
+def row_noise(
+    release: Release, weight: Tensor, prior: model.Prior, entry: model.Entry, bent: Tensor | None = None
+) -> Tensor:
+    """(n, k or 1) the variance of all in a row that is not its records: noise, and what clipping bent. bent: (n, 2)
+    the weights of the records of which that is not known; all, if nothing is said."""
+    noise = model.noise_variance(release, weight)
+    noise = noise.clamp(min=float(prior.variance.max()) * _NOISELESS)[:, None]
+    if not bool(entry.spread.any()):
+        return noise
+    return noise + (weight if bent is None else bent).double().square().sum(1, keepdim=True) * entry.spread
+
+
+def _total(parts: list[Tensor]) -> Tensor:
+    return torch.stack(parts).sum(0) if len(parts) > 1 else parts[0]

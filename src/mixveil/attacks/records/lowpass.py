@@ -1,0 +1,110 @@
+"""Low-pass: images are smooth and noise is not, so blur the rows; then scale them, or undo the mixing.
+
+How much to blur, and the scale, are fitted on public data that the attacker encodes himself with the release's encoder.
+It knows nothing of images but that they are smooth, so it works in any number of dimensions and from few public ones.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from mixveil.attacks.records.lmmse import unmixed
+from mixveil.attacks.shared import model
+from mixveil.attacks.shared.model import Mixing
+from mixveil.core.errors import ArgumentError
+from mixveil.core.randomness import Stream
+from mixveil.core.types import Encoder, Guess, Rows, Trace, View
+from mixveil.data.row_views import Part
+
+_PUBLIC_ROWS = 2000
+_PUBLIC_VALUES = 1 << 25
+
+
+@dataclass(frozen=True)
+class LowpassRow:
+    """Each row by itself, pooled over squares that divide the image, times one number. Releases are averaged."""
+
+    name: ClassVar[str] = "lowpass-row"
+    needs: ClassVar[frozenset[str]] = frozenset({"public"})
+    threat: ClassVar[str] = "Holds similar public images, and blurs and scales each row."
+
+    def __call__(self, view: View, *, stream: Stream) -> Guess:
+        return Guess(images=_attacked(view, None, stream))
+
+
+@dataclass(frozen=True)
+class Lowpass:
+    """All rows of all releases, pooled; then the mixing is undone, value by value, with the pairing known."""
+
+    name: ClassVar[str] = "lowpass"
+    needs: ClassVar[frozenset[str]] = frozenset({"public", "traces"})
+    threat: ClassVar[str] = (
+        "Holds similar public images, knows who was paired with whom and the weights; blurs all rows and unmixes them."
+    )
+
+    def __call__(self, view: View, *, stream: Stream) -> Guess:
+        return Guess(images=_attacked(view, model.traces_of(view), stream))
+
+
+def _attacked(view: View, traces: tuple[Trace, ...] | None, stream: Stream) -> Tensor:
+    """Choose the side of the squares, and the scale, that are best on public data; then do the same to the rows."""
+    shape = view.releases[0].shape
+    if view.public is None or len(shape) != 3:
+        raise ArgumentError("this attack needs public images")
+    index = model.spaced(len(view.public), min(_PUBLIC_ROWS, _PUBLIC_VALUES // math.prod(shape)))
+    images = view.public.take(index).x
+    mean = images.double().mean(0)
+    truth = images - mean
+    offsets = [release.encoder.prepare(images).mean(0).view(shape) for release in view.releases]
+    made, known = [], []
+    for t, release in enumerate(view.releases):
+        weight = None if view.traces is None else view.traces[t].weight
+        rows, trace = _encoded(release.encoder, Part(view.public, index), weight, stream.fork(f"release {t}"))
+        made.append(rows - offsets[t])
+        known.append(trace)
+    best = (math.inf, 1, 0.0)
+    for size in (size for size in range(1, min(shape[1:]) + 1) if shape[1] % size == 0 == shape[2] % size):
+        variance = float(torch.nn.functional.avg_pool2d(truth, size).square().mean())
+        guess = _smooth(view, made, None if traces is None else tuple(known), size, variance)
+        scale = float((guess * truth).sum() / guess.square().sum().clamp(min=1e-300))
+        best = min(best, (float((truth - scale * guess).square().mean()), size, scale))
+    _, size, scale = best
+    variance = float(torch.nn.functional.avg_pool2d(truth, size).square().mean())
+    seen = [model.released(r).view(-1, *shape) - offset for r, offset in zip(view.releases, offsets, strict=True)]
+    return mean + scale * _smooth(view, seen, traces, size, variance)
+
+
+def _smooth(view: View, rows: list[Tensor], traces: tuple[Trace, ...] | None, size: int, variance: float) -> Tensor:
+    """(n, …) the means of squares: of the rows, or of the records that the rows were mixed of."""
+    n, (channels, height, width) = len(rows[0]), rows[0].shape[1:]
+    small = [torch.nn.functional.avg_pool2d(x, size).flatten(1) for x in rows]
+    if traces is None:
+        found = torch.stack(small).mean(0)
+    else:
+        noises = [model.noise_variance(r, t.weight) / size**2 for r, t in zip(view.releases, traces, strict=True)]
+        noises = [noise.clamp(min=1e-7 * variance)[:, None] for noise in noises]
+        one = torch.ones(1, dtype=torch.float64)
+        found = unmixed(Mixing.of(traces), small, noises, [one] * len(small), variance * one)[:n]
+    return enlarged(found.view(n, channels, height // size, width // size), (height, width))
+
+
+def _encoded(encoder: Encoder, public: Rows, weight: Tensor | None, stream: Stream) -> tuple[Tensor, Trace]:
+    """Public rows as the release would have them, with its own weights where they are known."""
+    index = torch.arange(len(public))
+    trace = encoder.plan(len(index), stream=stream.fork("plan"))
+    if weight is not None:
+        trace = Trace(trace.partner, weight[index % len(weight)])
+    rows = encoder.encode(public, index, trace, stream=stream.fork("noise")).x.double()
+    return rows if encoder.step is None else rows * encoder.step, trace
+
+
+def enlarged(small: Tensor, size: tuple[int, int]) -> Tensor:
+    """Images of that size, with straight lines between the values."""
+    if small.shape[2:] == size:
+        return small
+    return torch.nn.functional.interpolate(small, size=size, mode="bilinear")

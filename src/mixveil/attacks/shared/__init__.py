@@ -1,0 +1,1 @@
+"""What several attacks use: the linear model, chains of pairs, networks and their training."""

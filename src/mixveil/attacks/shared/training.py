@@ -1,0 +1,204 @@
+"""Where attacks train their networks: on public data, once for the same settings, going on after a kill."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor, nn
+
+from mixveil.core import files
+from mixveil.core.checkpoint import Saved, discard
+from mixveil.core.errors import ArgumentError, TrainingError, TrainingStopped
+from mixveil.core.randomness import DeviceStream
+
+VERSION = 1
+"""Raised whenever the same settings would train another network: what was kept before is then trained anew."""
+
+_NOTED = 20  # steps between two words to who waits
+
+
+def fastest() -> torch.device:
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+@dataclass(frozen=True)
+class Workshop:
+    """cache: where finished networks and the states of unfinished ones are kept; None: nowhere. most: no more steps
+    than that, whatever a recipe says. compiled: the paper's U-Net is compiled first, which takes a C compiler and
+    half a minute, and saves a third of the time of large images on a GPU. watch: told how far it is."""
+
+    cache: Path | None = None
+    most: int | None = None
+    compiled: bool = False
+    watch: Callable[[str], None] = field(default=lambda _: None, compare=False)
+
+
+NOTHING_KEPT = Workshop()
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Adam, over all rows so many times. falling: the rate falls to zero by a cosine."""
+
+    epochs: int
+    batch: int
+    rate: float = 1e-3
+    falling: bool = False
+
+
+Loss = Callable[[Tensor, DeviceStream], Tensor]
+"""Of the rows of an index, with draws of that step's own."""
+
+
+def train(
+    net: nn.Module,
+    loss: Loss,
+    rows: int,
+    recipe: Recipe,
+    *,
+    about: Mapping[str, Any],
+    draws: DeviceStream,
+    workshop: Workshop,
+) -> None:
+    """Train a network in place, or take it from the cache. about: all that decides what comes out, for JSON."""
+    if rows < 1:
+        raise ArgumentError("there are no public rows to train on")
+    batch = min(recipe.batch, rows)
+    per_epoch = rows // batch
+    steps = min(recipe.epochs * per_epoch, workshop.most or recipe.epochs * per_epoch)
+    whole = {
+        "version": VERSION,
+        **about,
+        "recipe": asdict(recipe),
+        "rows": rows,
+        "steps": steps,
+        "device": fastest().type,
+    }
+    key = hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()
+    kept = None if workshop.cache is None else workshop.cache / "attacks" / f"{key}.safetensors"
+    if kept is not None:
+        kept.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if _taken(net, kept, whole):
+            return
+    saved = None if kept is None else Saved(kept.with_suffix(".state"), whole)
+    optimiser = torch.optim.Adam(net.parameters(), recipe.rate, fused=True)
+    done = 0 if saved is None else _resumed(saved, net, optimiser, steps)
+    job = _Job(net, optimiser, loss, recipe, batch, rows, steps)
+    net.train()
+    with torch.backends.cudnn.flags(enabled=True, benchmark=True):
+        for step in range(done, steps):
+            try:
+                found = job.step(step, draws)
+            except KeyboardInterrupt:
+                if not done:
+                    raise
+                raise TrainingStopped(
+                    f"{about['attack']}: stopped, and its state after step {done:,} is kept"
+                ) from None
+            if step % _NOTED == 0:
+                _check(found, step)
+                workshop.watch(f"{about['attack']}, training step {step:,} of {steps:,}")
+            if saved is not None and saved.due():
+                _check(found, step)
+                done = step + 1
+                saved.save(net, optimiser, done)
+        _check_weights(net)
+    net.eval()
+    if kept is not None:
+        tensors = {name: tensor.cpu().contiguous() for name, tensor in net.state_dict().items()}
+        said = {"about": json.dumps(whole, sort_keys=True), "digest": digest(*tensors.values())}
+        files.write_whole(kept, save(tensors, said), 0o600)
+        discard(kept.with_suffix(".state"))
+
+
+@dataclass(frozen=True)
+class _Job:
+    """A training, step by step: which rows a step takes, and what it draws, follow from its number."""
+
+    net: nn.Module
+    optimiser: torch.optim.Optimizer
+    loss: Loss
+    recipe: Recipe
+    batch: int
+    rows: int
+    steps: int
+
+    def step(self, number: int, draws: DeviceStream) -> Tensor:
+        epoch, place = divmod(number, self.rows // self.batch)
+        draws.restart(2 * epoch)
+        index = draws.permutation(self.rows)[place * self.batch : (place + 1) * self.batch]
+        draws.restart(2 * number + 1)
+        if self.recipe.falling:
+            for settings in self.optimiser.param_groups:
+                settings["lr"] = self.recipe.rate * (1 + math.cos(math.pi * number / self.steps)) / 2
+        found = self.loss(index, draws)
+        self.optimiser.zero_grad(set_to_none=True)
+        found.backward()  # type: ignore[no-untyped-call]
+        self.optimiser.step()
+        return found
+
+
+def digest(*tensors: Tensor) -> str:
+    """Of what tensors hold, whatever device they are on."""
+    found = hashlib.sha256()
+    for tensor in tensors:
+        for part in torch.split(tensor, 1024):
+            found.update(repr(tuple(part.shape)).encode() + part.cpu().contiguous().numpy().tobytes())
+    return found.hexdigest()
+
+
+def in_batches(net: nn.Module, inputs: Tensor, size: int = 64) -> Tensor:
+    """What a network says of all rows, in float32 on the CPU."""
+    with torch.inference_mode(), torch.autocast("cuda", torch.bfloat16, enabled=inputs.is_cuda):
+        return torch.cat([net(part).float().cpu() for part in torch.split(inputs, size)])
+
+
+def _taken(net: nn.Module, path: Path, whole: Mapping[str, Any]) -> bool:
+    """Whether the cache had this very network, as it was written; anything else is trained anew."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            said = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (OSError, SafetensorError):
+        return False
+    wanted = {name: (tensor.shape, torch.float32) for name, tensor in net.state_dict().items()}
+    if {name: (tensor.shape, tensor.dtype) for name, tensor in tensors.items()} != wanted:
+        return False
+    if said.get("about") != json.dumps(whole, sort_keys=True):
+        return False
+    if said.get("digest") != digest(*(tensors[name] for name in wanted)):
+        return False
+    if not all(bool(tensor.isfinite().all()) for tensor in tensors.values()):
+        return False
+    net.load_state_dict(tensors)
+    net.eval()
+    return True
+
+
+def _resumed(saved: Saved, net: nn.Module, optimiser: torch.optim.Optimizer, steps: int) -> int:
+    """After how many steps it goes on; a state that is damaged is left behind."""
+    try:
+        return saved.load(net, optimiser, steps)
+    except TrainingError:
+        discard(saved.path)
+        return 0
+
+
+def _check(loss: Tensor, step: int) -> None:
+    value = float(loss.detach())
+    if not math.isfinite(value):
+        raise TrainingError(f"the loss is {value} at step {step:,}: public data and the release do not fit")
+
+
+def _check_weights(net: nn.Module) -> None:
+    if not all(bool(tensor.isfinite().all()) for tensor in net.state_dict().values()):
+        raise TrainingError("the training diverged: its weights are no numbers")

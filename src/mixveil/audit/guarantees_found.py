@@ -1,0 +1,170 @@
+"""What releases state, beside what is found of it on the records themselves; and the noise, which only their owner can
+measure."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from mixveil.audit import noise_check
+from mixveil.audit.figures import Whose
+from mixveil.audit.judge import record_mu
+from mixveil.audit.truth import Inspected, standardised_noise
+from mixveil.core.types import Dataset, Guarantee, Release, Trace, View
+from mixveil.data import privacy_units
+from mixveil.theory import bayes, gdp, snr
+from mixveil.theory.moments import Moments
+from mixveil.theory.response import keep_probability
+
+
+@dataclass(frozen=True)
+class Promise:
+    """A guarantee as stated, and what was found of it on the records themselves. broken: it is not kept; loose: it is
+    kept, by more than twice as much noise as was asked for; of: to whom it is promised."""
+
+    release: str
+    name: str
+    nominal: float
+    realised: float | None
+    found: float | None
+    broken: bool = False
+    loose: bool = False
+    of: Whose = "record"
+
+
+def promises(view: View, inspected: list[Inspected], found: Moments, whose: Tensor | None = None) -> list[Promise]:
+    """Of all rows and all records; found: the records' moments, as they enter the mixture; whose: (n,) the unit of each
+    record, where that is said."""
+    said = []
+    for t, release in enumerate(view.releases):
+        trace = view.traces[t] if view.traces is not None else None
+        said += [_kept(release, trace, guarantee, found, whose) for guarantee in release.guarantees]
+        sigma = release.encoder.sigma
+        if sigma and trace is not None:
+            count = len(inspected[t].energies) * inspected[t].values
+            measured = math.sqrt(float(inspected[t].energies.sum()) / count)
+            spread = 5 if _law(release) == "laplace" else 2  # the variance of a square
+            slack = (6 + inspected[t].moved) * math.sqrt(spread / (4 * count)) + 1e-5
+            said.append(Promise(release.id, "noise", sigma, None, measured * sigma, abs(measured - 1) > slack))
+    return said + _left_unknown(view, found)
+
+
+def _left_unknown(view: View, found: Moments) -> list[Promise]:
+    """The share of the records' variance that the μ of all releases together leaves to any linear attacker, beside what
+    the weights that were drawn leave to one who knows all other records. Of records as they enter the mixture, each by
+    itself: who knows that images of a unit are alike, and takes them together, may explain more."""
+    mu, encoders = gdp.compose(map(record_mu, view.releases)), [release.encoder for release in view.releases]
+    ways_in = {(getattr(encoder, "centre", None), getattr(encoder, "clip", None)) for encoder in encoders}
+    clip = getattr(encoders[0], "clip", None)
+    if not math.isfinite(mu) or len(ways_in) > 1 or clip is None or not found.energy > 0:
+        return []
+    values, measured = found.energy / len(found.mean), None
+    nominal = found.average(bayes.certified_risk(found.eigenvalues, mu, clip)) / values
+    if view.traces is not None and all(trace.weight.shape[1] == 2 for trace in view.traces):
+        shown = [
+            bayes.precisions(trace.partner[:, 0], trace.weight, encoder.sigma or math.inf)
+            for trace, encoder in zip(view.traces, encoders, strict=True)
+        ]
+        measured = found.average(bayes.known_risk(found.eigenvalues, torch.stack(shown).sum(0))) / values
+    broken = measured is not None and measured < nominal * (1 - 1e-6)
+    release = view.releases[0].id if len(encoders) == 1 else "all"
+    return [Promise(release, "variance left unknown", nominal, None, measured, broken)]
+
+
+def _kept(release: Release, trace: Trace | None, stated: Guarantee, found: Moments, whose: Tensor | None) -> Promise:
+    encoder, rows = release.encoder, getattr(release.encoder, "unit_rows", 1)
+    alpha, clip, sigma = getattr(encoder, "alpha", None), getattr(encoder, "clip", None), encoder.sigma
+    measured, broken, loose = None, False, False
+    if stated.name == "directional_snr" and alpha and sigma:
+        measured = snr.directional_snr(found.lambda_max, sigma, alpha)
+        if release.certified:  # stated for the worst record there can be
+            broken = measured > stated.nominal
+        else:
+            exact = 1.02 if found.covariance is not None else 2  # where λ_max is a bound it may differ by chance
+            untrue = stated.realised is not None and measured > exact * stated.realised
+            broken = untrue or measured > 2 * stated.nominal
+            loose = measured < stated.nominal / 2
+    if stated.name == "gdp" and clip and sigma and trace is not None and trace.weight.shape[1] == 2:
+        measured = _largest(gdp.mu_records(clip, sigma, trace.weight), rows, whose)
+        broken = measured > stated.nominal * (1 + 1e-6)
+    of: Whose = "unit" if stated.name == "gdp" and rows > 1 else "record"
+    return Promise(release.id, stated.name, stated.nominal, stated.realised, measured, broken, loose, of)
+
+
+def _largest(mu: Tensor, rows: int, whose: Tensor | None) -> float:
+    """The largest μ of a unit, from those of records: √Σμ² over its rows, none paired with another. Where it is not
+    known which rows belong together: of as many of the worst as a unit can have."""
+    if rows == 1 or whose is None or len(whose) != len(mu):
+        return float(mu.max()) * math.sqrt(rows)
+    return math.sqrt(float(torch.zeros(int(whose.max()) + 1).double().index_add_(0, whose, mu.square()).max()))
+
+
+def _law(release: Release) -> noise_check.Law:
+    if release.encoder.name == "laplace":
+        return "laplace"
+    return "sphere" if getattr(release.encoder, "noise", "") == "sphere" else "gaussian"
+
+
+def by_value(release: Release) -> bool:
+    """Whether the noise of single values of the rows is tested."""
+    return bool(release.encoder.sigma) and _law(release) != "laplace"
+
+
+def unit_faults(view: View, truth: Dataset) -> list[str]:
+    """What is wrong with the pairing of releases that promise something to units, in words."""
+    said = []
+    numbers = privacy_units.numbered(truth)
+    for t, release in enumerate(view.releases):
+        rows = getattr(release.encoder, "unit_rows", 1)
+        if rows == 1 or view.traces is None:
+            continue
+        if numbers is None:
+            said.append(
+                f"release {release.id[:8]} promises something to units, and it is not said which rows belong together "
+                f"(--unit): that no two of them are paired is not checked."
+            )
+            continue
+        partner = view.traces[t].partner
+        together = int((numbers[partner] == numbers[: len(partner), None]).sum()) if partner.numel() else 0
+        if together or int(numbers.bincount().max()) > rows:
+            said.append(
+                f"release {release.id[:8]}: {together} row(s) are paired with rows of their own unit, and a unit has "
+                f"up to {int(numbers.bincount().max())} rows where {rows} are stated: its μ is false. Do not send it."
+            )
+    return said
+
+
+def label_faults(view: View, inspected: list[Inspected], n: int) -> list[str]:
+    """What is wrong with the labels of releases that say that they were randomised, in words."""
+    said = []
+    for release, found in zip(view.releases, inspected, strict=False):
+        if release.label_epsilon is None or found.kept is None:
+            continue
+        keep = keep_probability(release.label_epsilon, len(release.classes))
+        if abs(found.kept - keep) > 6 * math.sqrt(keep * (1 - keep) / n) + 1 / n:
+            said.append(
+                f"release {release.id[:8]}: {found.kept:.1%} of the labels are said as they are, where randomising "
+                f"them with ε = {release.label_epsilon:g} keeps {keep:.1%}. Do not send this release."
+            )
+    return said
+
+
+def noise_faults(view: View, records: Dataset, inspected: list[Inspected]) -> list[str]:
+    """What is wrong with the noise of the releases, in words: its strength in all rows, all else in the view's."""
+    said: list[str] = []
+    kept: list[Tensor] = []
+    for t, release in enumerate(view.releases):
+        if view.traces is None or not release.encoder.sigma:
+            continue
+        normals = standardised_noise(release, view.traces[t], records)
+        law = _law(release)
+        found = noise_check.faults(normals, inspected[t].energies, law, inspected[t].moved)
+        said += [f"release {release.id[:8]}: {fault}" for fault in found]
+        for earlier in kept:
+            if abs(float((earlier * normals).mean())) * math.sqrt(normals.numel()) > 8:
+                said.append(f"release {release.id[:8]} shares its noise with another: together they show the records")
+        kept.append(normals)
+    return said

@@ -1,0 +1,1 @@
+"""What an attack's guess is measured by."""

@@ -1,0 +1,145 @@
+"""Releases without a defence: an attack that fails on them is broken, and its failure elsewhere shows nothing."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from mixveil.audit.groups import UnitView, groups
+from mixveil.audit.metrics import detection
+from mixveil.core.randomness import Stream
+from mixveil.core.types import Attack, Batch, Dataset, Encoder, Guess, Known, Release, Trace, View
+from mixveil.data import similarity
+from mixveil.data.row_views import Held, Part
+from mixveil.encoders.identity import Identity
+from mixveil.encoders.mixup import Mixup
+
+_ROWS = 300
+_PAIR_ROWS = 16
+_REPEATED = 4
+
+
+def fails_on_bare_records(
+    attack: Attack, view: View, records: Dataset, others: Tensor, stream: Stream, pictures: Tensor | None = None
+) -> str:
+    """Why the attack is broken; nothing if it gets records that were released as they are, and something of records
+    that were mixed in pairs without noise. An attack that trains is tried briefly, on records as they are. pictures:
+    (n, …) the images that records are features of."""
+    n = min(len(records), _ROWS)
+    count = _REPEATED if attack.name == "average" else 1  # of one release without noise nothing shows whose a weight is
+    trials: list[tuple[Encoder, float, float]] = [(Identity(), 0.5, 0.5), (Mixup(), 0.95, 0.2)]
+    if hasattr(attack, "workshop"):  # a decoder has to learn pictures from features, which takes longest
+        trials = [(Identity(), 0.97 if "pictures" in attack.needs else 0.9, 0.5)]
+    for encoder, error, found in trials:
+        part = Part(records, torch.arange(n))
+        bare = [released(view.releases[0], encoder, part, stream) for _ in range(count)]
+        if why := _fails(attack, bare, view, records, others[:n], (error, found), stream, pictures):
+            brief = " after a brief training; more public data may help it" if hasattr(attack, "workshop") else ""
+            return why + brief
+    return ""
+
+
+def _fails(
+    attack: Attack,
+    bare: list[tuple[Release, Trace]],
+    view: View,
+    records: Dataset,
+    others: Tensor,
+    wanted: tuple[float, float],
+    stream: Stream,
+    pictures: Tensor | None,
+) -> str:
+    """wanted: the largest share of knowing nothing's error that it may leave, the least share of rows that it finds."""
+    releases, traces = zip(*bare, strict=True)
+    n = len(releases[0].payload)
+    pixels = records.take(torch.arange(n)).x
+    half = torch.arange(0, n, 2)
+    seen = View(releases, traces, view.public, torch.cat([pixels, others]), known=Known(half, pixels[half]))
+    guess = attack(replace(seen, pictures=view.pictures), stream=stream.fork("attack"))
+    if guess.pictures is not None and pictures is not None:
+        guess, pixels = Guess(images=guess.pictures), pictures[:n]
+    if guess.images is not None:
+        asked = slice(1, None, 2) if "known" in attack.needs else slice(None)
+        error = float(similarity.mse(pixels[asked], guess.images[asked]).mean())
+        nothing = float(similarity.mse(pixels, pixels.double().mean(0).expand_as(pixels)).mean())
+        if nothing > 0 and not error <= wanted[0] * nothing:  # what is no number is broken too
+            return f"without any noise it leaves an error of {error:.3g}, knowing nothing {nothing:.3g}"
+    if guess.links is not None:
+        found = float(same(pixels)[guess.links[:n].argmax(1)].eq(same(pixels)).double().mean())
+        if found < wanted[1]:
+            return f"without any noise it finds {found:.0%} of the rows"
+    if guess.scores is not None and len(others):
+        found = detection.auc(guess.scores[:n], guess.scores[n:])
+        if found < 0.5 + 0.8 * wanted[1]:
+            return f"without any noise it tells members from others with an AUC of {found:.2f}"
+    return ""
+
+
+def fails_on_bare_units(attack: Attack, seen: UnitView, stream: Stream) -> str:
+    """The same for an attack on whole units: without noise it must tell them from strangers in their places."""
+    view, order = seen.view, seen.whose.argsort(stable=True)
+    some = order[seen.whose[order] >= 0][:_ROWS]
+    part = Part(seen.records, some)
+    own = part.take(torch.arange(len(part))).x
+    candidates = own if view.candidates is None else torch.cat([own, view.candidates[len(seen.whose) :]])
+    asked = groups(seen.whose[some], len(part), seen.strangers, stream.fork("groups"))
+    for encoder, wanted in ((Identity(), 0.9), (Mixup(), 0.66)):
+        release, trace = released(view.releases[0], encoder, part, stream)
+        bare = View((release,), (trace,), view.public, candidates, units=asked.units)
+        scores = attack(bare, stream=stream.fork("attack")).scores
+        found = 0.0 if scores is None else detection.auc(scores[: asked.members], scores[asked.members :])
+        if not found >= wanted:
+            return f"without any noise it tells units from others with an AUC of {found:.2f}"
+    return ""
+
+
+def same(images: Tensor) -> Tensor:
+    """(n,) the number of the first image that is equal to each."""
+    first: dict[bytes, int] = {}
+    return torch.tensor([first.setdefault(x.numpy().tobytes(), i) for i, x in enumerate(images.contiguous())])
+
+
+def fails_on_bare_pairs(attack: Attack, view: View, records: Dataset, stream: Stream) -> str:
+    """The same for an attack that names pairs: it must find them without noise, or under noise of few random bits."""
+    y = records.take(torch.arange(min(len(records), 10 * _PAIR_ROWS))).y
+    labels = y.argmax(1)
+    spread = torch.cat([(labels == label).nonzero()[: _PAIR_ROWS // 2, 0] for label in range(y.shape[1])])
+    some = Part(records, spread[torch.linspace(0, len(spread) - 1, min(len(spread), _PAIR_ROWS)).round().long()])
+    x, y = some.take(torch.arange(len(some)))
+    clean, trace = released(view.releases[0], Mixup(), some, stream)
+    shown = y.argmax(1) != y.argmax(1)[trace.partner[:, 0]]
+    if not bool(shown.any()):
+        return ""  # one class only: no label shows any weight
+    truth = torch.stack([torch.arange(len(some)), trace.partner[:, 0]], dim=1).sort(1).values
+    best = 0.0
+    for release in (clean, _coarse(view.releases[0], x, trace, clean, stream)):
+        seen = View((release,), candidates=x, candidate_labels=y.argmax(1))
+        pairs = attack(seen, stream=stream.fork("attack")).pairs
+        if pairs is not None:
+            best = max(best, float(pairs.sort(1).values.eq(truth).all(1)[shown].double().mean()))
+    return "" if best >= 0.5 else f"without any defence it names {best:.0%} of the pairs"
+
+
+def released(like: Release, encoder: Encoder, part: Part, stream: Stream) -> tuple[Release, Trace]:
+    """A release of these rows in memory, with its trace."""
+    index = torch.arange(len(part))
+    trace = encoder.plan(len(part), stream=stream.fork("plan"))
+    batch = encoder.encode(part, index, trace, stream=stream.fork("noise"))
+    payload = Held(batch if encoder.step is None else Batch(batch.x.float() * encoder.step, batch.y))
+    return replace(like, payload=payload, encoder=encoder, guarantees=(), certified=False), trace
+
+
+def _coarse(like: Release, x: Tensor, trace: Trace, clean: Release, stream: Stream) -> Release:
+    """The mixtures under noise as a quick script draws it: Box and Muller, in float32, from uniforms of 24 bits."""
+    n, d = len(x), x[0].numel()
+    bits = stream.fork("coarse").words(2 * n * ((d + 1) // 2)).bitwise_and((1 << 24) - 1).view(2, n, -1)
+    radius = torch.sqrt(-2 * torch.log((bits[0] + 1).double() * 2.0**-24)).float()
+    angle = bits[1].float() * (2 * math.pi * 2.0**-24)
+    noise = torch.stack([radius * torch.cos(angle), radius * torch.sin(angle)], dim=2).view(n, -1)[:, :d]
+    z, own, other = like.encoder.prepare(x).float(), trace.weight[:, :1], trace.weight[:, 1:]
+    rows = own * z + other * (z[trace.partner[:, 0]] + float(like.encoder.sigma or 1) * noise)
+    labels = clean.payload.take(torch.arange(n)).y
+    return replace(like, payload=Held(Batch(rows.view(x.shape), labels)), guarantees=(), certified=False)

@@ -1,0 +1,1 @@
+"""What every room stands on: errors, checks, files, strict JSON, randomness, types, the registry."""

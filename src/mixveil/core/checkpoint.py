@@ -1,0 +1,143 @@
+"""The state of a training on disk, from which it goes on after a kill: safetensors, whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import save_file
+from torch import Tensor
+
+from mixveil.core import files, strict_json
+from mixveil.core.errors import OutputError, ReleaseError, TrainingError, UnreadableFileError
+from mixveil.core.tensor_files import check_header, mapped
+
+EVERY = 30.0
+"""Seconds between two states; more, where writing one takes more than a tenth of that."""
+
+_MOMENTS = ("step", "exp_avg", "exp_avg_sq")
+_KEPT = {"Adam": _MOMENTS, "AdamW": _MOMENTS, "SGD": ("momentum_buffer",)}  # by optimiser, for each parameter
+_HEADER, _DIGITS = 4 << 20, 18
+_NOT_NEGATIVE = ("running_var", "exp_avg_sq")
+
+
+class Saved:
+    """about: what is trained, on what, as JSON can say it; a state of anything else is refused."""
+
+    def __init__(self, path: Path, about: Mapping[str, Any], every: float = EVERY) -> None:
+        self.path, self.every = path, every
+        self._about = json.loads(json.dumps(about))
+        self._next = time.monotonic() + every
+
+    def due(self) -> bool:
+        return time.monotonic() >= self._next
+
+    def save(self, model: torch.nn.Module, optimiser: torch.optim.Optimizer, steps: int) -> None:
+        """Keep the state after so many steps, in place of the last one."""
+        start = time.monotonic()
+        part = _part(self.path)
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            save_file(_tensors(model, optimiser), part, {"about": json.dumps(self._about), "steps": str(steps)})
+            with part.open("rb") as file:
+                os.fsync(file.fileno())
+            part.rename(self.path)
+        except (OSError, SafetensorError) as error:
+            with suppress(OSError):
+                part.unlink()
+            raise OutputError(f"the state of the training could not be written to {self.path}: {error}") from error
+        now = time.monotonic()
+        self._next = now + max(self.every, 10 * (now - start))
+
+    def load(self, model: torch.nn.Module, optimiser: torch.optim.Optimizer, total: int) -> int:
+        """Go on from the state that is kept, if there is one: after how many of all steps. Nothing in it is believed
+        unchecked: whatever does not fit is refused."""
+        if not self.path.exists():
+            return 0
+        try:
+            with files.opened(self.path, _largest(model)) as opened:
+                check_header(opened, self.path, limit=_HEADER, metadata=("about", "steps"))
+                with mapped(opened, self.path) as file:
+                    said = file.metadata() or {}
+                    tensors = {name: file.get_tensor(name).clone() for name in sorted(file.keys())}
+            self._check_about(strict_json.loads(said["about"]))
+            steps = int(said["steps"][:_DIGITS])
+            if not 0 < steps < total:
+                raise ValueError(f"{steps} of {total} steps")
+            _check_tensors(tensors, model, optimiser, steps)
+        except (OSError, SafetensorError, KeyError, TypeError, ValueError, ReleaseError, UnreadableFileError) as error:
+            raise TrainingError(
+                f"{self.path} is no state of this training ({error}): remove it to begin anew"
+            ) from None
+        model.load_state_dict(_of("model.", tensors))
+        states: dict[int, dict[str, Tensor]] = {}
+        parameters = list(model.parameters())
+        for name, tensor in _of("optimiser.", tensors).items():
+            number, key = name.split(".")
+            if key != "step":  # in the parameter's order of values, which a fused optimiser takes for granted
+                tensor = torch.empty_like(parameters[int(number)]).copy_(tensor)
+            states.setdefault(int(number), {})[key] = tensor
+        optimiser.load_state_dict({**optimiser.state_dict(), "state": states})
+        return steps
+
+    def _check_about(self, said: Any) -> None:
+        if said == self._about:
+            return
+        other = said if isinstance(said, dict) else {}
+        differ = sorted(key for key in {*other, *self._about} if other.get(key) != self._about.get(key))
+        raise TrainingError(
+            f"{self.path} is the state of another training, with other {', '.join(differ)}: finish that one as it was "
+            f"begun, or remove the file"
+        )
+
+
+def discard(path: Path) -> None:
+    """Remove a state: the training is done, and its model is where it should be."""
+    for left in (path, _part(path)):
+        left.unlink(missing_ok=True)
+
+
+def _part(path: Path) -> Path:
+    return path.with_name(path.name + files.PARTIAL)
+
+
+def _tensors(model: torch.nn.Module, optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
+    found = {f"model.{name}": tensor.contiguous() for name, tensor in model.state_dict().items()}
+    for number, state in optimiser.state_dict()["state"].items():
+        found |= {f"optimiser.{number}.{name}": tensor.contiguous() for name, tensor in state.items()}
+    return found
+
+
+def _check_tensors(
+    tensors: Mapping[str, Tensor], model: torch.nn.Module, optimiser: torch.optim.Optimizer, steps: int
+) -> None:
+    """Names, shapes and types as this model and its optimiser have them, and values that a training can come to."""
+    wanted = {f"model.{name}": tensor.shape for name, tensor in model.state_dict().items()}
+    for number, parameter in enumerate(model.parameters()):
+        for key in _KEPT[type(optimiser).__name__]:
+            wanted[f"optimiser.{number}.{key}"] = torch.Size() if key == "step" else parameter.shape
+    if tensors.keys() != wanted.keys():
+        raise ValueError(f"other tensors: {sorted(tensors.keys() ^ wanted.keys())[:3]}")
+    for name, tensor in tensors.items():
+        if tensor.shape != wanted[name] or tensor.dtype != torch.float32:
+            raise ValueError(f"{name} is {tensor.dtype} of shape {tuple(tensor.shape)}")
+        if not bool(tensor.isfinite().all()) or (name.endswith(_NOT_NEGATIVE) and bool((tensor < 0).any())):
+            raise ValueError(f"{name} has values that it cannot have")
+        if name.endswith(".step") and float(tensor) != steps:
+            raise ValueError(f"{name} is {float(tensor):g} after {steps} steps")
+
+
+def _largest(model: torch.nn.Module) -> int:
+    """Bytes of a state: the model, what an optimiser keeps of each of its values, and a header."""
+    return sum(4 * int(tensor.nbytes) + 256 for tensor in model.state_dict().values()) + _HEADER
+
+
+def _of(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}

@@ -1,0 +1,85 @@
+"""Argument checks that name the argument, its value and what would be right."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from mixveil.core.errors import ArgumentError, TooFewRowsError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_TINY = 1e-100
+_LARGEST = 1e30
+
+
+def positive(name: str, value: float) -> float:
+    """
+    >>> positive("sigma", 2.0)
+    2.0
+    """
+    if not (math.isfinite(value) and value > 0):
+        raise ArgumentError(f"{name} must be positive and finite, got {value}")
+    if not _TINY <= value <= 1 / _TINY:  # so that its square is a number too
+        raise ArgumentError(f"{name} must be between {_TINY:g} and {1 / _TINY:g}, got {value}")
+    return float(value)
+
+
+def size(name: str, value: float) -> float:
+    """A size of records or of noise: positive, and such that float32 holds it, its inverse, and what is made of it."""
+    if not 1 / _LARGEST <= value <= _LARGEST:
+        raise ArgumentError(f"{name} must be between {1 / _LARGEST:g} and {_LARGEST:g}, got {value}")
+    return float(value)
+
+
+def place(name: str, value: float) -> float:
+    """Where records lie: finite, and no farther from zero than their size may be."""
+    if not abs(value) <= _LARGEST:
+        raise ArgumentError(f"{name} must be finite, and between {-_LARGEST:g} and {_LARGEST:g}, got {value}")
+    return float(value)
+
+
+def fraction(name: str, value: float) -> float:
+    """A value in (0, 1]."""
+    if not 0 < value <= 1:
+        raise ArgumentError(f"{name} must be in (0, 1], got {value}")
+    return float(value)
+
+
+def probability(name: str, value: float) -> float:
+    """A value in (0, 1), both ends excluded."""
+    if not 0 < value < 1:
+        raise ArgumentError(f"{name} must be in (0, 1), got {value}")
+    return float(value)
+
+
+def cap(name: str, value: float) -> float:
+    """A cap on mixing weights, in [0.5, 1): at 0.5 all weights are one half, at 1 a row could be a bare record."""
+    if not 0.5 <= value < 1:
+        raise ArgumentError(f"{name} must be in [0.5, 1), got {value}")
+    return float(value)
+
+
+def at_least(name: str, value: int, least: int) -> int:
+    if value < least:
+        raise ArgumentError(f"{name} must be at least {least}, got {value}")
+    return int(value)
+
+
+def rows_within(index: Tensor, n: int) -> Tensor:
+    """Row numbers that all exist."""
+    if len(index) and not (int(index.min()) >= 0 and int(index.max()) < n):
+        raise ArgumentError(f"row numbers must be in 0…{n - 1}, got {int(index.min())}…{int(index.max())}")
+    return index
+
+
+def enough_rows(n: int, least: int = 2) -> int:
+    """
+    >>> enough_rows(1)
+    Traceback (most recent call last):
+    mixveil.core.errors.TooFewRowsError: at least 2 rows are needed, got 1: a record without a partner has no cover
+    """
+    if n < least:
+        raise TooFewRowsError(f"at least {least} rows are needed, got {n}: a record without a partner has no cover")
+    return n

@@ -1,0 +1,252 @@
+"""Folders that are written whole or not at all, and files that others wrote, which are opened with care."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import shutil
+import stat
+import tempfile
+import time
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
+from io import BufferedReader
+from pathlib import Path
+from typing import Any
+
+from mixveil.core.errors import BusyError, OutputError, OutputExistsError, StateError, UnreadableFileError
+
+PARTIAL = ".partial"
+_LEFT = 3600.0  # seconds after which nobody is still writing a file
+_MOST_TIMES, _FREELY = 100, 1 << 30
+
+
+@contextmanager
+def opened(path: Path, limit: int | None = None) -> Iterator[BufferedReader]:
+    """A file that somebody else may have written, open for reading. It must be a plain file of at most `limit` bytes
+    (None: whoever calls looks at its size): a link could lead anywhere, a pipe would keep its reader waiting, a device
+    may have no end. Folders above it may be links."""
+    try:
+        with open_plain(path, limit) as file:
+            yield file
+    except OSError as error:
+        raise UnreadableFileError(f"{path} cannot be read: {error.strerror or error}") from None
+
+
+def open_plain(path: Path, limit: int | None = None, *, links: bool = False) -> BufferedReader:
+    """The same without a block, and with the operating system's own errors. links: whether to follow them, as in data
+    that their owner has put together: what they lead to must be a plain file all the same."""
+    _check_plain(path, path.stat() if links else path.lstat(), limit)  # first: to open a device can do something
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+    file = os.fdopen(os.open(path, flags if links else flags | os.O_NOFOLLOW), "rb")
+    try:
+        _check_plain(path, os.fstat(file.fileno()), limit)
+    except UnreadableFileError:
+        file.close()
+        raise
+    return file
+
+
+def read_small(path: Path, limit: int) -> bytes:
+    """All of a file that somebody else may have written, if it is a plain one of at most `limit` bytes."""
+    with opened(path, limit) as file:
+        data = file.read(limit + 1)
+    if len(data) > limit:  # it grew
+        raise UnreadableFileError(f"{path} has more than {limit:,} bytes, the most that a file of its kind has")
+    return data
+
+
+def _check_plain(path: Path, info: os.stat_result, limit: int | None) -> None:
+    if stat.S_ISLNK(info.st_mode):
+        raise UnreadableFileError(f"{path} is a link, and links are not followed: give the file itself")
+    if not stat.S_ISREG(info.st_mode):
+        raise UnreadableFileError(f"{path} is not a plain file")
+    if limit is not None and info.st_size > limit:
+        raise UnreadableFileError(f"{path} has {info.st_size:,} bytes, a file of its kind has at most {limit:,}")
+
+
+def check_unfolded(path: Path, packed: int, size: int) -> None:
+    """Refuse what is small on disk and would fill the memory: more than 1 GiB that is over 100 times as large as it
+    is packed, or more than half of this machine's memory."""
+    if size > _FREELY and size > _MOST_TIMES * packed:
+        raise UnreadableFileError(
+            f"{path}: {packed:,} packed bytes would unfold to {size:,}, more than {_MOST_TIMES} times as many: "
+            f"store them unpacked"
+        )
+    if size > (most := os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2):
+        raise UnreadableFileError(
+            f"{path}: it would unfold to {size:,} bytes, and half of this machine's memory is {most:,}: "
+            f"store them unpacked"
+        )
+
+
+def others(folder: Path, names: Collection[str]) -> list[str]:
+    """What lies in a folder besides these."""
+    return sorted({entry.name for entry in os.scandir(folder)} - {*names})
+
+
+def own_folder(variable: str, shared: str, otherwise: str) -> Path:
+    """The folder that one environment variable names; else mixveil/ in the one that another names, else in a folder of
+    the home folder. All must be absolute: a relative one would be another folder wherever a command is run."""
+    if named := _absolute(variable):
+        return named
+    if not (base := _absolute(shared)):
+        try:
+            home = Path.home()
+        except RuntimeError:
+            raise StateError(f"there is no home folder: name a folder with {variable}") from None
+        if not home.is_absolute():
+            raise StateError(f"HOME must be an absolute path, got {str(home)!r:.100}; or name a folder with {variable}")
+        base = home / otherwise
+    return base / "mixveil"
+
+
+def _absolute(variable: str) -> Path | None:
+    named = os.environ.get(variable)
+    if named and not Path(named).is_absolute():
+        raise StateError(f"{variable} must be an absolute path, got {named!r:.100}")
+    return Path(named) if named else None
+
+
+def check_new(out: Path) -> None:
+    """Refuse an output that is already there."""
+    if out.exists() or out.is_symlink():
+        raise OutputExistsError(f"{out} exists already; nothing is overwritten: choose another name or remove it")
+
+
+def check_writable(out: Path) -> None:
+    """Refuse an output that could not be written, before anything long is begun."""
+    place = next(path for path in out.absolute().parents if path.exists())
+    try:
+        with tempfile.TemporaryFile(dir=place):
+            pass
+    except OSError as error:
+        raise OutputError(f"{out} cannot be written: {error}") from None
+
+
+def check_space(out: Path, needed: int) -> None:
+    """Refuse what the disk cannot hold, before anything is begun."""
+    place = next(path for path in (out.resolve(), *out.resolve().parents) if path.exists())
+    free = shutil.disk_usage(place).free
+    if needed > free:
+        raise OutputError(f"{out} needs {needed / 1e6:,.1f} MB, and the disk has {free / 1e6:,.1f} MB left")
+
+
+@contextmanager
+def atomic_folder(out: Path, mark: str, mode: int = 0o755) -> Iterator[Path]:
+    """A folder that becomes `out` in one step when the block ends well, and vanishes when it does not."""
+    partial = out.parent / f".{out.name}.{mark}{PARTIAL}"
+    made: list[Path] = []
+    try:
+        for folder in [*reversed([path for path in out.parents if not path.exists()]), partial]:
+            folder.mkdir(mode=mode if folder == partial else 0o755)
+            made.append(folder)
+        yield partial
+        sync_folder(partial)
+        partial.rename(out)
+    except BaseException as error:
+        shutil.rmtree(partial, ignore_errors=True)
+        for folder in reversed([path for path in made if path != partial]):
+            with suppress(OSError):
+                folder.rmdir()
+        if isinstance(error, OSError):
+            raise OutputError(f"{out} could not be written: {error}") from error
+        raise
+
+
+def write_file(path: Path, data: bytes, mode: int = 0o644) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def check_parent(path: Path) -> None:
+    """Refuse a file whose folder is not there, or that is a folder itself, before any work is done for it."""
+    if not path.parent.is_dir():
+        raise OutputError(f"{path} could not be written: there is no folder {path.parent}")
+    if path.is_dir():
+        raise OutputError(f"{path} could not be written: it is a folder")
+
+
+def write_json(path: Path, whole: Any) -> None:
+    """What a process keeps for itself, readable by its owner only."""
+    write_whole(path, (json.dumps(whole, indent=2) + "\n").encode(), 0o600)
+
+
+def write_whole(path: Path, data: bytes, mode: int = 0o644) -> None:
+    """A file that is there whole or not at all."""
+    part = path.with_name(f".{path.name}.{os.getpid()}{PARTIAL}")
+    try:
+        _remove_left(path)
+        part.unlink(missing_ok=True)
+        write_file(part, data, mode)
+        part.rename(path)
+    except OSError as error:
+        with suppress(OSError):
+            part.unlink()
+        raise OutputError(f"{path} could not be written: {error}") from error
+
+
+def _remove_left(path: Path) -> None:
+    """Remove what killed processes left of this file. By its age: a process may live on another machine."""
+    left = re.compile(re.escape(f".{path.name}.") + "[0-9]+" + re.escape(PARTIAL))
+    with suppress(OSError), os.scandir(path.parent) as entries:
+        old = [entry for entry in entries if left.fullmatch(entry.name) and time.time() - _changed(entry) > _LEFT]
+        for entry in old:
+            Path(entry).unlink(missing_ok=True)
+
+
+def _changed(entry: os.DirEntry[str]) -> float:
+    return entry.stat(follow_symlinks=False).st_mtime
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """One at a time, among all threads and processes of this machine that ask for the same file."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """The only process of this kind in a folder, as long as it lives; its number is in `pid` there."""
+    path = folder / "pid"
+    with path.open("a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise BusyError(f"{folder} is in use, by the process {path.read_text().strip()}") from None
+        file.truncate(0)
+        file.write(f"{os.getpid()}\n")
+        file.flush()
+        yield
+
+
+def held_by(folder: Path) -> int | None:
+    """The process that is alone in a folder; None if there is none. A number that a dead one left is not believed: it
+    may be another's by now."""
+    try:
+        with (folder / "pid").open() as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except OSError:
+                return int(file.read())
+    except (OSError, ValueError):
+        pass
+    return None
+
+
+def sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,377 @@
+"""The only room that makes randomness.
+
+`SecureStream` for everything that leaves a party, `SeededStream` for experiments that must repeat; `DeviceStream` for
+training and for batches in a loop, where speed counts and nothing leaves.
+The first two are the same distributions over different 64-bit words, so what is tested of one holds for the other.
+
+Certified noise needs more than a float32 generator gives: normals are made in float64 from 63-bit
+uniforms, so that they reach 9.3σ and no low-order bits betray how they were made.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import math
+import os
+import threading
+from abc import ABC, abstractmethod
+from typing import NoReturn, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mixveil.core import checks
+from mixveil.core.errors import ArgumentError, MissingDependencyError, StreamError, TooFewRowsError
+
+NORMAL_BOUND = math.sqrt(2 * 63 * math.log(2))
+"""No normal is larger than this: the radius of the smallest 63-bit uniform, 2⁻⁶³."""
+
+WEIGHT_BITS = 24
+"""Mixing weights are multiples of 2⁻²⁴: exact in float32, and so is one minus each of them."""
+
+_BLOCK = 1 << 17  # words a pass of Box–Muller: fewer cost more in calls, more do not stay in the cache
+_SWAPS = 100  # rounds
+_63_BITS = (1 << 63) - 1
+_MEMORY = torch.device("cpu")
+
+
+_forks = 0  # how many forks lie between this process and the one that imported this module
+
+
+def _count_fork() -> None:
+    global _forks
+    _forks += 1
+
+
+os.register_at_fork(after_in_child=_count_fork)
+
+
+def _this_process() -> tuple[int, int]:
+    """Another value in every process that a stream can be carried into. The number that the system gives it is not
+    enough: a fork into a new namespace, or one that is forked late, may have that of an ancestor."""
+    return os.getpid(), _forks
+
+
+def local_key() -> bytes:
+    """A fresh key for what stays on this machine."""
+    return os.urandom(32)
+
+
+def release_id() -> str:
+    """A fresh name for a release: 128 bits from the operating system."""
+    return os.urandom(16).hex()
+
+
+def box_muller(words: Tensor) -> Tensor:
+    """Standard normals (float64) from as many 64-bit words, an even number.
+
+    The first half gives radii from uniforms in (0, 1] with 63 bits, the second half angles in [−π, π).
+    """
+    half = len(words) // 2
+    radius = (words[:half] & _63_BITS).double().add_(1).mul_(2.0**-63).log_().mul_(-2).sqrt_()
+    angle = words[half:].double().mul_(math.pi * 2.0**-63)
+    normals = torch.empty(2 * half, dtype=torch.float64)
+    torch.cos(angle, out=normals[:half]).mul_(radius)
+    torch.sin(angle, out=normals[half:]).mul_(radius)
+    return normals
+
+
+class Stream(ABC):
+    """Independent draws. Fork it by name for each consumer: adding a consumer leaves the others' draws alone.
+
+    Forking the same name again gives a new stream, never the old one's draws a second time.
+    """
+
+    reproducible: bool
+
+    def _start(self, key: bytes) -> None:
+        self._key = key
+        self._forks: dict[str, int] = {}
+        self._lock = threading.Lock()  # two threads must never get the same draws
+
+    @classmethod
+    def _from_key(cls, key: bytes) -> Self:
+        stream = cls.__new__(cls)
+        stream._start(key)
+        return stream
+
+    @abstractmethod
+    def words(self, n: int) -> Tensor:
+        """(n,) int64: uniform 64-bit words."""
+
+    def fork(self, name: str) -> Self:
+        with self._lock:
+            count = self._forks.get(name, 0)
+            self._forks[name] = count + 1
+        return self._from_key(hmac.digest(self._key, f"{name}#{count}".encode() + self._fresh(), "sha256"))
+
+    def _fresh(self) -> bytes:
+        """What a fork's key has that does not follow from this stream's."""
+        return b""
+
+    def uniform(self, *shape: int) -> Tensor:
+        """Uniform in [0, 1) with 53 bits, float64."""
+        return (self.words(math.prod(shape)) >> 11).bitwise_and_((1 << 53) - 1).double().mul_(2.0**-53).view(shape)
+
+    def normal(self, *shape: int) -> Tensor:
+        """Standard normals, float64, none beyond `NORMAL_BOUND`."""
+        n = math.prod(shape)
+        normals = torch.empty(n, dtype=torch.float64)
+        for start in range(0, n, _BLOCK):
+            size = min(_BLOCK, n - start)
+            normals[start : start + size] = box_muller(self.words(size + size % 2))[:size]
+        return normals.view(shape)
+
+    def gaussian(self, n: int, d: int, radius: float) -> Tensor:
+        """(n, d) isotropic Gaussian noise with E‖e‖² = radius²."""
+        return self.normal(n, d).mul_(radius / math.sqrt(d))
+
+    def sphere(self, n: int, d: int, radius: float) -> Tensor:
+        """(n, d) noise uniform on the sphere of that radius: normals scaled to its norm, in float64."""
+        normals = self.normal(n, d)
+        return normals.mul_(radius / torch.linalg.vector_norm(normals, dim=1, keepdim=True))
+
+    def laplace(self, *shape: int) -> Tensor:
+        """Laplace noise of mean size 1, float64: exponentials with fair signs."""
+        size = torch.log1p(-self.uniform(math.prod(shape))).neg_()
+        return size.mul_(self.signs(len(size))).view(shape)
+
+    def signs(self, *shape: int) -> Tensor:
+        """Fair ±1, int8, one bit of the stream each."""
+        n = math.prod(shape)
+        octets = self.words(-(-n // 64)).view(torch.uint8)
+        bits = (octets[:, None] >> torch.arange(8, dtype=torch.uint8)) & 1
+        return bits.view(-1)[:n].to(torch.int8).mul_(2).sub_(1).view(shape)
+
+    def permutation(self, n: int) -> Tensor:
+        """(n,) int64, uniform over all n! permutations: the order of n distinct random words."""
+        while True:
+            ranked, order = self.words(n).sort()
+            if not bool((ranked[1:] == ranked[:-1]).any()):
+                return order
+
+    def derangement(self, n: int) -> Tensor:
+        """(n,) int64, uniform over the permutations that leave no element in place (n ≥ 2)."""
+        checks.enough_rows(n)
+        own = torch.arange(n)
+        while True:  # a uniform permutation is a derangement with probability about 1/e
+            partner = self.permutation(n)
+            if not bool((partner == own).any()):
+                return partner
+
+    def apart(self, units: Tensor) -> Tensor:
+        """(n,) int64: a permutation that gives no row a partner of its own unit. units: (n,) the unit of each row.
+
+        A uniform permutation, mended by swaps at random; where those do not get there in time, rows in the order of
+        their units (units, and rows within them, in random order), shifted by the size of the largest."""
+        n, largest = checks.enough_rows(len(units)), int(units.bincount().max())
+        if 2 * largest > n:
+            raise TooFewRowsError(
+                f"a unit has {largest} of {n} rows, more than half: they cannot all be paired with others' rows. "
+                f"Leave some of them out, or use an encoder that pairs nothing (gaussian)"
+            )
+        partner = self.permutation(n)
+        for _ in range(_SWAPS):
+            wrong = (units[partner] == units).nonzero()[:, 0]
+            if not len(wrong):
+                return partner
+            other = self.permutation(n)[: len(wrong)]
+            after = (units[partner[other]] != units[wrong]) & (units[partner[wrong]] != units[other])
+            alone = ~torch.isin(other, wrong)  # a row takes part in one swap at a time
+            first, second = wrong[after & alone], other[after & alone]
+            partner[first], partner[second] = partner[second].clone(), partner[first].clone()
+        order = self.permutation(n)
+        order = order[self.permutation(int(units.max()) + 1)[units[order]].argsort(stable=True)]
+        partner[order] = order.roll(-largest)
+        return partner
+
+    def capped_weights(self, n: int, alpha: float) -> Tensor:
+        """(n, 2) float32 weights that sum to exactly one, both at most α.
+
+        The law of (u₁, u₂)/(u₁ + u₂), u uniform on [0, 1]², given that the larger is at most α: its density
+        is ∝ 1/max(w, 1 − w)², so the larger weight m has distribution function (2 − 1/m)/(2 − 1/α), which
+        is inverted here. Weights are rounded towards one half to a multiple of 2⁻²⁴.
+        """
+        checks.cap("alpha", alpha)
+        scale = 1 << WEIGHT_BITS
+        larger = 1 / (2 - self.uniform(n) * (2 - 1 / alpha))
+        larger = larger.mul_(scale).floor_().clamp_(scale // 2, math.floor(alpha * scale)).div_(scale)
+        own = torch.where(self.signs(n) > 0, larger, 1 - larger)
+        return torch.stack([own, 1 - own], dim=1).float()
+
+    def mixing_weights(self, n: int, k: int) -> Tensor:
+        """(n, k) float32 weights that sum to exactly one: u ~ U[0, 1]ᵏ scaled to one, on multiples of 2⁻²⁴."""
+        scale = 1 << WEIGHT_BITS
+        draws = 1 - self.uniform(n, k)
+        parts = draws.div_(draws.sum(1, keepdim=True)).mul_(scale).floor_()
+        parts[:, -1] += scale - parts.sum(1)
+        return parts.div_(scale).float()
+
+    def dirichlet(self, n: int, k: int, concentration: float) -> Tensor:
+        """(n, k) float64 rows from Dir(concentration · 1): normalised Gamma draws, kept in logarithms."""
+        checks.positive("concentration", concentration)
+        return torch.softmax(self._log_gamma(n * k, concentration).view(n, k), dim=1)
+
+    def _log_gamma(self, n: int, shape: float) -> Tensor:
+        """Logarithms of Gamma(shape, 1) draws by Marsaglia and Tsang's rejection; below shape 1 a draw of
+        Gamma(shape + 1) times U^(1/shape)."""
+        if shape < 1:
+            boost = torch.log(1 - self.uniform(n)) / shape
+            return self._log_gamma(n, shape + 1) + boost
+        d = shape - 1 / 3
+        c = 1 / math.sqrt(9 * d)
+        draws = torch.empty(n, dtype=torch.float64)
+        left = torch.arange(n)
+        while len(left):
+            x, u = self.normal(len(left)), 1 - self.uniform(len(left))
+            v = (1 + c * x) ** 3
+            log_v = torch.where(v > 0, v, 1).log()
+            good = (v > 0) & (u.log() < 0.5 * x * x + d - d * v + d * log_v)
+            draws[left[good]] = math.log(d) + log_v[good]
+            left = left[~good]
+        return draws
+
+
+class SeededStream(Stream):
+    """The same draws for the same seed, on every machine. Whoever knows the seed can remove the noise."""
+
+    reproducible = True
+
+    def __init__(self, seed: int) -> None:
+        if not 0 <= seed < 1 << 64:
+            raise ArgumentError(f"seed must be in [0, 2^64), got {seed}")
+        self._start(hashlib.sha256(b"mixveil seed " + seed.to_bytes(8, "big")).digest())
+
+    def _start(self, key: bytes) -> None:
+        super()._start(key)
+        self._bits = np.random.Philox(key=int.from_bytes(key[:16], "big"))
+
+    def words(self, n: int) -> Tensor:
+        return torch.from_numpy(self._bits.random_raw(n).view(np.int64))
+
+
+class SecureStream(Stream):
+    """AES-128 in counter mode under a key from the operating system. The key is never written or shown.
+
+    A copy, a pickle or a forked process would repeat its draws, and two releases under the same noise
+    cancel it: all three are refused. Every fork by name has fresh randomness from the operating system in its key: two
+    copies of a whole machine, made from one snapshot, part at the next one.
+    """
+
+    reproducible = False
+
+    def __init__(self) -> None:
+        self._start(os.urandom(32))
+
+    def _start(self, key: bytes) -> None:
+        try:
+            from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+        except ImportError:
+            raise MissingDependencyError(
+                "secure noise needs the package cryptography: pip install cryptography"
+            ) from None
+        super()._start(key)
+        self._process = _this_process()
+        # The key of the words and the key of the forks are derived apart: neither tells the other.
+        word_key = hmac.digest(key, b"words", "sha256")[:16]
+        self._cipher = Cipher(algorithms.AES(word_key), modes.CTR(bytes(16))).encryptor()
+
+    def words(self, n: int) -> Tensor:
+        self._refuse_fork()
+        words = np.zeros(n, np.int64)
+        if n:
+            octets = words.view(np.uint8).data
+            with self._lock:
+                self._cipher.update_into(octets, octets)
+        return torch.from_numpy(words)
+
+    def fork(self, name: str) -> Self:
+        self._refuse_fork()
+        return super().fork(name)
+
+    def _fresh(self) -> bytes:
+        return os.urandom(32)
+
+    def _refuse_fork(self) -> None:
+        if _this_process() != self._process:
+            raise StreamError("a secure stream crossed into a forked process: its draws would repeat; make a new one")
+
+    def __repr__(self) -> str:
+        return "SecureStream()"
+
+    def __reduce__(self) -> NoReturn:
+        raise StreamError("a secure stream is never copied or stored: its draws would repeat; make a new one")
+
+
+class DeviceStream:
+    """Fast draws by torch's own generators: for training, and for batches that never leave. Its noise is float32 and
+    would betray itself: what leaves a party needs a `Stream`. Large draws are made on the device that needs them, small
+    ones in memory, by numpy: there they cost less than it takes to ask a GPU for them.
+
+    In a worker process of a data loader it draws anew, as told by the seed that torch gives that worker.
+    """
+
+    def __init__(self, stream: Stream) -> None:
+        self._seed = int(stream.words(1)).to_bytes(8, "big", signed=True)
+        self._place = ""
+        self._process = _this_process()
+        self._generators: dict[torch.device, torch.Generator] = {}
+
+    def restart(self, number: int) -> None:
+        """From here on draws follow from the stream and this number alone, whatever was drawn before."""
+        self._settle()
+        self._begin(f"number {number}")
+
+    def uniform(self, *shape: int, device: torch.device) -> Tensor:
+        """Uniform in [0, 1), float32."""
+        return torch.rand(shape, generator=self._on(device), device=device)
+
+    def normal(self, like: Tensor) -> Tensor:
+        """Standard normals of the same shape, type and device."""
+        return torch.randn(like.shape, generator=self._on(like.device), device=like.device, dtype=like.dtype)
+
+    def permutation(self, n: int) -> Tensor:
+        return torch.randperm(n, generator=self._on(_MEMORY))
+
+    def cycle(self, n: int) -> Tensor:
+        """(n,) a partner for each row, never itself (n ≥ 2): the rows in random order, each with the next."""
+        order = self.permutation(checks.enough_rows(n)).numpy()
+        partner = np.empty_like(order)
+        partner[order] = np.roll(order, -1)
+        return torch.from_numpy(partner)
+
+    def capped_weights(self, n: int, alpha: float) -> Tensor:
+        """(n, 2) by the law of `Stream.capped_weights`, in float32."""
+        checks.cap("alpha", alpha)
+        draws = self.uniform(2, n, device=_MEMORY).numpy()
+        larger = np.minimum(1 / (2 - draws[0] * (2 - 1 / alpha)), alpha)
+        own = np.where(draws[1] < 0.5, larger, 1 - larger)
+        return torch.from_numpy(np.stack([own, 1 - own], axis=1).astype(np.float32))
+
+    def mixing_weights(self, n: int, k: int) -> Tensor:
+        """(n, k) by the law of `Stream.mixing_weights`, in float32."""
+        draws = 1 - self.uniform(n, k, device=_MEMORY).numpy()
+        return torch.from_numpy(draws / draws.sum(1, keepdims=True))
+
+    def _settle(self) -> None:
+        """In a new process, draw what no other does."""
+        if _this_process() != self._process:
+            self._process, self._generators = _this_process(), {}
+            self._begin(f"{self._place}, worker {torch.initial_seed()}")
+
+    def _on(self, device: torch.device) -> torch.Generator:
+        self._settle()
+        if device not in self._generators:
+            self._generators[device] = torch.Generator(device).manual_seed(self._derived(device))
+        return self._generators[device]
+
+    def _begin(self, place: str) -> None:
+        self._place = place
+        for device, generator in self._generators.items():
+            generator.manual_seed(self._derived(device))
+
+    def _derived(self, device: torch.device) -> int:
+        name = f"{device.type}, {self._place}".encode()  # whichever of several GPUs it is
+        return int.from_bytes(hmac.digest(self._seed, name, "sha256")[:8], "big") >> 1

@@ -1,0 +1,330 @@
+"""The frozen data that walks from room to room, and the Protocols of encoders and attacks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Protocol, Self, runtime_checkable
+
+from mixveil.core import checks
+from mixveil.core.errors import MissingFactError, PrivateFactError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from mixveil.core.randomness import Stream
+    from mixveil.features.extractor import Extractor
+    from mixveil.releases.screening import Screened
+
+Origin = Literal["public", "range", "private"]
+Calibration = Literal["theorem", "spectral", "energy", "displacement"]
+Progress = Callable[[int], None]
+"""Called with the number of rows that were just done."""
+
+
+class Batch(NamedTuple):
+    """Rows and their soft labels: x is (m, …), y is (m, classes) with rows that sum to one."""
+
+    x: Tensor
+    y: Tensor
+
+
+@runtime_checkable
+class Rows(Protocol):
+    """Labelled rows that may be larger than memory."""
+
+    def __len__(self) -> int: ...
+    def take(self, index: Tensor) -> Batch: ...
+
+
+class Dataset(Rows, Protocol):
+    """Rows that know their shape, their classes' names and the range that a value can have."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def classes(self) -> tuple[str, ...]: ...
+    @property
+    def low(self) -> float: ...
+    @property
+    def high(self) -> float: ...
+    @property
+    def declared(self) -> bool:
+        """Whether the list of classes was fixed without looking at the labels."""
+
+    @property
+    def units(self) -> tuple[str, ...] | None:
+        """Whose each row is (a patient's number); None where every row is a unit of its own."""
+
+    def originals(self, index: Tensor) -> Sequence[Tensor]:
+        """The images of some rows as their files hold them, in [0, 1]: what a record is known by, whatever is made of
+        it."""
+
+
+@dataclass(frozen=True)
+class Trace:
+    """Who was mixed with whom, and how much. PRIVATE to the party; the noise is not in it.
+
+    partner: (n, k − 1) row numbers; weight: (n, k), its first column is the row's own weight; order: (n,) the record
+    that each row is of, where rows were put in another order; None: row i is of record i. kept: (n,) which of these
+    rows were released, in the same order, where some were dropped; None: all.
+    """
+
+    partner: Tensor = field(repr=False)
+    weight: Tensor = field(repr=False)
+    order: Tensor | None = field(default=None, repr=False)
+    kept: Tensor | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A number that a calibration uses, and where it came from.
+
+    `public`: given, or computed from public data. `range`: implied by the range that a pixel can have.
+    `private`: computed from the records that are to be protected.
+    """
+
+    value: float
+    origin: Origin
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Facts by name: dimension, centre, amplitude, clip, energy (V), lambda_max, distance (D), displacement (how far
+    image noise moves features), unit_rows (the most rows that one unit has; one, where nobody says), size (mean
+    absolute value)."""
+
+    known: Mapping[str, Fact]
+
+    def __getitem__(self, name: str) -> float:
+        return self._fact(name).value
+
+    def origin(self, name: str) -> Origin:
+        return self._fact(name).origin
+
+    def certified(self, name: str) -> float:
+        """The value, if it was fixed without looking at the private records."""
+        fact = self._fact(name)
+        if fact.origin == "private":
+            raise PrivateFactError(
+                f"{name} = {fact.value:g} was computed from the private records; a certified calibration "
+                f"needs it from public data, from the pixel range, or given"
+            )
+        return fact.value
+
+    @property
+    def unit_rows(self) -> int:
+        return int(self.known["unit_rows"].value) if "unit_rows" in self.known else 1
+
+    def with_(self, **facts: Fact) -> Facts:
+        return Facts({**self.known, **facts})
+
+    def _fact(self, name: str) -> Fact:
+        try:
+            return self.known[name]
+        except KeyError:
+            raise MissingFactError(
+                f"this calibration needs {name}; known are {', '.join(self.known) or 'none'}"
+            ) from None
+
+
+@dataclass(frozen=True)
+class Mu:
+    """Ask for a certified release: every record μ-GDP."""
+
+    value: float
+
+    def __post_init__(self) -> None:
+        checks.positive("mu", self.value)
+
+
+@dataclass(frozen=True)
+class Tau:
+    """Ask for Theorem 2's directional SNR τ, by one of its three calibrations; or, of features, for the noise that
+    the paper's experiments give them, which does not keep τ (`displacement`)."""
+
+    value: float
+    calibration: Calibration = "spectral"
+
+    def __post_init__(self) -> None:
+        checks.fraction("tau", self.value)
+
+
+Target = Mu | Tau
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """A statement about a release. `nominal` was asked for, `realised` is what the settings give; the
+    realised one is the claim. `assumes` names every fact's origin and every condition it rests on."""
+
+    name: str
+    nominal: float
+    realised: float | None
+    assumes: Mapping[str, str]
+
+    @property
+    def claim(self) -> float:
+        """The larger of both: nobody is promised less than what the settings give."""
+        return self.nominal if self.realised is None else max(self.nominal, self.realised)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a release costs those whose rows it holds, in μ. mu: of one row; m rows of the same unit cost mu·m^power
+    together where none of them was mixed with another of them, and together·m^power where that may be."""
+
+    mu: float
+    together: float
+    power: float
+
+    def of(self, rows: int) -> float:
+        """Of so many rows, none mixed with another of them."""
+        return self.mu * math.pow(rows, self.power)
+
+
+class Encoder(Protocol):
+    """One defence. A frozen dataclass whose fields ARE its public settings; call arguments may be private."""
+
+    name: ClassVar[str]
+
+    @classmethod
+    def example(cls) -> Self:
+        """A small calibrated instance on 16 values in [0, 1], for the conformance tests."""
+
+    @property
+    def sigma(self) -> float | None:
+        """The noise of one value of a partner, before it is weighed; None before `calibrate`, 0 without noise."""
+
+    @property
+    def step(self) -> float | None:
+        """Released integers times this are the values; None where floats are released."""
+
+    @property
+    def index_bound(self) -> int | None:
+        """No released integer is larger than this in size; None where floats are released."""
+
+    def calibrate(self, target: Target | None, facts: Facts) -> tuple[Self, tuple[Guarantee, ...]]:
+        """A new encoder with its noise. target: None where nothing is asked for."""
+
+    def claims(self) -> Mapping[str, Guarantee]:
+        """What these settings guarantee for any records at all, by the guarantee's name, and on what conditions.
+        A certified manifest may claim no less, and nothing else."""
+
+    def cost(self) -> Cost | None:
+        """What any record pays for being released with these settings; None: there is no bound."""
+
+    def prepare(self, x: Tensor) -> Tensor:
+        """(m, d) float64: records as they enter the mixture."""
+
+    def restore(self, z: Tensor) -> Tensor:
+        """(m, d): records in the data's own values, from records as they enter the mixture."""
+
+    def deviation(self, weight: Tensor) -> Tensor:
+        """(m,) the standard deviation of the noise in one value of rows with these weights (m, k)."""
+
+    def possible_labels(self, y: Tensor) -> Tensor:
+        """(m,) whether a row with these soft labels can come from this encoder."""
+
+    def plan(self, n: int, *, stream: Stream, units: Tensor | None = None) -> Trace:
+        """Who is mixed with whom. units: (n,) numbers; rows of the same unit are not mixed with one another."""
+
+    def encode(self, rows: Rows, index: Tensor, trace: Trace, *, stream: Stream) -> Batch: ...
+
+
+@dataclass(frozen=True)
+class Release:
+    """What leaves a party, as its reader sees it. extractor: which features its rows are of, where they are features
+    themselves; None for pixels and for projections. screened: by what rows were dropped, where some could be."""
+
+    id: str
+    party: str
+    payload: Rows
+    shape: tuple[int, ...]
+    classes: tuple[str, ...]
+    encoder: Encoder
+    guarantees: tuple[Guarantee, ...]
+    certified: bool
+    reproducible: bool
+    assets: Mapping[str, str] = field(default_factory=dict)
+    label_epsilon: float | None = None
+    extractor: Extractor | None = None
+    screened: Screened | None = None
+
+    @property
+    def records(self) -> int:
+        """Of how many records rows were made."""
+        return len(self.payload) if self.screened is None else self.screened.records
+
+
+class Known(NamedTuple):
+    """Records that an attacker has already. records: (k,) their numbers; images: (k, …) in the data's own values."""
+
+    records: Tensor
+    images: Tensor
+
+
+class Units(NamedTuple):
+    """Groups of candidates, each of which may be a whole unit of the releases, all images of one person. Which rows
+    belong together is public.
+
+    Attributes:
+        group: (s,) the number of the group, from 0.
+        row: (s,) the row that would be the candidate's own.
+        candidate: (s,) its number among the view's candidates.
+    """
+
+    group: Tensor
+    row: Tensor
+    candidate: Tensor
+
+
+@dataclass(frozen=True)
+class View:
+    """All that an attacker sees: which fields are set IS the threat model.
+
+    releases: of the same records; traces: pairing and weights of each of them; public: data like the private ones;
+    candidates: (c, …) images of which the attacker asks whether, and where, they are in the releases;
+    candidate_labels: (c,) their classes; known: some of the records themselves; pictures: the images behind public
+    rows, where rows are features; units: groups of candidates of which the attacker asks whether they are units."""
+
+    releases: tuple[Release, ...]
+    traces: tuple[Trace, ...] | None = None
+    public: Rows | None = None
+    candidates: Tensor | None = None
+    candidate_labels: Tensor | None = None
+    known: Known | None = None
+    pictures: Rows | None = None
+    units: Units | None = None
+
+
+@dataclass(frozen=True)
+class Guess:
+    """What an attack says; the fields that it does not speak of stay None.
+
+    images: (n, …) a reconstruction of every record. pairs: (n, 2) for each row its two sources among the candidates,
+    own source first, −1 where it does not say; doubts: (n,) how badly each pair fits. links: (c, n) how much likelier
+    each row is if a candidate is its own record; scores: (c,) the same for being in the releases at all, or (g,) for
+    groups of candidates.
+    labels: (n, 2) for each row the two classes of its sources. pictures: (n, c, h, w) in [0, 1], the images that
+    records were made of, where records are features."""
+
+    images: Tensor | None = None
+    pairs: Tensor | None = None
+    doubts: Tensor | None = None
+    links: Tensor | None = None
+    scores: Tensor | None = None
+    labels: Tensor | None = None
+    pictures: Tensor | None = None
+
+
+class Attack(Protocol):
+    """One attack. A frozen dataclass called on a View; `needs` names the View's fields that must be set, `threat` says
+    in a sentence who could do this."""
+
+    name: ClassVar[str]
+    needs: ClassVar[frozenset[str]]
+    threat: ClassVar[str]
+
+    def __call__(self, view: View, *, stream: Stream) -> Guess: ...

@@ -1,0 +1,142 @@
+"""Mixing in a training loop: augmentation that happens to use the encoders' formulas, and promises nothing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from itertools import chain
+
+import torch
+from torch import Tensor
+
+from mixveil.core import checks
+from mixveil.core.errors import ArgumentError, LabelError
+from mixveil.core.randomness import DeviceStream, SecureStream, Stream
+from mixveil.encoders.mixup import Mixup
+from mixveil.encoders.noisy import calibrated
+from mixveil.encoders.singular import PAPER_ALPHA, Singular
+
+_FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
+_WHOLE = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+
+
+class BatchTransform:
+    """`transform(x, y)` gives the batch mixed with itself: x̃ of x's shape, type, device and scale, and (n, classes)
+    float32 soft labels. x is (n, …); y is (n,) class numbers or (n, classes) shares.
+
+    NOTHING is promised. This is augmentation for a loop that holds the raw data and mixes each batch anew: the same
+    image comes out again and again, under noise that is fast and not secret. What leaves needs `write_release`.
+
+    encoder: `Mixup`, or `Singular` with its sigma; where that has a clip, records are clipped about its centre.
+    stream: a `SeededStream` to repeat the draws (in a data loader's worker processes they also follow from torch's own
+    seed; the processes of a distributed run each need a seed, or a fork of the stream, of their own).
+
+    It never waits for a GPU. So there, class numbers are not looked at: torch stops at one that is out of range.
+    """
+
+    def __init__(self, encoder: Mixup | Singular, *, classes: int, stream: Stream | None = None) -> None:
+        if not isinstance(encoder, Mixup | Singular):
+            raise ArgumentError(f"encoder must be a Mixup or a Singular, got {encoder!r}")
+        if isinstance(encoder, Singular):
+            calibrated(encoder, "sigma")
+        self._encoder = encoder
+        self._classes = checks.at_least("classes", classes, 2)
+        self._draws = DeviceStream(SecureStream() if stream is None else stream)
+
+    def restart(self, number: int) -> None:
+        """From here on draws follow from the stream and this number alone: for a loop that may go on after a kill."""
+        self._draws.restart(number)
+
+    def __call__(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        _check_batch(x, y, self._classes)
+        last = x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last) and not x.is_contiguous()
+        laid = x.movedim(1, -1) if last else x  # as it lies in memory: the fastest, and the loop's layout is kept
+        rows, labels = laid.flatten(1), _soft(y, self._classes)
+        if isinstance(self._encoder, Mixup):
+            mixed, labels = self._mixup(self._encoder, rows, labels)
+        else:
+            mixed, labels = self._singular(self._encoder, rows, labels)
+        mixed = mixed.view(laid.shape)
+        return mixed.movedim(-1, 1) if last else mixed, labels
+
+    def _mixup(self, encoder: Mixup, rows: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Σ_j w_j x_πj: k − 1 random permutations, and the row itself last."""
+        n, device = len(rows), rows.device
+        orders = [_to(self._draws.permutation(n), device) for _ in range(encoder.k - 1)]
+        weight = self._draws.mixing_weights(n, encoder.k)
+        shares = _to((weight / weight.cumsum(1))[:, 1:], device)
+
+        def mixed(source: Tensor) -> Tensor:
+            others = (source.index_select(0, order) for order in orders)  # one at a time in memory
+            return _blend(next(others), chain(others, (source,)), shares)
+
+        return mixed(rows), mixed(labels)
+
+    def _singular(self, encoder: Singular, rows: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """w₁z + w₂(z' + σe) + centre, which is w₁(z + centre) + w₂(z' + centre + σe): weights sum to one."""
+        n, device = len(rows), rows.device
+        draw = self._draws.permutation if encoder.fixed_points else self._draws.cycle
+        partner = _to(draw(n), device)
+        alpha = PAPER_ALPHA if encoder.alpha is None else encoder.alpha
+        share = _to(self._draws.capped_weights(n, alpha)[:, :1].contiguous(), device)
+        if encoder.clip is not None:
+            rows = _clipped(rows, encoder.centre, encoder.clip)
+        cover = self._covered(rows.index_select(0, partner), encoder)
+        return cover.lerp_(rows, share.to(cover.dtype)), labels.index_select(0, partner).lerp_(labels, share)
+
+    def _covered(self, rows: Tensor, encoder: Singular) -> Tensor:
+        """The rows plus noise, in their own memory."""
+        sigma, noise = calibrated(encoder, "sigma"), self._draws.normal(rows)
+        if encoder.noise == "gaussian":
+            return rows.add_(noise, alpha=sigma)
+        radius = sigma * math.sqrt(rows.shape[1])
+        return rows.addcmul_(noise, (radius / _lengths(noise)).to(rows.dtype))
+
+
+def _blend(mixed: Tensor, parts: Iterable[Tensor], shares: Tensor) -> Tensor:
+    """Each part in turn takes its share of all there is so far, in the memory of the first. Unlike a sum of products,
+    the weights of such a mixture sum to one in half precision too."""
+    for part, share in zip(parts, shares.to(mixed.dtype).T[:, :, None], strict=True):
+        mixed.lerp_(part, share)
+    return mixed
+
+
+def _to(small: Tensor, device: torch.device) -> Tensor:
+    """A few numbers sent to the device, without waiting for it."""
+    return small.to(device, non_blocking=True)
+
+
+def _clipped(rows: Tensor, centre: float, clip: float) -> Tensor:
+    """`Singular.restore(Singular.prepare(rows))`, in the rows' own precision."""
+    z = rows - centre
+    return z.mul_((clip / _lengths(z)).clamp_(max=1).to(z.dtype)).add_(centre)
+
+
+def _lengths(rows: Tensor) -> Tensor:
+    """(n, 1) norms, in float32 at least: squares of half precision would overflow."""
+    wide = torch.promote_types(rows.dtype, torch.float32)
+    norms: Tensor = torch.linalg.vector_norm(rows, dim=1, keepdim=True, dtype=wide)
+    return norms
+
+
+def _soft(y: Tensor, classes: int) -> Tensor:
+    """(n, classes) float32 shares of the classes."""
+    if y.dim() == 2:
+        return y.float()
+    return torch.zeros(len(y), classes, device=y.device).scatter_(1, y.long()[:, None], 1.0)
+
+
+def _check_batch(x: Tensor, y: Tensor, classes: int) -> None:
+    """By shapes and types alone; only on the CPU, where looking costs nothing, also by the class numbers."""
+    if x.dtype not in _FLOATS or x.dim() < 2:
+        raise ArgumentError(f"x must be a batch (n, …) of floating values, got {x.dtype} of shape {tuple(x.shape)}")
+    checks.enough_rows(len(x))
+    numbers = y.dtype in _WHOLE and y.shape == (len(x),)
+    if not numbers and not (y.is_floating_point() and y.shape == (len(x), classes)):
+        raise LabelError(
+            f"y must be ({len(x)},) class numbers or ({len(x)}, {classes}) shares, got {y.dtype} of {tuple(y.shape)}"
+        )
+    if y.device != x.device:
+        raise ArgumentError(f"x and y must be on one device, got {x.device} and {y.device}")
+    if numbers and y.device.type == "cpu" and not (int(y.min()) >= 0 and int(y.max()) < classes):
+        raise LabelError(f"class numbers must be in 0…{classes - 1}, got {int(y.min())}…{int(y.max())}")

@@ -1,0 +1,353 @@
+"""From data to an encoder with its noise: the facts that a calibration may use, and where they came from.
+
+Those computed from private records never enter a certified manifest.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Literal, TypeVar
+
+import torch
+from torch import Tensor
+
+from mixveil.core import checks
+from mixveil.core.errors import ArgumentError, MissingFactError, PrivateFactError
+from mixveil.core.randomness import Stream
+from mixveil.core.types import Batch, Dataset, Encoder, Fact, Facts, Guarantee, Mu, Origin, Progress, Rows, Target, Tau
+from mixveil.data import fingerprint, privacy_units
+from mixveil.encoders.noisy import prepare
+from mixveil.encoders.singular import NOT_KEPT, Singular
+from mixveil.theory import gdp, snr
+from mixveil.theory.moments import Moments, blocks, moments, passes
+
+DELTA = 1e-5
+
+MEANINGLESS_MU = 4.0
+"""From here on (ε = 24 at δ = 1e-5) μ-GDP is no meaningful guarantee."""
+
+_PICTURES_APART = 0.25
+"""How far apart classes of pictures are, of the distance 2C that two records can have at most: on average 0.26 for the
+digits, 0.10 for the twenty classes of CIFAR-100."""
+
+UNBOUNDED = (
+    "these rows have no range that would bound them: a certified release needs a clip norm chosen without looking at "
+    "them (--clip) or public data (--public)"
+)
+
+Learnt = Literal["next to nothing", "little", "something"]
+MomentsOf = Callable[[Dataset, Facts], Moments]
+Watch = Callable[[str, int], AbstractContextManager[Progress]]
+"""Shows the progress of some work on so many rows."""
+
+
+def unwatched(what: str, total: int) -> AbstractContextManager[Progress]:
+    return nullcontext(lambda _: None)
+
+
+E = TypeVar("E", bound=Encoder)
+
+
+def calibrate(
+    encoder: E,
+    target: Target | None,
+    data: Dataset,
+    *,
+    public: Dataset | None = None,
+    clip: float | None = None,
+    displacement: Fact | None = None,
+    stream: Stream,
+    watch: Watch = unwatched,
+) -> tuple[E, tuple[Guarantee, ...], list[str]]:
+    """An encoder with the noise for a target, its guarantees, and what the owner should be warned of. Without a target
+    the noise is as large as the records are on average: for encoders that promise nothing.
+
+    displacement: how far image noise moves the features (`displacement.measure`), for the calibration of that name."""
+    if isinstance(target, Mu):
+        check_apart(data, public)
+    moments_of = watched_moments(stream, watch)
+    checks.enough_rows(len(data))
+    if target is None:
+        facts = sized_facts(data, public=public, watch=watch)
+    else:
+        facts = facts_for(
+            target, data, public=public, clip=clip, moments_of=moments_of, displacement=displacement, watch=watch
+        )
+    ready, guarantees = encoder.calibrate(target, facts)
+    warnings = []
+    if isinstance(target, Mu) and target.value >= MEANINGLESS_MU:
+        warnings.append(meaningless(target.value))
+    if isinstance(target, Mu):
+        warnings += drowned(float(ready.sigma or 0), facts["clip"], data)
+    if isinstance(target, Tau) and isinstance(ready, Singular):
+        warnings += _unkept(ready, target, facts, moments_of(data, facts))
+    return ready, guarantees, warnings
+
+
+def _unkept(ready: Singular, target: Tau, facts: Facts, private: Moments) -> list[str]:
+    """What to say where the records realise more than the τ that was asked for. private: their own moments."""
+    said = []
+    kept = target.calibration not in NOT_KEPT
+    if kept and facts.origin("lambda_max") == "public" and private.lambda_max > facts["lambda_max"]:
+        ratio = private.lambda_max / facts["lambda_max"]
+        said.append(
+            f"your records vary up to {ratio:.3g} times as much as the public data: the directional SNR that the "
+            f"manifest states does not hold for them"
+        )
+    realised = snr.directional_snr(private.lambda_max, float(ready.sigma or 0), float(ready.alpha or 0))
+    return said or exceeded(target.calibration, realised, target.value, float(ready.alpha or 0))
+
+
+def exceeded(calibration: str, realised: float, nominal: float, alpha: float) -> list[str]:
+    """A warning where the directional SNR is larger than the nominal τ, with both figures and their ratio."""
+    if realised <= 1.0001 * nominal:
+        return []
+    said = (
+        f"{calibration}: the realised directional SNR {realised:.3g} is {times(realised / nominal)} the nominal "
+        f"τ = {nominal:g}: "
+    )
+    if calibration == "displacement":
+        return [f"{said}τ is not kept, and without any noise it would be {snr.amplification(alpha):.3g}"]
+    return [f"{said}the guarantee does not hold in every direction"]
+
+
+def times(factor: float) -> str:
+    """A factor in words.
+
+    >>> times(8.21), times(5_400_000), times(3e13)
+    ('8.2 times', 'about 5.4 million times', 'about 3e+13 times')
+    """
+    if factor < 999.95:
+        return f"{factor:.1f} times"
+    for unit, word in ((1e9, "billion"), (1e6, "million"), (1e3, "thousand")):
+        if unit * 0.9995 <= factor < unit * 999.5:
+            shown = factor / unit
+            return f"about {shown:.{1 if shown < 9.95 else 0}f} {word} times"
+    return f"about {factor:.2g} times"
+
+
+def meaningless(mu: float) -> str:
+    return f"μ = {mu:.3g} is ε = {gdp.epsilon(mu, DELTA):.3g} at δ = {DELTA:g}: no meaningful guarantee"
+
+
+def noise_between_classes(sigma: float, clip: float, data: Dataset) -> float:
+    """How long the noise on the difference of two class means is, beside the distance 2C that two records, and so two
+    classes, can have at most: F = σ √(d/n_c) / 2C, n_c = n/classes. That is of mixed rows; plain ones have √2 times as
+    much. A direction that is learnt from this difference is the true one by a share of at most 1/(1 + F²).
+
+    All of it is public: settings, and how many rows and classes there are."""
+    return sigma * math.sqrt(math.prod(data.shape) * max(1, len(data.classes)) / len(data)) / (2 * clip)
+
+
+def learnt(sigma: float, clip: float, data: Dataset) -> Learnt:
+    """How much a certified release of these rows can teach, by the noise between two classes. Classes of pictures are
+    nearer to one another than records can be."""
+    noise = noise_between_classes(sigma, clip, data)
+    if noise >= 1:
+        return "next to nothing"
+    return "little" if len(data.shape) == 3 and noise >= _PICTURES_APART else "something"
+
+
+def drowned(sigma: float, clip: float, data: Dataset) -> list[str]:
+    """A warning where noise is longer than classes are apart: a certified release would cost μ and teach nothing."""
+    much, noise = learnt(sigma, clip, data), noise_between_classes(sigma, clip, data)
+    if much == "something":
+        return []
+    rows, values, pictures = len(data) / max(1, len(data.classes)), math.prod(data.shape), len(data.shape) == 3
+    usual = ", and classes of digits are a quarter of that apart, those of photographs a tenth" if pictures else ""
+    return [
+        f"{much} can be learnt from {'pixels' if pictures else 'rows'} with σ = {sigma:.4g}: the noise on {values:,} "
+        f"values, averaged over the {rows:,.0f} rows of a class, is {times(noise)} as long as two classes "
+        f"can be apart at all (2C = {2 * clip:.4g}){usual}. Release a few numbers of each image instead: `mixveil "
+        f"prepare` makes a projection from public data, for `statistics`, `directions`, `encode --projection` and "
+        f"`train`"
+    ]
+
+
+def watched_moments(stream: Stream, watch: Watch) -> MomentsOf:
+    """Moments of rows as they enter the mixture, each computed once."""
+    known: dict[tuple[int, float, float], Moments] = {}
+
+    def moments_of(rows: Dataset, facts: Facts) -> Moments:
+        key = (id(rows), facts["centre"], facts["clip"])
+        if key not in known:
+            with watch("moments", passes(int(facts["dimension"])) * len(rows)) as progress:
+                prepared = Prepared(rows, facts["centre"], facts["clip"])
+                known[key] = moments(prepared, stream=stream.fork("moments"), progress=progress)
+        return known[key]
+
+    return moments_of
+
+
+def check_apart(data: Dataset, public: Dataset | None) -> None:
+    """Public data that hold a private image are not public for it: nothing can be certified by them. This decides only
+    whether something is made, never what. A copy that was resized or changed is not found."""
+    if public is None or public is data:  # the latter is refused for any target
+        return
+    shared = fingerprint.among(fingerprint.fingerprints(public), fingerprint.fingerprints(data))
+    if shared:
+        raise PrivateFactError(
+            f"{shared:,} of these {len(data):,} images are in the public data (--public) as well: figures from those "
+            f"are not public for them, and nothing could be certified. Give public data that were collected apart from "
+            f"these, a clip norm chosen without looking at them (--clip), or, for pixels, neither"
+        )
+
+
+def facts_for(
+    target: Target,
+    data: Dataset,
+    *,
+    public: Dataset | None,
+    clip: float | None,
+    moments_of: MomentsOf,
+    displacement: Fact | None = None,
+    watch: Watch = unwatched,
+) -> Facts:
+    """All that calibrating `data` for a target needs. For μ nothing is computed from the private rows; for τ
+    second moments are, unless public data stand in for them."""
+    facts = settled_facts(data, certified=isinstance(target, Mu), public=public, clip=clip, watch=watch)
+    return with_moments(facts, target, data, public=public, moments_of=moments_of, displacement=displacement)
+
+
+def with_moments(
+    facts: Facts,
+    target: Target,
+    data: Dataset,
+    *,
+    public: Dataset | None,
+    moments_of: MomentsOf,
+    displacement: Fact | None,
+) -> Facts:
+    """What is settled, and for τ what is measured."""
+    if isinstance(target, Mu):
+        return facts
+    measured: dict[str, Fact] = {}
+    if target.calibration == "displacement":
+        if displacement is None:
+            raise ArgumentError(
+                "calibration = displacement is how far image noise moves features, and these rows are not known to be "
+                "features: name a backbone"
+            )
+        measured = {"displacement": displacement}
+    found = moments_of(data if public is None else public, facts)
+    origin: Origin = "private" if public is None else "public"
+    return facts.with_(
+        energy=Fact(found.energy, origin),
+        lambda_max=Fact(found.lambda_max, origin),
+        distance=Fact(found.distance, origin),
+        **measured,
+    )
+
+
+def sized_facts(data: Dataset, *, public: Dataset | None, watch: Watch = unwatched) -> Facts:
+    """What is settled beforehand, and how large the records are on average, or public ones."""
+    facts = settled_facts(data, certified=False, public=public, clip=None, watch=watch)
+    shown = data if public is None else public
+    total = sum(float((block - facts["centre"]).abs().sum()) for block in blocks(shown))
+    size = total / (len(shown) * facts["dimension"])
+    return facts.with_(size=Fact(size, "private" if public is None else "public"))
+
+
+def settled_facts(
+    data: Dataset, *, certified: bool, public: Dataset | None, clip: float | None, watch: Watch = unwatched
+) -> Facts:
+    """What is settled before moments: dimension, centre, amplitude, clip norm, and how many rows a unit has (which rows
+    belong together is public, as labels are). No record is looked at, but for one case: for τ, where rows have no range
+    and there is neither a clip norm nor public data, norm and amplitude are the records' largest, and private.
+
+    The centre is the middle of the range (0 where there is none), or the public data's mean value. The clip norm is the
+    given one, else (certified only) the public data's median norm, else what the range implies, which clips nothing and
+    is never exceeded.
+    """
+    dimension, ranged = math.prod(data.shape), math.isfinite(data.high - data.low)
+    centre = Fact((data.low + data.high) / 2, "range") if ranged else Fact(0.0, "public")
+    if public is not None:
+        _same_kind(data, public)
+        total = sum(float(block.sum()) for block in blocks(public))
+        centre = Fact(total / (len(public) * dimension), "public")
+    if ranged:
+        amplitude = Fact(max(data.high - centre.value, centre.value - data.low), centre.origin)
+        bound = _norm_within(amplitude, dimension, public if certified else None, centre.value, clip)
+    else:
+        amplitude, bound = _unranged(data, certified, public, centre.value, clip, watch)
+    return Facts(
+        {
+            "dimension": Fact(float(dimension), "range"),
+            "centre": centre,
+            "amplitude": amplitude,
+            "clip": bound,
+            "unit_rows": Fact(float(privacy_units.largest(data)), "public"),
+        }
+    )
+
+
+def _norm_within(amplitude: Fact, dimension: int, public: Dataset | None, centre: float, clip: float | None) -> Fact:
+    """The clip norm of rows whose values lie within ±amplitude of the centre."""
+    bound = Fact(amplitude.value * math.sqrt(dimension), amplitude.origin)
+    if clip is not None:
+        return min(bound, Fact(checks.positive("clip", clip), "public"), key=lambda fact: fact.value)
+    return bound if public is None else _median_norm(public, centre)
+
+
+def _unranged(
+    data: Dataset, certified: bool, public: Dataset | None, centre: float, clip: float | None, watch: Watch
+) -> tuple[Fact, Fact]:
+    """Amplitude and clip norm of rows whose values can be anything. No single value is larger than the clip norm; only
+    where that is the private records' own is their largest value looked for, in the same pass."""
+    if clip is not None:
+        bound = Fact(checks.positive("clip", clip), "public")
+        return bound, bound
+    if public is not None:
+        bound = _median_norm(public, centre) if certified else Fact(_largest(public, centre, watch)[1], "public")
+        return bound, bound
+    if certified:
+        raise MissingFactError(UNBOUNDED)
+    value, norm = _largest(data, centre, watch)
+    return Fact(value, "private"), Fact(norm, "private")
+
+
+def _median_norm(public: Dataset, centre: float) -> Fact:
+    norms = torch.cat([torch.linalg.vector_norm(block - centre, dim=1) for block in blocks(public)])
+    return Fact(checks.positive("the public data's median norm", float(norms.median())), "public")
+
+
+def _largest(rows: Dataset, centre: float, watch: Watch) -> tuple[float, float]:
+    """The largest absolute value and the largest norm of centred rows."""
+    found = []
+    with watch("norms", len(rows)) as progress:
+        for block in blocks(rows, progress):
+            block -= centre
+            found.append(torch.stack([block.abs().amax(), torch.linalg.vector_norm(block, dim=1).amax()]))
+    value, norm = torch.stack(found).amax(0).tolist()
+    return checks.positive("the rows' largest value", value), checks.positive("the rows' largest norm", norm)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Rows as the encoder mixes them."""
+
+    rows: Rows
+    centre: float
+    clip: float
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def take(self, index: Tensor) -> Batch:
+        batch = self.rows.take(index)
+        return Batch(prepare(batch.x, self.centre, self.clip), batch.y)
+
+
+def _same_kind(data: Dataset, public: Dataset) -> None:
+    if public.shape != data.shape:
+        raise ArgumentError(f"the public data have the shape {public.shape}, the private ones {data.shape}")
+    if (public.low, public.high) != (data.low, data.high):
+        raise ArgumentError(
+            f"the public data have the range [{public.low:g}, {public.high:g}], the private ones "
+            f"[{data.low:g}, {data.high:g}]"
+        )
+    if public is data:
+        raise ArgumentError("the public data are the private data: facts from them would not be public")

@@ -1,0 +1,1 @@
+"""Frozen public networks in plain torch, under their files' key names."""

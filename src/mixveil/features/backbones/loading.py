@@ -1,0 +1,124 @@
+"""Frozen public feature extractors. Their files are found, checked by hash, and never unpickled."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from mixveil.core.errors import ArgumentError, WeightsError
+from mixveil.features.backbones import inverted, resnet
+from mixveil.features.backbones._blocks import Frozen
+
+IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+
+
+@dataclass(frozen=True)
+class Known:
+    """A network and its file. digest: how the file's SHA-256 begins; mean, std: of an input in [0, 1], in the channels'
+    order, which is reversed for `bgr`."""
+
+    make: Callable[[], Frozen]
+    file: str
+    digest: str
+    mean: tuple[float, float, float] = IMAGENET[0]
+    std: tuple[float, float, float] = IMAGENET[1]
+    bgr: bool = False
+
+
+_127 = 127 / 255
+_128 = 128 / 255
+_1 = 1 / 255
+KNOWN: dict[str, Known] = {
+    "resnet18": Known(resnet.resnet18, "resnet18-f37072fd.pth", "f37072fd"),
+    "resnet34": Known(resnet.resnet34, "resnet34-b627a593.pth", "b627a593"),
+    "resnet50": Known(resnet.resnet50, "resnet50-0676ba61.pth", "0676ba61"),
+    "resnet50-keras": Known(
+        resnet.resnet50_keras,
+        "resnet50-keras.safetensors",
+        "802e1f52",
+        (103.939 / 255, 116.779 / 255, 123.68 / 255),
+        (_1, _1, _1),
+        bgr=True,
+    ),
+    "mobilenet_v2": Known(inverted.MobileNetV2, "mobilenet_v2-b0353104.pth", "b0353104"),
+    "efficientnet_lite0": Known(
+        inverted.EfficientNetLite0, "efficientnet-lite0-57934424.pth", "57934424", (_127,) * 3, (_128,) * 3
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Backbone:
+    """A loaded network. digest: the SHA-256 of its file."""
+
+    name: str
+    digest: str
+    net: Frozen
+
+    def map(self, images: Tensor, size: int, stage: str | None) -> Tensor:
+        """(m, c, h, w) after a stage, the last one by default, from (m, 3, h, w) in [0, 1], resized to that square.
+
+        Images are normalised before they are resized: that is the same, and less work on small ones."""
+        known = KNOWN[self.name]
+        mean, std = (images.new_tensor(values).view(3, 1, 1) for values in (known.mean, known.std))
+        inputs = ((images.flip(1) if known.bgr else images) - mean) / std
+        inputs = inputs.contiguous(memory_format=torch.channels_last)
+        if inputs.shape[2:] != (size, size):
+            shrinks = max(inputs.shape[2:]) > size
+            inputs = torch.nn.functional.interpolate(inputs, size=(size, size), mode="bilinear", antialias=shrinks)
+        met: list[str] = []
+        last = inputs
+        for name, found in self.net.maps(inputs):
+            met.append(name)
+            last = found
+            if name == stage:
+                break
+        if stage is not None and stage not in met:
+            raise ArgumentError(f"{self.name} has the stages {', '.join(met)}, got {stage!r}")
+        return last
+
+
+def load(name: str, folder: Path | None) -> Backbone:
+    """The network of that name with the weights of its file in `folder`/weights."""
+    if name not in KNOWN:
+        raise ArgumentError(f"backbone must be one of {', '.join(KNOWN)} or none, got {name!r}")
+    known = KNOWN[name]
+    path, digest = checked_file(name, known.file, known.digest, folder)
+    net = known.make()
+    try:
+        missing, unknown = net.load_state_dict(_tensors(path), strict=False)
+    except RuntimeError as error:
+        raise WeightsError(f"{path} does not fit {name}: {error}") from None
+    missing = [key for key in missing if not key.endswith("num_batches_tracked")]
+    if missing or unknown:
+        raise WeightsError(f"{path} does not fit {name}: missing {missing[:3]}, unknown {unknown[:3]}")
+    return Backbone(name, digest, net.requires_grad_(False).eval())
+
+
+def checked_file(name: str, file: str, digest: str, folder: Path | None) -> tuple[Path, str]:
+    """The path of a network's file in `folder`/weights, and its SHA-256, which must begin with `digest`."""
+    path = Path() if folder is None else folder / "weights" / file
+    if folder is None or not path.is_file():
+        where = "nowhere to look for it" if folder is None else f"looked for {path}"
+        raise WeightsError(
+            f"{name}: {where}; put its file {file} into DIR/weights and give --data-dir DIR, or set MIXVEIL_DATA=DIR"
+        )
+    with path.open("rb") as opened:
+        found = hashlib.file_digest(opened, "sha256").hexdigest()
+    if not found.startswith(digest):
+        raise WeightsError(f"{path} has the SHA-256 {found}, that of {name} begins with {digest}: not its file")
+    return path, found
+
+
+def _tensors(path: Path) -> dict[str, Tensor]:
+    if path.suffix == ".safetensors":
+        from safetensors.torch import load_file
+
+        return load_file(path)
+    loaded: dict[str, Tensor] = torch.load(path, map_location="cpu", weights_only=True)
+    return loaded

@@ -1,0 +1,202 @@
+"""Features of images by frozen public networks: computed in batches, once, and kept by what they were computed from."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from mixveil.core import checks, files
+from mixveil.core.errors import ArgumentError, MismatchError
+from mixveil.core.types import Batch, Progress
+from mixveil.data.opening import Images
+from mixveil.features.backbones import loading
+from mixveil.features.extractor import Extractor
+
+CHUNK = 2048
+"""Images whose features are kept in one file."""
+
+_BATCH = {"cpu": 16, "cuda": 512}  # measured: more does not fit a CPU's caches
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """An extractor with its networks, on a device."""
+
+    extractor: Extractor
+    nets: tuple[loading.Backbone, ...]
+    device: torch.device
+
+    @cached_property
+    def digest(self) -> str:
+        """Of the settings and the weights: equal digests, equal features."""
+        whole = {**asdict(self.extractor), "weights": [net.digest for net in self.nets]}
+        return hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()
+
+    def __call__(self, images: Tensor) -> Tensor:
+        """(m, d) float32 features, on the device, of (m, 1 or 3, h, w) images in [0, 1]."""
+        if not self.nets:
+            return images.flatten(1).float()
+        if images.dim() != 4 or images.shape[1] not in (1, 3):
+            raise ArgumentError(f"a backbone needs images of 1 or 3 channels, got {tuple(images.shape[1:])}")
+        with torch.inference_mode():
+            x = images.to(self.device, torch.float32).expand(-1, 3, -1, -1)
+            found = self._features(x)
+            if self.extractor.mirror:
+                found = (found + self._features(x.flip(3))) / 2
+        return found
+
+    def _features(self, x: Tensor) -> Tensor:
+        stage = self.extractor.stage
+        maps = [net.map(x, self.extractor.size, stage) for net in self.nets]
+        return torch.cat([m.mean((2, 3)) if stage is None else m.flatten(1) for m in maps], dim=1)
+
+
+def load(extractor: Extractor, folder: Path | None, device: str | None = None) -> Loaded:
+    """Load the networks of an extractor from `folder`/weights, on the GPU if there is one."""
+    where = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    nets = tuple(loading.load(name, folder) for name in extractor.names)
+    for net in nets:
+        net.net.to(where)
+    return Loaded(extractor, nets, where)
+
+
+@dataclass(frozen=True)
+class Features:
+    """A data set whose rows are features, read from the files in which they are kept, or computed as they are asked.
+    made_of: (n,) hashes of the images that they were computed from, where that is known."""
+
+    read: Callable[[Tensor], Tensor] = field(repr=False)
+    images: Images = field(repr=False)
+    extractor: Extractor
+    shape: tuple[int, ...]
+    low: float = -float("inf")
+    high: float = float("inf")
+    made_of: tuple[bytes, ...] | None = field(default=None, repr=False)
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return self.images.classes
+
+    @property
+    def labels(self) -> Tensor:
+        return self.images.labels
+
+    def take(self, index: Tensor) -> Batch:
+        checks.rows_within(index, len(self))
+        y = torch.zeros(len(index), len(self.classes))
+        y[torch.arange(len(index)), self.labels[index]] = 1
+        return Batch(self.read(index), y)
+
+    @property
+    def declared(self) -> bool:
+        return self.images.declared
+
+    @property
+    def units(self) -> tuple[str, ...] | None:
+        return self.images.units
+
+    def originals(self, index: Tensor) -> Sequence[Tensor]:
+        """The images behind some rows; refused where they are no longer those that the features were computed from."""
+        if self.made_of is not None:
+            now = _hashes(self.images.take(index).x)
+            changed = [row for row, found in zip(index.tolist(), now, strict=True) if found != self.made_of[row]]
+            if changed:
+                raise MismatchError(
+                    f"{len(changed)} image(s), the first of them row {changed[0]}, changed since their features were "
+                    f"computed: leave the data alone while they are encoded, and try again"
+                )
+        return self.images.originals(index)
+
+    def part(self, index: Tensor) -> Features:
+        """The rows of `index`."""
+        read, images, known = self.read, self.images.part(index), self.made_of
+        made_of = None if known is None else tuple(known[row] for row in index.tolist())
+        return replace(self, read=lambda rows: read(index[rows]), images=images, made_of=made_of)
+
+    def warnings(self) -> list[str]:
+        return self.images.warnings()
+
+
+def extract(images: Images, loaded: Loaded, cache: Path | None, progress: Progress = lambda _: None) -> Features:
+    """Features of all images, by chunks; those that are in the cache already are not computed again.
+
+    They are kept as float16: three digits are more than any head can use."""
+    index = torch.split(torch.arange(len(images)), CHUNK)
+    chunks: list[Tensor] = []
+    made_of: list[bytes] = []
+    with ThreadPoolExecutor(1) as ahead:  # reads the next images while the network is at work
+        coming = ahead.submit(images.take, index[0])
+        for number in range(len(index)):
+            x = coming.result().x
+            if number + 1 < len(index):
+                coming = ahead.submit(images.take, index[number + 1])
+            made_of += _hashes(x)
+            chunks.append(_chunk(x, loaded, cache, progress))
+    first, size = chunks[0], len(index[0])
+
+    def read(index: Tensor) -> Tensor:
+        found = torch.empty(len(index), first.shape[1])
+        place = index.div(size, rounding_mode="floor")
+        for number in sorted(set(place.tolist())):
+            inside = place == number
+            found[inside] = chunks[number][index[inside] - number * size].float()
+        return found
+
+    return Features(read, images, loaded.extractor, tuple(first.shape[1:]), made_of=tuple(made_of))
+
+
+def _hashes(x: Tensor) -> list[bytes]:
+    """Of each image, to see whether it is still the same."""
+    return [hashlib.blake2b(image.data, digest_size=16).digest() for image in np.ascontiguousarray(x.numpy())]
+
+
+def cache_folder() -> Path:
+    """MIXVEIL_CACHE, else mixveil/ in XDG_CACHE_HOME, else ~/.cache/mixveil. As private as the images are."""
+    return files.own_folder("MIXVEIL_CACHE", "XDG_CACHE_HOME", ".cache")
+
+
+def _chunk(x: Tensor, loaded: Loaded, cache: Path | None, progress: Progress) -> Tensor:
+    """(m, d) float16 of one chunk, from the cache or computed and then kept there."""
+    if not loaded.nets:
+        progress(len(x))
+        return loaded(x)
+    path = None
+    if cache is not None:
+        key = hashlib.sha256(loaded.digest.encode() + repr(tuple(x.shape)).encode() + x.numpy().tobytes()).hexdigest()
+        path = cache / "features" / f"{key}.safetensors"
+        if (kept := _kept(path, len(x))) is not None:
+            progress(len(x))
+            return kept
+    parts = []
+    for batch in torch.split(x, _BATCH.get(loaded.device.type, 16)):
+        parts.append(loaded(batch).half())
+        progress(len(batch))
+    found = torch.cat(parts).cpu()
+    if path is not None:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        files.write_whole(path, save({"x": found}), 0o600)
+    return found
+
+
+def _kept(path: Path, rows: int) -> Tensor | None:
+    """What the cache has; a file that is damaged is computed anew."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            found: Tensor = file.get_tensor("x")
+    except (OSError, SafetensorError):
+        return None
+    return found if found.dim() == 2 and len(found) == rows else None

@@ -1,0 +1,64 @@
+"""Which features: the public preparation that parties agree on by name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from mixveil.core import checks, strict_json
+from mixveil.core.errors import ArgumentError
+from mixveil.features.backbones import loading
+
+LARGEST = 4096
+"""Pixels of a side that others may ask for: more would only fill the memory."""
+
+
+@dataclass(frozen=True)
+class Extractor:
+    """Which features. names: networks, whose features stand side by side (none: the pixels themselves); stage: the map
+    after it, all of it, and not the last one pooled; mirror: averaged with the features of the mirrored image; size:
+    to which images are resized."""
+
+    names: tuple[str, ...] = ()
+    stage: str | None = None
+    mirror: bool = False
+    size: int = 224
+
+    @classmethod
+    def parse(cls, text: str, *, stage: str | None = None, mirror: bool = False, size: int = 224) -> Extractor:
+        """From `none`, `NAME`, or `NAME+NAME`."""
+        names = tuple(part.strip() for part in text.split("+")) if text != "none" else ()
+        for name in names:
+            if name not in loading.KNOWN:
+                raise ArgumentError(f"backbone must be one of {', '.join(loading.KNOWN)} or none, got {name!r}")
+        if not names and (stage is not None or mirror):
+            raise ArgumentError("pixels have neither stages nor mirrored features: name a backbone")
+        checks.at_least("size", size, 32)
+        return cls(names, stage, mirror, size)
+
+    def plain(self) -> dict[str, Any]:
+        """For JSON."""
+        return {"names": list(self.names), "stage": self.stage, "mirror": self.mirror, "size": self.size}
+
+    @classmethod
+    def read(cls, item: Any) -> Extractor:
+        """From JSON that others wrote."""
+        stated = strict_json.mapping("extractor", item)
+        strict_json.only("extractor", stated, {"names", "stage", "mirror", "size"})
+        names = [
+            strict_json.text("names", name, r"[a-z0-9_-]+") for name in strict_json.items("names", stated["names"])
+        ]
+        if len(names) != len(set(names)):
+            raise ArgumentError(f"a network is named twice: {', '.join(names)[:100]}")
+        if strict_json.count("size", stated["size"]) > LARGEST:
+            raise ArgumentError(f"size must be at most {LARGEST}, got {stated['size']}")
+        return cls.parse(
+            "+".join(names) or "none",
+            stage=None if stated["stage"] is None else strict_json.text("stage", stated["stage"], r"[a-z0-9_]+"),
+            mirror=strict_json.flag("mirror", stated["mirror"]),
+            size=strict_json.count("size", stated["size"]),
+        )
+
+    def __str__(self) -> str:
+        parts = "+".join(self.names) or "none"
+        return parts + (f", {self.stage}" if self.stage else "") + (", mirrored" if self.mirror else "")

@@ -1,0 +1,157 @@
+"""LPIPS v0.1: how far two images are apart to the eye, by the features of AlexNet or VGG16 (Zhang et al., 2018)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from mixveil.core.errors import ArgumentError, WeightsError
+from mixveil.features.backbones.loading import checked_file
+
+Net = Literal["alex", "vgg"]
+
+_SHIFT, _SCALE = (-0.030, -0.088, -0.188), (0.458, 0.448, 0.450)  # of an input in [−1, 1]
+_EPSILON = 1e-10
+_SMALLEST = 32  # of images under 31 pixels AlexNet's last pooling leaves nothing
+_PIXELS = {"cpu": 1 << 16, "cuda": 1 << 22}  # at once, of both images: VGG16's first maps have 64 floats a pixel
+_ROUNDING = 1e-6
+_FLAGS = threading.Lock()  # cuDNN's are one for all threads
+
+
+class Layers(nn.Module):
+    """A network's convolutions and a head a tapped layer, under the files' key names. taps: the layers to look at."""
+
+    def __init__(self, features: list[nn.Module], taps: tuple[int, ...], widths: tuple[int, ...]) -> None:
+        super().__init__()
+        self.features, self.taps = nn.Sequential(*features), taps
+        self.heads = nn.ModuleList(nn.Conv2d(width, 1, 1, bias=False) for width in widths)
+
+    def forward(self, truth: Tensor, guess: Tensor) -> Tensor:
+        """(m,) distances of (m, 3, h, w) in [−1, 1]."""
+        shift, scale = (truth.new_tensor(values).view(3, 1, 1) for values in (_SHIFT, _SCALE))
+        x = (torch.cat([truth, guess]) - shift) / scale
+        total = x.new_zeros(len(truth))
+        heads = dict(zip(self.taps, self.heads, strict=True))
+        for number, layer in enumerate(self.features):
+            x = layer(x)
+            if number in heads:
+                unit = x / (torch.linalg.vector_norm(x, dim=1, keepdim=True) + _EPSILON)
+                apart = (unit[: len(truth)] - unit[len(truth) :]).square_()
+                total += heads[number](apart).mean((1, 2, 3))
+        return total
+
+
+def _alexnet() -> Layers:
+    convolutions = [
+        nn.Conv2d(3, 64, 11, 4, 2),
+        nn.Conv2d(64, 192, 5, 1, 2),
+        nn.Conv2d(192, 384, 3, 1, 1),
+        nn.Conv2d(384, 256, 3, 1, 1),
+        nn.Conv2d(256, 256, 3, 1, 1),
+    ]
+    layers: list[nn.Module] = []
+    for number, convolution in enumerate(convolutions):
+        layers += [nn.MaxPool2d(3, 2)] if number in (1, 2) else []
+        layers += [convolution, nn.ReLU(inplace=True)]
+    return Layers(layers, (1, 4, 7, 9, 11), (64, 192, 384, 256, 256))
+
+
+def _vgg16() -> Layers:
+    layers: list[nn.Module] = []
+    inside = 3
+    for width, depth in ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3)):
+        layers += [nn.MaxPool2d(2)] if layers else []
+        for _ in range(depth):
+            layers += [nn.Conv2d(inside, width, 3, 1, 1), nn.ReLU(inplace=True)]
+            inside = width
+    return Layers(layers, (3, 8, 15, 22, 29), (64, 128, 256, 512, 512))
+
+
+@dataclass(frozen=True)
+class Known:
+    """A network and its file. digest: how the file's SHA-256 begins."""
+
+    make: Callable[[], Layers]
+    file: str
+    digest: str
+
+
+KNOWN: dict[Net, Known] = {
+    "alex": Known(_alexnet, "lpips-alexnet.safetensors", "56bafe8d"),
+    "vgg": Known(_vgg16, "lpips-vgg16.safetensors", "5ec022d0"),
+}
+
+
+@dataclass(frozen=True)
+class Lpips:
+    """A loaded network. digest: the SHA-256 of its file."""
+
+    net: Net
+    digest: str
+    layers: Layers = field(repr=False)
+    device: torch.device
+
+    @property
+    def name(self) -> str:
+        return f"lpips-{self.net}"
+
+    def __call__(self, truth: Tensor, guess: Tensor) -> Tensor:
+        """(n,) float64 distances of (n, 1 or 3, h, w) images in [0, 1], on the CPU: 0 for equal ones, about 1 for
+        unlike ones. Grey counts as colour of three equal channels. Where a side is under 32, both images are enlarged
+        bilinearly until the shorter one is 32: published figures of small images may have been made otherwise."""
+        _check(truth, guess)
+        sides = truth.shape[2:]
+        factor = max(1.0, _SMALLEST / min(sides))
+        size = (round(sides[0] * factor), round(sides[1] * factor))
+        batch = max(1, _PIXELS["cuda" if self.device.type == "cuda" else "cpu"] // (2 * size[0] * size[1]))
+        found = torch.empty(len(truth), dtype=torch.float64)
+        # In whole float32: on a GPU convolutions have ten bits of mantissa unless told otherwise.
+        with _FLAGS, torch.inference_mode(), torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+            for start in range(0, len(truth), batch):
+                part = slice(start, start + batch)
+                found[part] = self.layers(self._input(truth[part], size), self._input(guess[part], size)).double().cpu()
+        return found
+
+    def _input(self, images: Tensor, size: tuple[int, int]) -> Tensor:
+        x = images.to(self.device, torch.float32)
+        if x.shape[2:] != size:
+            x = torch.nn.functional.interpolate(x, size=size, mode="bilinear")
+        return 2 * x.expand(-1, 3, -1, -1) - 1
+
+
+def found(folder: Path | None) -> list[Net]:
+    """The networks whose files are in `folder`/weights."""
+    return [net for net, known in KNOWN.items() if folder is not None and (folder / "weights" / known.file).is_file()]
+
+
+def load(net: Net, folder: Path | None, device: str | None = None) -> Lpips:
+    """LPIPS by that network with the weights of its file in `folder`/weights. device: a GPU if there is one."""
+    if net not in KNOWN:
+        raise ArgumentError(f"net must be one of {', '.join(KNOWN)}, got {net!r}")
+    from safetensors.torch import load_file
+
+    known = KNOWN[net]
+    path, digest = checked_file(f"lpips-{net}", known.file, known.digest, folder)
+    layers = known.make()
+    try:
+        layers.load_state_dict(load_file(path))
+    except RuntimeError as error:
+        raise WeightsError(f"{path} does not fit lpips-{net}: {error}") from None
+    where = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    return Lpips(net, digest, layers.requires_grad_(False).eval().to(where), where)
+
+
+def _check(truth: Tensor, guess: Tensor) -> None:
+    if truth.dim() != 4 or truth.shape[1] not in (1, 3) or truth.shape != guess.shape:
+        raise ArgumentError(
+            f"LPIPS needs two sets of images (n, 1 or 3, h, w), got {tuple(truth.shape)} and {tuple(guess.shape)}"
+        )
+    for name, x in (("truth", truth), ("guess", guess)):
+        if x.numel() and not bool((x.amin() >= -_ROUNDING) & (x.amax() <= 1 + _ROUNDING)):
+            raise ArgumentError(f"LPIPS needs values in [0, 1], {name} has {float(x.amin()):g} … {float(x.amax()):g}")

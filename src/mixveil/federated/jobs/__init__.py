@@ -1,0 +1,1 @@
+"""Jobs between machines: what a party answers, what a server collects and trains."""

@@ -1,0 +1,1 @@
+"""Methods of learning together, side by side on one machine."""

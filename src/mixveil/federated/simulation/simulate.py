@@ -1,0 +1,307 @@
+"""All methods on one partition of one data set, in one process: for a fair look at what each of them costs and gives.
+
+What is found is written after every method, so that a run that was stopped goes on with those that are left.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mixveil.core import checks, files, strict_json
+from mixveil.core.errors import ArgumentError, DataFormatError, ManifestError, OutputError, UnreadableFileError
+from mixveil.core.randomness import SeededStream
+from mixveil.core.types import Fact, Progress, Tau
+from mixveil.data.partition import partition
+from mixveil.encoders.calibration import facts_for, unwatched, watched_moments
+from mixveil.encoders.singular import Singular
+from mixveil.features import projection
+from mixveil.features.cache import Features
+from mixveil.features.projection import Projection
+from mixveil.federated.algorithms import HeadName, Rounds
+from mixveil.federated.simulation.methods import METHODS
+from mixveil.federated.simulation.setup import Outcome, Point, Scene
+from mixveil.learn.fit import Recipe
+from mixveil.report import results
+
+FORMAT = "mixveil-simulation"
+VERSION = 1
+_ROWS = 4096
+_LIMIT = 64 << 20
+
+
+@dataclass(frozen=True)
+class Setting:
+    """beta: of the Dirichlet law of each class over parties; None: dealt alike. rho: the last party's rows over those
+    of any other. rounds: of one epoch each; epochs: of what is trained without rounds."""
+
+    parties: int
+    beta: float | None = None
+    rho: float = 1.0
+    head: HeadName = "linear"
+    rounds: int = 50
+    epochs: int = 20
+    batch: int = 128
+    learning_rate: float = 5e-3
+    tau: float = 1e-6
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        checks.positive("tau", self.tau)
+        Rounds(self.rounds)
+        self.recipe()
+
+    def recipe(self) -> Recipe:
+        return Recipe(self.epochs, self.batch, learning_rate=self.learning_rate, seed=self.seed)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One method; mu: the guarantee that it was run at, where it is run at one."""
+
+    method: str
+    mu: float | None
+    outcome: Outcome
+
+    def plain(self) -> dict[str, Any]:
+        found = asdict(self.outcome)
+        found["curve"] = [list(point) for point in self.outcome.curve]
+        return {"method": self.method, "title": METHODS[self.method].title, "mu": self.mu, **found, "commit": _commit()}
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What all parties agree on beforehand, from public data alone. encoder: of one release at the nominal τ;
+    lambda_max: of the public rows' covariance; mean, norm: theirs, the median; rows, labels, classes: themselves."""
+
+    projection: Projection
+    encoder: Singular
+    lambda_max: float
+    tau: float
+    mean: Tensor
+    norm: float
+    rows: Tensor
+    labels: Tensor
+    classes: tuple[str, ...]
+
+
+def prepared(public: Features, weights: str, *, tau: float, radius: float | None = None) -> Prepared:
+    """From labelled public rows. weights: the digest of what made their features. radius: of the noise that the paper
+    gives features, from `displacement`; None: from the energy of the public rows."""
+    target = Tau(tau, "energy" if radius is None else "displacement")
+    facts = facts_for(
+        target,
+        public,
+        public=None,
+        clip=None,
+        moments_of=watched_moments(SeededStream(0).fork("facts"), unwatched),
+        displacement=None if radius is None else Fact(radius, "public"),
+    )
+    known = held(public).float()
+    mean = known.mean(0)
+    norm = float(torch.linalg.vector_norm(known - mean, dim=1).median())
+    return Prepared(
+        projection=projection.fit(public, weights),
+        encoder=Singular().calibrate(target, facts)[0],
+        lambda_max=facts["lambda_max"],
+        tau=tau,
+        mean=mean,
+        norm=norm or 1.0,
+        rows=known,
+        labels=public.labels,
+        classes=public.classes,
+    )
+
+
+def set_scene(train: Features, test: Features, agreed: Prepared, setting: Setting) -> Scene:
+    """Deal the rows to the parties."""
+    if train.classes != test.classes:
+        raise ArgumentError("the rows to train on and those to test on do not have the same classes")
+    if train.units is not None:
+        raise ArgumentError("a simulation deals single rows: those of one unit would come to several parties")
+    stream = SeededStream(setting.seed).fork("partition")
+    parts = partition(train.labels, setting.parties, beta=setting.beta, rho=setting.rho, stream=stream)
+    whole = held(train)
+    x = [whole[index] for index in parts]
+    return Scene(
+        parties=[_in_memory(train.part(index), own) for index, own in zip(parts, x, strict=True)],
+        x=x,
+        test=test,
+        test_x=held(test),
+        projection=agreed.projection,
+        encoder=agreed.encoder,
+        lambda_max=agreed.lambda_max,
+        tau=agreed.tau,
+        scale=(agreed.mean, agreed.norm),
+        public=(agreed.labels if agreed.classes == train.classes else None, agreed.rows),
+        head=setting.head,
+        rounds=Rounds(setting.rounds),
+        recipe=setting.recipe(),
+    )
+
+
+def _in_memory(features: Features, x: Tensor) -> Features:
+    return replace(features, read=lambda index: x[index])
+
+
+def held(features: Features) -> Tensor:
+    """(n, d) all features in memory."""
+    return torch.cat([features.read(index) for index in torch.split(torch.arange(len(features)), _ROWS)])
+
+
+def jobs(methods: Sequence[str], mus: Sequence[float]) -> list[tuple[str, float | None]]:
+    """Every method, those with a μ at each."""
+    found: list[tuple[str, float | None]] = []
+    for name in methods:
+        found += [(name, mu) for mu in mus] if METHODS[name].at == "mu" else [(name, None)]
+    return found
+
+
+def work(scene: Scene, name: str) -> int:
+    """How many rows a method goes over, for a progress bar."""
+    return METHODS[name].passes(scene) * scene.rows
+
+
+def simulate(scene: Scene, name: str, mu: float | None = None, *, progress: Progress = lambda _: None) -> Row:
+    """Run one method."""
+    return Row(name, mu, METHODS[name].run(scene, 0.0 if mu is None else mu, progress))
+
+
+@cache
+def _commit() -> str:
+    return str(results.provenance({})["commit"])
+
+
+class Kept:
+    """The file of a simulation, rewritten after every method. about: what it is a simulation of; the file of another is
+    refused."""
+
+    def __init__(self, path: Path | None, about: dict[str, Any]) -> None:
+        self.path, self.about = path, json.loads(json.dumps(about))
+        self.rows: list[dict[str, Any]] = []
+        self.counts: list[list[int]] = []  # of each party's rows of each class
+        if path is not None and path.exists():
+            self._read(path)
+
+    def _read(self, path: Path) -> None:
+        found = read_simulation(path)
+        if found["settings"] != self.about:
+            other = found["settings"]
+            differ = sorted(key for key in {*other, *self.about} if other.get(key) != self.about.get(key))
+            raise OutputError(
+                f"{path} is of another simulation, with other {', '.join(differ)}: name another file, or remove it"
+            )
+        self.rows, self.counts = list(found["rows"]), found["counts"]
+
+    def has(self, job: tuple[str, float | None]) -> bool:
+        return any((row["method"], row["mu"]) == job for row in self.rows)
+
+    def add(self, row: Row) -> None:
+        self.rows.append(row.plain())
+        if self.path is not None:
+            text = json.dumps(self.whole(), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+            files.write_whole(self.path, text.encode(), 0o600)  # unprotected figures of private rows
+
+    def whole(self) -> dict[str, Any]:
+        return {
+            "format": FORMAT,
+            "version": VERSION,
+            "provenance": results.provenance({}),
+            "settings": self.about,
+            "counts": self.counts,
+            "rows": self.rows,
+        }
+
+
+def read_simulation(path: Path) -> dict[str, Any]:
+    """A simulation's file; every row as it must be."""
+    try:
+        whole = strict_json.mapping("simulation", strict_json.parsed(files.read_small(path, _LIMIT)))
+        strict_json.only("simulation", whole, {"format", "version", "provenance", "settings", "counts", "rows"})
+        if whole["format"] != FORMAT or whole["version"] != VERSION:
+            raise ManifestError(f"not a simulation of version {VERSION}")
+        strict_json.mapping("settings", whole["settings"])
+        for own in strict_json.items("counts", whole["counts"]):
+            for count in strict_json.items("counts", own):
+                if type(count) is not int or not 0 <= count < 1 << 48:
+                    raise ManifestError(f"a count cannot be {strict_json.shown(count)}")
+        for row in strict_json.items("rows", whole["rows"]):
+            _check_row(strict_json.mapping("row", row))
+    except (UnreadableFileError, ManifestError) as error:
+        raise DataFormatError(f"{path} does not hold a simulation: {error}") from None
+    return dict(whole)
+
+
+def _check_row(row: Any) -> None:
+    names = {"method", "title", "mu", "commit", *Outcome.__dataclass_fields__}
+    strict_json.only("row", row, names)
+    for name in ("method", "title", "guarantee", "commit"):
+        strict_json.text(name, row[name])
+    if row["method"] not in METHODS:
+        raise ManifestError(f"no method is called {strict_json.shown(row['method'])}")
+    if row["mu"] is not None:
+        strict_json.figure("mu", row["mu"])
+    for name, value in strict_json.mapping("chosen", row["chosen"]).items():
+        strict_json.number(name, value)
+    for name in ("accuracy", "bytes_up", "bytes_down", "messages", "seconds"):
+        _measured(name, row[name])
+    for point in strict_json.items("curve", row["curve"]):
+        if not isinstance(point, list) or len(point) != len(Point._fields):
+            raise ManifestError("a point of the curve must have bytes, messages, seconds and accuracy")
+        for value in point:
+            _measured("curve", value)
+
+
+def _measured(name: str, value: Any) -> None:
+    """Something that was counted or timed."""
+    if strict_json.number(name, value):
+        strict_json.figure(name, value)
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A method that sends once, or twice, beside one with rounds. at_bytes: what the other reaches with no more bytes
+    than it needs, None: the other has not finished a round by then; bytes_ratio, seconds_ratio: what the other needs
+    over what it needs to reach the same accuracy, None: the other never does."""
+
+    method: str
+    mu: float | None
+    other: str
+    accuracy: float
+    at_bytes: float | None
+    bytes_ratio: float | None
+    seconds_ratio: float | None
+
+
+def compared(rows: Sequence[dict[str, Any]]) -> list[Compared]:
+    """Every method of one or two steps beside every one with rounds, by their curves."""
+    found = []
+    for row in rows:
+        if METHODS[row["method"]].in_rounds or not row["curve"]:
+            continue
+        own = Point(*row["curve"][0])
+        for other in rows:
+            if not METHODS[other["method"]].in_rounds or other["mu"] not in (None, row["mu"]):
+                continue
+            points = [Point(*point) for point in other["curve"]]
+            before = [point.accuracy for point in points if point.bytes <= own.bytes]
+            reached = next((point for point in points if point.accuracy >= own.accuracy), None)
+            found.append(
+                Compared(
+                    row["method"],
+                    row["mu"],
+                    other["method"],
+                    own.accuracy,
+                    before[-1] if before else None,
+                    reached.bytes / own.bytes if reached and own.bytes else None,
+                    reached.seconds / own.seconds if reached and own.seconds else None,
+                )
+            )
+    return found

@@ -1,0 +1,1 @@
+"""What carries a job's messages: addresses, certificates, Flower."""

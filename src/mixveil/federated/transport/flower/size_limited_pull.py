@@ -1,0 +1,92 @@
+"""Take a message from the link, and no more bytes of it than were agreed: Flower itself takes all there are."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+
+from flwr.app import Array, Message
+from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest, ObjectTree
+from flwr.proto.runtime_pb2 import PullAppMessagesRequest
+from flwr.serverapp import Grid
+from flwr.supercore.inflatable.inflatable_object import (
+    get_object_body,
+    get_object_head_values_from_object_content,
+    iterate_object_tree,
+)
+from flwr.supercore.inflatable.inflatable_protobuf_utils import make_pull_object_fn_protobuf
+from flwr.supercore.inflatable.inflatable_utils import (
+    ObjectPullError,
+    inflate_object_from_contents,
+    pull_objects,
+)
+from flwr.superlink.grid import HttpGrid
+
+from mixveil.core.errors import RefusedError, ServiceError
+from mixveil.federated.jobs.slots import Slots
+
+_LARGE = 16 << 20
+_FEW, _SMALL = 1024, 1 << 16  # pieces that any message may have, and bytes for each that it has beyond
+_IN_MEMORY = Slots(2, 60.0)
+
+
+class GoneError(Exception):
+    """A node will not answer what it was asked: it may be asked again."""
+
+
+def pulled(grid: Grid, number: str, most: int) -> Message | None:
+    """The answer to a message, if it is there. most: bytes that it may have."""
+    if not isinstance(grid, HttpGrid):
+        raise ServiceError("this app runs on Flower's deployment engine")
+    client = grid._runtime_client
+    found = client.PullMessages(PullAppMessagesRequest(message_ids=[number]))
+    if not found.messages_list:
+        return None
+    identity, tree = found.messages_list[0].metadata.message_id, found.message_object_trees[0]
+    pull = make_pull_object_fn_protobuf(client.PullObject, grid.node, grid.run.run_id)
+    try:
+        with _IN_MEMORY.held() if most > _LARGE else nullcontext():
+            message = inflate_object_from_contents(identity, gathered(tree, pull, most, "its answer"))
+    except ObjectPullError as error:
+        raise GoneError(f"its answer did not come whole: {error}") from None
+    finally:  # the link need not keep it
+        request = ConfirmMessageReceivedRequest(node=grid.node, run_id=grid.run.run_id, message_object_id=identity)
+        client.ConfirmMessageReceived(request)
+    if not isinstance(message, Message):
+        raise RefusedError("its answer is no message")
+    return message
+
+
+def gathered(tree: ObjectTree, pull: Callable[[str], bytes], most: int, what: str) -> dict[str, bytes]:
+    """The pieces of a message. most: bytes that it may have, folded or not; what: the message, in an error."""
+    names = list(dict.fromkeys(item.object_id for item in iterate_object_tree(tree)))
+    if len(names) > _FEW + most // _SMALL:
+        raise RefusedError(f"{what} has {len(names):,} pieces: too many for {most:,} bytes")
+    lock, left = threading.Lock(), most
+
+    def bounded(object_id: str) -> bytes:
+        nonlocal left
+        content = pull(object_id)
+        with lock:
+            left -= len(content)
+            if left < 0:
+                raise RefusedError(f"it sent more than the {most:,} bytes that {what} may have")
+        return content
+
+    contents = pull_objects(names, bounded)
+    if unfolded(contents) > most:
+        raise RefusedError(f"it sent more than the {most:,} bytes that {what} may have, folded")
+    return contents
+
+
+def unfolded(contents: Mapping[str, bytes]) -> int:
+    """How many bytes the arrays of a message have: an array may name the same piece again and again."""
+    total = 0
+    for content in contents.values():
+        kind, children, _ = get_object_head_values_from_object_content(content)
+        if kind == Array.__qualname__:
+            for place in json.loads(get_object_body(content, Array))["arraychunk_ids"]:
+                total += len(contents[children[place]])
+    return total

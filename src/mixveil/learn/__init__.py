@@ -1,0 +1,1 @@
+"""From releases to a model: heads, training, models on disk, the two-step protocol."""

@@ -1,0 +1,106 @@
+"""Several processes of this machine that train one head, as `torchrun` starts them.
+
+They find one another by a file and talk over the loopback interface: none of them listens where others could reach it.
+What they say to one another is not encrypted, so processes on several machines are refused. `torchrun` itself listens
+on all interfaces, unless it is told otherwise (docs/learning.md); who starts it so is warned.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch._C._distributed_c10d import FileStore
+
+from mixveil.core.errors import ArgumentError
+
+
+@dataclass(frozen=True)
+class Group:
+    """This process among those that train together."""
+
+    rank: int = 0
+    size: int = 1
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+
+    @property
+    def leads(self) -> bool:
+        """Whether it is the one that writes and speaks."""
+        return self.rank == 0
+
+    def own(self, rows: Tensor) -> Tensor:
+        """This process's share of a batch: as many rows as any other has, or one less."""
+        return rows.tensor_split(self.size)[self.rank]
+
+
+ALONE = Group()
+
+
+def asked() -> int:
+    """How many processes `torchrun` started; one, if it started none."""
+    return _number("WORLD_SIZE", "1")
+
+
+def exposed() -> bool:
+    """Whether `torchrun` listens on all interfaces."""
+    return asked() > 1 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+
+
+def leads() -> bool:
+    """Whether this process is the one that writes and speaks."""
+    return asked() == 1 or os.environ.get("RANK") == "0"
+
+
+@contextmanager
+def joined(meeting: Path) -> Iterator[Group]:
+    """The processes that `torchrun` started, each with a GPU of its own where there are any. meeting: beside which file
+    they meet."""
+    gpus = torch.cuda.device_count()
+    if asked() == 1:
+        yield Group(device=torch.device("cuda" if gpus else "cpu"))
+        return
+    rank, size = _number("RANK", ""), asked()
+    if os.environ.get("LOCAL_WORLD_SIZE") != str(size):
+        raise ArgumentError(f"{size} processes on several machines: they would talk in the clear; train on one machine")
+    if gpus and gpus < size:
+        raise ArgumentError(f"{size} processes for {gpus} GPU(s): start one process for each")
+    os.environ["GLOO_SOCKET_IFNAME"] = os.environ["NCCL_SOCKET_IFNAME"] = "lo"
+    device = torch.device("cuda", rank) if gpus else torch.device("cpu")
+    if gpus:
+        torch.cuda.set_device(device)
+    meeting.parent.mkdir(parents=True, exist_ok=True)
+    path = meeting.with_name(f".{meeting.name}.{_occasion()}.meeting")
+    for old in meeting.parent.glob(f".{glob.escape(meeting.name)}.*.meeting"):  # of processes that were killed
+        if old != path:
+            old.unlink(missing_ok=True)
+    store = FileStore(str(path), size)
+    dist.init_process_group("nccl" if gpus else "gloo", store=store, rank=rank, world_size=size)
+    try:
+        yield Group(rank, size, device)
+    finally:
+        dist.destroy_process_group()
+        path.unlink(missing_ok=True)
+
+
+def _number(name: str, otherwise: str) -> int:
+    try:
+        return int(os.environ.get(name, otherwise))
+    except ValueError:
+        raise ArgumentError(f"{name} must be a number, got {os.environ.get(name)!r}: start it with torchrun") from None
+
+
+def _occasion() -> str:
+    """What only these processes know, and only this time: their parent, when it began, and how often it began again."""
+    parent, again = os.getppid(), os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    try:
+        began = Path(f"/proc/{parent}/stat").read_text().rpartition(")")[2].split()[19]
+    except (OSError, IndexError):  # no such folder on other systems
+        began = os.environ.get("TORCHELASTIC_RUN_ID", "0")
+    return f"{parent}-{began}-{again}"

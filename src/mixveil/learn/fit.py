@@ -1,0 +1,228 @@
+"""Training the paper's classifier: soft cross-entropy, cosine to zero, bfloat16 on a GPU.
+
+Every step's rows and dropout masks follow from the seed and the number of the step, so a training that went on after a
+kill ends as if it had never stopped, and several processes do together what one would do alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from mixveil.core import checks
+from mixveil.core.checkpoint import Saved
+from mixveil.core.errors import ArgumentError, TrainingError, TrainingStopped
+from mixveil.core.randomness import DeviceStream, SeededStream
+from mixveil.core.types import Batch, Progress
+from mixveil.learn.batches import Source
+from mixveil.learn.distributed import ALONE, Group
+from mixveil.learn.mlp import Classifier, Linear
+
+Head = Classifier | Linear
+_FEWEST = 8  # rows of a last batch: statistics of fewer say too little
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How the classifier is trained. optimiser: `adamw` with weight decay 1e-4, as the paper says, or `sgd` with
+    momentum 0.9, as its code does."""
+
+    epochs: int = 20
+    batch: int = 128
+    optimiser: Literal["adamw", "sgd"] = "adamw"
+    learning_rate: float = 1e-3
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        checks.at_least("epochs", self.epochs, 1)
+        checks.at_least("batch", self.batch, 2)
+        checks.positive("learning rate", self.learning_rate)
+        if self.optimiser not in ("adamw", "sgd"):
+            raise ArgumentError(f"optimiser must be adamw or sgd, got {self.optimiser!r}")
+        SeededStream(self.seed)
+
+    def stream(self, name: str) -> SeededStream:
+        return SeededStream(self.seed).fork(name)
+
+    def draws(self) -> DeviceStream:
+        """Of first weights and of dropout masks."""
+        return DeviceStream(self.stream("draws"))
+
+    def optimiser_of(self, model: torch.nn.Module) -> torch.optim.Optimizer:
+        if self.optimiser == "sgd":
+            return torch.optim.SGD(model.parameters(), self.learning_rate, momentum=0.9, fused=True)
+        return torch.optim.AdamW(model.parameters(), self.learning_rate, weight_decay=1e-4, fused=True)
+
+
+def fit(
+    source: Source,
+    recipe: Recipe,
+    *,
+    group: Group = ALONE,
+    saved: Saved | None = None,
+    progress: Progress = lambda _: None,
+    watch: Callable[[int, Classifier], None] = lambda epoch, model: None,
+    note: Callable[[str], None] = lambda text: None,
+    stop: Callable[[], bool] = lambda: False,
+) -> Classifier:
+    """Train the paper's classifier on a source. watch: called with the number of each epoch that is done, and the model
+    as it then is; note: told what somebody who waits should know; stop: asked after every step, where a state is kept,
+    whether to keep it now and stop."""
+    model = Classifier(source.inputs, source.classes, draws=recipe.draws(), group=group)
+    training = _Training(source, recipe, model, range(recipe.epochs), group, saved)
+    training.run(progress, lambda epoch: watch(epoch, model.eval()), note, stop)
+    return model.eval()
+
+
+def go_on(
+    source: Source,
+    recipe: Recipe,
+    model: Head,
+    epochs: range,
+    *,
+    proximal: float | None = None,
+    progress: Progress = lambda _: None,
+) -> None:
+    """Train a model some epochs of a recipe further on rows in memory, with an optimiser that begins anew. proximal: μ
+    of a further loss μ/2‖w − w₀‖², where w₀ are the weights that it begins with."""
+    model.draws = recipe.draws()
+    training = _Training(source, recipe, model, epochs)
+    training.held = True
+    if proximal is not None:
+        training.hold(proximal)
+    training.run(progress, lambda epoch: None, lambda text: None, lambda: False)
+
+
+def steps_per_epoch(rows: int, recipe: Recipe) -> int:
+    return _batches_of(rows, recipe)[2]
+
+
+def _batches_of(rows: int, recipe: Recipe) -> tuple[int, int, int]:
+    """Rows of a batch, rows of a last and smaller one (0: there is none), and how many batches an epoch has."""
+    batch = min(recipe.batch, checks.enough_rows(rows))
+    whole, rest = divmod(rows, batch)
+    last = rest if rest >= _FEWEST else 0
+    return batch, last, whole + (last > 0)
+
+
+class _Training:
+    def __init__(
+        self,
+        source: Source,
+        recipe: Recipe,
+        model: Head,
+        epochs: range,
+        group: Group = ALONE,
+        saved: Saved | None = None,
+    ) -> None:
+        self.source, self.recipe, self.model, self.epochs = source, recipe, model, epochs
+        self.group, self.saved = group, saved
+        self.anchor: list[Tensor] = []
+        self.held = False
+        self.batch, self.last, self.per_epoch = _batches_of(source.rows, recipe)
+        if (self.last or self.batch) < group.size:
+            raise ArgumentError(f"{group.size} processes cannot share a batch of {self.last or self.batch} rows")
+        self.steps = recipe.epochs * self.per_epoch
+        self.optimiser = recipe.optimiser_of(self.model)
+
+    def hold(self, proximal: float) -> None:
+        """From here on the weights are drawn back to what they are now."""
+        self.proximal = proximal
+        self.anchor = [parameter.detach().clone() for parameter in self.model.parameters()]
+
+    def run(
+        self,
+        progress: Progress,
+        watch: Callable[[int], None],
+        note: Callable[[str], None],
+        stop: Callable[[], bool],
+    ) -> None:
+        done = 0 if self.saved is None else self.saved.load(self.model, self.optimiser, self.steps)
+        if done:
+            note(f"going on after step {done:,} of {self.steps:,}")
+            progress(sum(self._rows(step) for step in range(done)))
+        model: torch.nn.Module = self.model
+        if self.group.size > 1:
+            model = torch.nn.parallel.DistributedDataParallel(self.model)
+        for step, batch in self._batches(max(done, self.epochs.start * self.per_epoch)):
+            loss = self._step(model, step, batch)
+            progress(self._rows(step))
+            epoch, place = divmod(step + 1, self.per_epoch)
+            if place == 0:
+                _check(loss, epoch)
+                watch(epoch)
+            if self.saved is not None and self.group.leads and step + 1 < self.steps:
+                stops = stop()
+                if stops or self.saved.due():
+                    _check(loss, epoch + 1)
+                    self.saved.save(self.model, self.optimiser, step + 1)
+                if stops:
+                    raise TrainingStopped(f"stopped after step {step + 1:,} of {self.steps:,}, and its state is kept")
+
+    def _rows(self, step: int) -> int:
+        """How many rows a step takes, over all processes."""
+        return self.last if self.last and (step + 1) % self.per_epoch == 0 else self.batch
+
+    def _step(self, model: torch.nn.Module, step: int, batch: Batch) -> Tensor:
+        self.model.train()
+        self.model.draws.restart(step)
+        for settings in self.optimiser.param_groups:
+            settings["lr"] = self.recipe.learning_rate * (1 + math.cos(math.pi * step / self.steps)) / 2
+        with torch.autocast(batch.x.device.type, torch.bfloat16, enabled=batch.x.device.type == "cuda"):
+            scores = model(batch.x, self._rows(step))
+        # The mean over the whole batch: gradients are averaged over processes, whose shares may differ by a row.
+        loss = cross_entropy(scores.float(), batch.y, reduction="sum") * (self.group.size / self._rows(step))
+        self.optimiser.zero_grad(set_to_none=True)
+        loss.backward()  # type: ignore[no-untyped-call]
+        if self.anchor:
+            draw_back(self.model.parameters(), self.anchor, self.proximal)
+        self.optimiser.step()
+        return loss.detach()
+
+    def _batches(self, start: int) -> Iterator[tuple[int, Batch]]:
+        """This process's share of every batch from a step on; the next is fetched while one is worked on, unless all
+        rows are in memory: there a thread costs more than it saves."""
+        shares = self._shares(start)
+        if self.held:
+            yield from ((step, self.source.batch(index, step)) for step, index in shares)
+            return
+
+        def fetch() -> tuple[int, Batch] | None:
+            found = next(shares, None)
+            return None if found is None else (found[0], self.source.batch(found[1], found[0]))
+
+        with ThreadPoolExecutor(1) as ahead:
+            coming = ahead.submit(fetch)
+            while (found := coming.result()) is not None:
+                coming = ahead.submit(fetch)
+                yield found
+
+    def _shares(self, start: int) -> Iterator[tuple[int, Tensor]]:
+        """Steps from `start` on, and which rows are this process's. An epoch takes every row once, in a random order,
+        but for a rest that is too small for a batch."""
+        for epoch in range(start // self.per_epoch, self.epochs.stop):
+            order = self.recipe.stream(f"epoch {epoch}").permutation(self.source.rows)
+            for place in range(self.per_epoch):
+                step, first = epoch * self.per_epoch + place, place * self.batch
+                if step >= start:
+                    yield step, self.group.own(order[first : first + self._rows(step)])
+
+
+def draw_back(parameters: Iterable[torch.nn.Parameter], anchor: Iterable[Tensor], proximal: float) -> None:
+    """Add the gradient of μ/2‖w − w₀‖², μ(w − w₀), to those that are there."""
+    with torch.no_grad():
+        for parameter, held in zip(parameters, anchor, strict=True):
+            if parameter.grad is not None:
+                parameter.grad.add_(parameter - held, alpha=proximal)
+
+
+def _check(loss: Tensor, epoch: int) -> None:
+    if not math.isfinite(float(loss)):
+        raise TrainingError(f"the loss is {float(loss)} in epoch {epoch}: try a smaller learning rate")

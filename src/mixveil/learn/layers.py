@@ -1,0 +1,55 @@
+"""What every head is in the end: linear layers on features, with GELU between them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+from torch.nn.functional import gelu
+
+from mixveil.core.types import Progress
+from mixveil.features.cache import Features
+from mixveil.features.projection import Projection
+from mixveil.learn.discriminant import Discriminant
+
+_VALUES = 1 << 24  # features held at a time
+
+
+@dataclass(frozen=True)
+class Layers:
+    """layers: of each its (inputs, outputs) weight and (outputs,) bias, float32. −∞ in the last bias: a class that
+    nobody had."""
+
+    layers: tuple[tuple[Tensor, Tensor], ...] = field(repr=False)
+
+    @classmethod
+    def of(cls, head: Discriminant, projection: Projection | None) -> Layers:
+        """A discriminant, with the projection before it."""
+        return cls(((head.weight, head.bias),)).after(projection)
+
+    def after(self, projection: Projection | None) -> Layers:
+        """The same, with the projection multiplied into the first layer."""
+        (weight, bias), *others = self.layers
+        if projection is not None:
+            weight = projection.matrix.double() @ weight.double()
+            bias = bias.double() - projection.mean.double() @ weight
+        return Layers(tuple((w.float(), b.float()) for w, b in ((weight, bias), *others)))
+
+    @property
+    def inputs(self) -> int:
+        return len(self.layers[0][0])
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """(m, classes) scores of (m, inputs) features."""
+        for number, (weight, bias) in enumerate(self.layers):
+            x = torch.addmm(bias, gelu(x) if number else x, weight)
+        return x
+
+    def named(self, features: Features, progress: Progress = lambda _: None) -> Tensor:
+        """(n,) the likeliest class of each row."""
+        parts = []
+        for index in torch.split(torch.arange(len(features)), max(1, _VALUES // self.inputs)):
+            parts.append(self(features.take(index).x).argmax(1))
+            progress(len(index))
+        return torch.cat(parts)

@@ -1,0 +1,144 @@
+"""The classifier of the singularized-mixup paper (App. E): three dense layers, batch normalisation, GELU, dropout.
+
+Over several processes it computes what one process would: batch statistics are taken over all rows of the batch, and
+dropout masks are drawn for the whole batch, of which each process takes its rows.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.functional import batch_norm, gelu
+
+from mixveil.core.randomness import DeviceStream
+from mixveil.learn.distributed import ALONE, Group
+from mixveil.learn.layers import Layers
+
+WIDTHS = (1024, 512)
+DROPOUT = 0.5
+_EPSILON = 1e-5
+_MOMENTUM = 0.1
+
+
+class Classifier(nn.Module):
+    """draws: of the first weights, and of dropout masks."""
+
+    def __init__(self, inputs: int, classes: int, *, draws: DeviceStream, group: Group = ALONE) -> None:
+        super().__init__()
+        self.draws, self.group = draws, group
+        sizes = pairwise((inputs, *WIDTHS, classes))
+        self._dense = [_Dense(before, after, draws, group.device) for before, after in sizes]
+        self._norms = [_Norm(width, group) for width in WIDTHS]
+        self.dense, self.norms = nn.ModuleList(self._dense), nn.ModuleList(self._norms)
+
+    def forward(self, x: Tensor, rows: int | None = None) -> Tensor:
+        """Scores of (m, inputs). rows: of the whole batch, over all processes; those of x, where there is one."""
+        rows = len(x) if rows is None else rows
+        *hidden, last = self._dense
+        for dense, norm in zip(hidden, self._norms, strict=True):
+            x = self._dropped(gelu(norm(dense(x), rows)), rows)
+        scores: Tensor = last(x)
+        return scores
+
+    def _dropped(self, x: Tensor, rows: int) -> Tensor:
+        if not self.training:
+            return x
+        kept = self.draws.uniform(rows, x.shape[1], device=x.device) >= DROPOUT
+        return x * self.group.own(kept).to(x.dtype).mul_(1 / (1 - DROPOUT))
+
+    @torch.no_grad()
+    def layers(self) -> Layers:
+        """What it is once it is trained: batch normalisation multiplied into the layer before it."""
+        found = []
+        for dense, norm in zip(self._dense, (*self._norms, None), strict=True):
+            weight, bias = dense.weight.double(), dense.bias.double()
+            if norm is not None:
+                scale = norm.weight.double() / (norm.running_var.double() + _EPSILON).sqrt()
+                weight, bias = weight * scale[:, None], (bias - norm.running_mean) * scale + norm.bias
+            found.append((weight.T.float().contiguous().cpu(), bias.float().cpu()))
+        return Layers(tuple(found))
+
+
+class Linear(nn.Module):
+    """One layer: softmax regression. Where features are good it learns what the classifier does, in a hundredth of the
+    time."""
+
+    def __init__(self, inputs: int, classes: int, *, draws: DeviceStream) -> None:
+        super().__init__()
+        self.draws = draws
+        self.dense = _Dense(inputs, classes, draws, ALONE.device)
+
+    def forward(self, x: Tensor, rows: int | None = None) -> Tensor:
+        scores: Tensor = self.dense(x)
+        return scores
+
+    @torch.no_grad()
+    def layers(self) -> Layers:
+        return Layers(((self.dense.weight.T.contiguous().clone(), self.dense.bias.clone()),))
+
+
+class _Dense(nn.Module):
+    """A linear layer, its first weights uniform within ±1/√inputs, as torch's own are."""
+
+    def __init__(self, inputs: int, outputs: int, draws: DeviceStream, device: torch.device) -> None:
+        super().__init__()
+        bound = 1 / math.sqrt(inputs)
+        self.weight = nn.Parameter(draws.uniform(outputs, inputs, device=device).mul_(2 * bound).sub_(bound))
+        self.bias = nn.Parameter(draws.uniform(outputs, device=device).mul_(2 * bound).sub_(bound))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.linear(x, self.weight, self.bias)
+
+
+class _Norm(nn.Module):
+    """Batch normalisation over the rows of all processes. torch's own does that on GPUs alone."""
+
+    running_mean: Tensor
+    running_var: Tensor
+
+    def __init__(self, width: int, group: Group) -> None:
+        super().__init__()
+        self.group = group
+        self.weight = nn.Parameter(torch.ones(width, device=group.device))
+        self.bias = nn.Parameter(torch.zeros(width, device=group.device))
+        self.register_buffer("running_mean", torch.zeros(width, device=group.device))
+        self.register_buffer("running_var", torch.ones(width, device=group.device))
+
+    def forward(self, x: Tensor, rows: int) -> Tensor:
+        if not self.training or self.group.size == 1:
+            settings = (self.weight, self.bias, self.training, _MOMENTUM, _EPSILON)
+            return batch_norm(x, self.running_mean, self.running_var, *settings)
+        x = x.float()
+        mean = _everywhere(x.sum(0)) / rows
+        left = x - mean
+        variance = _everywhere(left.square().sum(0)) / rows
+        with torch.no_grad():
+            self.running_mean.lerp_(mean, _MOMENTUM)
+            self.running_var.lerp_(variance * (rows / (rows - 1)), _MOMENTUM)
+        return left * (variance + _EPSILON).rsqrt() * self.weight + self.bias
+
+
+class _Everywhere(torch.autograd.Function):
+    """A sum over all processes. What depends on it depends on all of them, so gradients are summed as well."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        total = x.clone()
+        dist.all_reduce(total)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        total = gradients[0].clone()
+        dist.all_reduce(total)
+        return total
+
+
+def _everywhere(x: Tensor) -> Tensor:
+    total: Tensor = _Everywhere.apply(x)  # type: ignore[no-untyped-call]
+    return total

@@ -1,0 +1,120 @@
+"""The whole job in one place: parties' features in, a model out, at one total μ.
+
+Two steps: half of μ² for noisy class sums, which show the directions in which the classes differ; half for records in
+those few directions. Beside it what sends no records: class sums alone, twice, or with second moments. How many public
+directions are used follows from the number of parties, rows and classes, from μ and from public data: never from a
+private record.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from mixveil.core import checks
+from mixveil.core.errors import ArgumentError
+from mixveil.core.randomness import Stream
+from mixveil.core.types import Mu, Release
+from mixveil.encoders import calibration
+from mixveil.encoders.gaussian import Gaussian
+from mixveil.encoders.singular import CERTIFIED_ALPHA, Singular
+from mixveil.features.cache import Features
+from mixveil.features.projection import Projected, Projection, directions_for_records, directions_for_sums
+from mixveil.learn import discriminant
+from mixveil.learn.discriminant import Discriminant
+from mixveil.learn.layers import Layers
+from mixveil.releases import second_moments
+from mixveil.releases.records import Records, in_memory
+from mixveil.releases.sums import Sums, class_sums, directions
+
+Protocol = Literal["two-step", "two-step-gaussian", "one-step", "sums", "sums-twice", "moments"]
+_DIGEST = "0" * 64  # of a projection that is in no file
+PROTOCOLS: tuple[Protocol, ...] = get_args(Protocol)
+
+
+@dataclass(frozen=True)
+class Learned:
+    """A head and the projection before it. k: public directions of the first step. up: bytes that all parties sent, but
+    for their manifests; down: those of the directions, to all parties; messages: how many were sent either way, all
+    before the model comes back."""
+
+    head: Discriminant
+    projection: Projection
+    k: int
+    up: int
+    down: int
+    messages: int
+
+    def accuracy(self, features: Features) -> float:
+        """The share of rows that it names right."""
+        found = Layers.of(self.head, self.projection).named(features)
+        return float(found.eq(features.labels).double().mean())
+
+
+def learn(
+    parties: Sequence[Features], projection: Projection, protocol: Protocol, mu: float, *, stream: Stream
+) -> Learned:
+    """What a server learns from all parties at a total μ a record, in memory. projection: with all its directions."""
+    if protocol not in PROTOCOLS:
+        raise ArgumentError(f"protocol must be one of {', '.join(PROTOCOLS)}, got {protocol!r}")
+    checks.positive("mu", mu)
+    rows, classes = sum(len(part) for part in parties), len(parties[0].classes)
+    if protocol == "one-step":
+        k = directions_for_records(projection, rows=rows, classes=classes, mu=mu, alpha=CERTIFIED_ALPHA)
+        head, sent = _from_records(parties, projection.first(k), mu, "one-step", stream)
+        return Learned(head, projection.first(k), k, sent, 0, len(parties))
+    first = mu if protocol == "sums" else mu / math.sqrt(2)
+    k = directions_for_sums(projection, parties=len(parties), rows=rows, classes=classes, mu=first)
+    wide = projection.first(k)
+    few = second_moments.directions(wide, parties=len(parties), rows=rows, mu=first) if protocol == "moments" else 0
+    if protocol == "moments" and not few:
+        return learn(parties, projection, "sums", mu, stream=stream)
+    sums, sent = _sums(parties, wide, first, stream.fork("sums"))
+    if protocol == "sums":
+        return Learned(discriminant.from_sums(sums), wide, k, sent, 0, len(parties))
+    if protocol == "moments":
+        found = [
+            second_moments.noisy(Projected(part, wide), few, first, stream=stream.fork(f"scatter {i}"))
+            for i, part in enumerate(parties)
+        ]
+        sent += len(parties) * few * (few + 1) // 2 * 8  # one of two equal halves, int64
+        return Learned(discriminant.from_moments(sums, found), wide, k, sent, 0, len(parties))
+    narrow = directions(sums, wide, _DIGEST)
+    down = len(parties) * narrow.matrix.nbytes
+    if protocol == "sums-twice":
+        again, more = _sums(parties, narrow, first, stream.fork("again"))
+        return Learned(discriminant.from_sums(again), narrow, k, sent + more, down, 3 * len(parties))
+    head, more = _from_records(parties, narrow, first, protocol, stream)
+    return Learned(head, narrow, k, sent + more, down, 3 * len(parties))
+
+
+def _sums(parties: Sequence[Features], projection: Projection, mu: float, stream: Stream) -> tuple[list[Sums], int]:
+    """Noisy class sums of all parties, and their bytes."""
+    found = [
+        class_sums(Projected(part, projection), _DIGEST, mu, party=str(i), stream=stream.fork(f"party {i}"))
+        for i, part in enumerate(parties)
+    ]
+    return [part for part, _ in found], sum(stored.nbytes for _, stored in found)
+
+
+def _from_records(
+    parties: Sequence[Features], projection: Projection, mu: float, protocol: Protocol, stream: Stream
+) -> tuple[Discriminant, int]:
+    """A head from released records, and their bytes."""
+    releases = [
+        released(
+            Projected(part, projection), mu, plain=protocol == "two-step-gaussian", stream=stream.fork(f"party {i}")
+        )
+        for i, part in enumerate(parties)
+    ]
+    sent = sum(release.payload.bytes for release in releases if isinstance(release.payload, Records))
+    return discriminant.from_records(releases, projection), sent
+
+
+def released(rows: Projected, mu: float, *, plain: bool, stream: Stream, label_epsilon: float | None = None) -> Release:
+    """Projected records at μ, mixed or plain, in memory."""
+    facts = calibration.settled_facts(rows, certified=True, public=None, clip=rows.projection.clip)
+    encoder, guarantees = (Gaussian() if plain else Singular()).calibrate(Mu(mu), facts)
+    return in_memory(rows, encoder, guarantees, party="party", stream=stream, label_epsilon=label_epsilon)

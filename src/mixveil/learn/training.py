@@ -1,0 +1,283 @@
+"""From releases to a model that a party can use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from mixveil.core.checkpoint import EVERY, Saved
+from mixveil.core.errors import ArgumentError, MismatchError, TrainingError
+from mixveil.core.types import Progress, Release
+from mixveil.features.extractor import Extractor
+from mixveil.features.projection import Projection
+from mixveil.learn import discriminant
+from mixveil.learn.batches import Released
+from mixveil.learn.distributed import ALONE, Group
+from mixveil.learn.fit import Recipe, fit
+from mixveil.learn.layers import Layers
+from mixveil.releases.records import read_release
+from mixveil.releases.sums import Sums, check_together, is_statistics, read_statistics
+from mixveil.theory import gdp
+
+
+@dataclass(frozen=True)
+class Source:
+    """A release that a model was trained on. mu: what its units were promised; None: nothing. unit_rows: the most rows
+    that one unit has; label_epsilon: of randomised labels; None: they were shown."""
+
+    id: str
+    party: str
+    kind: str
+    rows: int
+    mu: float | None
+    unit_rows: int = 1
+    label_epsilon: float | None = None
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A head on features. how: which, and how it was trained. spent: μ of each party's records over all that it sent
+    for this model; None where something of it promised nothing; label_epsilon: the same of each record's label, None
+    where one was shown; units: whether all of it was promised to units of several rows, and not to records. weights:
+    the digest of the networks before it; projection: of the projection that the releases went through."""
+
+    layers: Layers
+    how: Mapping[str, Any]
+    classes: tuple[str, ...]
+    extractor: Extractor
+    weights: str | None
+    projection: str | None
+    sources: tuple[Source, ...]
+    spent: Mapping[str, float | None]
+    label_epsilon: Mapping[str, float | None]
+    units: bool
+
+    @property
+    def together(self) -> float | None:
+        """μ of a record, or of a unit, that is with all these parties: √Σμ². No release shows whether there is one."""
+        return _all(list(self.spent.values()), gdp.compose)
+
+
+Known = tuple[Projection, str] | None
+"""A projection and its digest, if releases went through one."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What one model is trained on: releases of records that belong together, or statistics."""
+
+    releases: tuple[Release, ...]
+    sums: tuple[Sums, ...]
+    projection: Known
+
+    @property
+    def rows(self) -> int:
+        return sum(len(release.payload) for release in self.releases) + sum(sum(part.counts) for part in self.sums)
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return self.releases[0].classes if self.releases else self.sums[0].classes
+
+    @property
+    def inputs(self) -> int:
+        """How many features of an image the model will take."""
+        if self.projection is not None:
+            return self.projection[0].mean.numel()
+        return torch.Size(self.releases[0].shape).numel()
+
+    @property
+    def extractor(self) -> Extractor:
+        if self.projection is not None:
+            return self.projection[0].extractor
+        return self.releases[0].extractor or Extractor()
+
+    @property
+    def weights(self) -> str | None:
+        """The digest of the networks before it."""
+        return self.releases[0].assets.get("features") if self.projection is None else self.projection[0].weights
+
+
+def opened(folders: Sequence[Path], projection: Known = None) -> Job:
+    """Open releases, and refuse what does not belong together. projection: the one they went through."""
+    if not folders:
+        raise ArgumentError("no release is given")
+    kinds = {is_statistics(folder) for folder in folders}
+    if len(kinds) > 1:
+        raise MismatchError("train on records or on statistics, not on both: statistics find directions for records")
+    if kinds == {False}:
+        releases = tuple(read_release(folder) for folder in folders)
+        _check_together(releases, projection)
+        return Job(releases, (), projection)
+    if projection is None:
+        raise ArgumentError("statistics went through a projection: give it with --projection")
+    sums = tuple(read_statistics(folder) for folder in folders)
+    check_together(sums, *projection)
+    return Job((), sums, projection)
+
+
+def train(job: Job, *, progress: Progress = lambda _: None) -> Trained:
+    """The noise-aware discriminant."""
+    projection = _projection(job)
+    try:
+        if job.sums:
+            head = discriminant.from_sums(job.sums)
+        else:
+            head = discriminant.from_records(job.releases, projection, progress=progress)
+    except torch.linalg.LinAlgError as error:  # type: ignore[attr-defined]
+        raise TrainingError(f"these releases have no discriminant: {error}") from None
+    if not (bool(head.weight.isfinite().all()) and bool((head.bias < torch.inf).all())):
+        raise TrainingError("the discriminant is not finite: the figures of some release are too large or too small")
+    how = {"head": "discriminant", "covariance_dropped": head.dropped}
+    return _trained(Layers.of(head, projection), how, job)
+
+
+def train_mlp(
+    job: Job,
+    *,
+    recipe: Recipe,
+    group: Group = ALONE,
+    state: Path | None = None,
+    every: float = EVERY,
+    progress: Progress = lambda _: None,
+    note: Callable[[str], None] = lambda text: None,
+    stop: Callable[[], bool] = lambda: False,
+) -> Trained:
+    """The paper's classifier. state: the file in which the state of the training is kept every so many seconds, so that
+    it goes on after a kill; who calls removes it (`saved.discard`) once the model is safe. note, stop: as of `fit`."""
+    check_mlp(job)
+    source = Released(job.releases, group.device)
+    about = {"head": "mlp", **asdict(recipe), "rows": source.rows, "device": group.device.type, "processes": group.size}
+    on = {**about, "releases": [release.id for release in job.releases]}
+    on.pop("processes")  # any number of them does the same
+    saved = None if state is None else Saved(state, on, every)
+    model = fit(source, recipe, group=group, saved=saved, progress=progress, note=note, stop=stop)
+    layers = model.layers()
+    if not all(bool(tensor.isfinite().all()) for layer in layers.layers for tensor in layer):
+        raise TrainingError("the trained layers are not finite: try a smaller learning rate")
+    layers.layers[-1][1][~source.met] = -torch.inf  # nobody has this class
+    return _trained(layers.after(_projection(job)), about, job)
+
+
+def check_mlp(job: Job) -> None:
+    if job.sums:
+        raise ArgumentError("the head mlp is trained on records, not on statistics")
+
+
+def _check_together(releases: Sequence[Release], projection: Known) -> None:
+    """Refuse releases that are not of one preparation, with the same classes."""
+    digest = None if projection is None else projection[1]
+    first = releases[0]
+    for release in releases:
+        made_with = release.assets.get("projection")
+        if made_with != digest:
+            raise MismatchError(
+                f"release {release.id[:8]} of {release.party} went through "
+                f"{'no projection' if made_with is None else f'the projection {made_with[:8]}'}, not through "
+                f"{'none' if digest is None else digest[:8]}: give its own with --projection"
+            )
+        if release.assets != first.assets or release.extractor != first.extractor:
+            raise MismatchError(
+                f"{release.party} has features of {release.extractor or 'no network'}, {first.party} of "
+                f"{first.extractor or 'no network'}, or of other weights: they do not belong together"
+            )
+        if release.classes != first.classes or release.shape != first.shape:
+            raise MismatchError(
+                f"{release.party} and {first.party} do not have the same classes in the same order, of the same shape"
+            )
+    if projection is not None:
+        _check_against(releases, projection[0])
+    if len({release.id for release in releases}) != len(releases):
+        raise MismatchError("the same release is given twice: it would count twice")
+
+
+def _check_against(releases: Sequence[Release], projection: Projection) -> None:
+    """Refuse records that their projection cannot have made, or whose statistics went by another name."""
+    parties = {used.party for used in projection.spent}
+    for release in releases:
+        clip = getattr(release.encoder, "clip", None) or projection.clip
+        if release.shape != (projection.dimension,) or clip > projection.clip * (1 + 1e-6):
+            raise MismatchError(
+                f"release {release.id[:8]} of {release.party} has rows of {release.shape} clipped to {clip:g}, its "
+                f"projection has ({projection.dimension},) clipped to {projection.clip:g}"
+            )
+        if projection.classes and release.classes != projection.classes:
+            raise MismatchError(f"{release.party} does not have the classes of the statistics, in the same order")
+        if parties and release.party not in parties:
+            raise MismatchError(
+                f"{release.party} sent records, but no statistics under that name: what both cost together is not known"
+            )
+
+
+def _projection(job: Job) -> Projection | None:
+    return None if job.projection is None else job.projection[0]
+
+
+def _sources(job: Job) -> tuple[Source, ...]:
+    of_records = [
+        Source(
+            r.id,
+            r.party,
+            "records",
+            len(r.payload),
+            next((g.nominal for g in r.guarantees if g.name == "gdp"), None),
+            getattr(r.encoder, "unit_rows", 1),
+            None if r.reproducible else r.label_epsilon,
+        )
+        for r in job.releases
+    ]
+    of_sums = [
+        Source(
+            part.id,
+            part.party,
+            "sums",
+            sum(part.counts),
+            part.mu,
+            part.unit_rows,
+            None if part.reproducible else part.label_epsilon,
+        )
+        for part in job.sums
+    ]
+    return (*of_records, *of_sums)
+
+
+def _trained(layers: Layers, how: Mapping[str, Any], job: Job) -> Trained:
+    nobody = layers.layers[-1][1] == -torch.inf  # has this class
+    finite = all(bool(tensor.isfinite().all()) for weight, bias in layers.layers[:-1] for tensor in (weight, bias))
+    weight, bias = layers.layers[-1]
+    if not finite or not bool(weight.isfinite().all()) or not bool((bias.isfinite() | nobody).all()):
+        raise TrainingError("the trained layers are not finite: the values of some release are too far apart")
+    found, digest = job.projection or (None, None)
+    sources = _sources(job)
+    earlier = [
+        Source(used.id, used.party, "sums", 0, used.mu or None, used.unit_rows, used.label_epsilon)
+        for used in (found.spent if found else ())
+    ]
+    everything = list({item.id: item for item in (*earlier, *sources)}.values())
+    spent: dict[str, float | None] = {}
+    labels: dict[str, float | None] = {}
+    for party in sorted({item.party for item in everything}):
+        own = [item for item in everything if item.party == party]
+        spent[party] = _all([item.mu for item in own], gdp.compose)
+        labels[party] = _all([item.label_epsilon for item in own], sum)
+    return Trained(
+        layers=layers,
+        how=how,
+        classes=job.classes,
+        extractor=job.extractor,
+        weights=job.weights,
+        projection=digest,
+        sources=sources,
+        spent=spent,
+        label_epsilon=labels,
+        units=all(item.unit_rows > 1 for item in everything),
+    )
+
+
+def _all(figures: list[float | None], together: Callable[[list[float]], float]) -> float | None:
+    """All figures together; None where one is missing."""
+    known = [figure for figure in figures if figure is not None]
+    return together(known) if len(known) == len(figures) else None

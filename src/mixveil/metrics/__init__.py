@@ -1,1 +1,0 @@
-"""How much an attack got: pure functions, a figure a sample."""

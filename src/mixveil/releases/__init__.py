@@ -1,0 +1,1 @@
+"""What leaves a party, and what its owner keeps of it: releases, ledger, spending, traces, screening."""

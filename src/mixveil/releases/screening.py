@@ -1,0 +1,128 @@
+"""Drop the rows of a release that show too much of what they are made of, before anything is written.
+
+Which rows are missing then depends on the private records: that is no post-processing, and voids a certificate.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, cast, get_args
+
+import torch
+from torch import Tensor
+
+from mixveil.core import checks, strict_json
+from mixveil.core.errors import ArgumentError
+from mixveil.core.types import Dataset, Encoder, Trace
+from mixveil.data import similarity
+
+Metric = Literal["lpips", "ssim", "snr"]
+Measure = Callable[[Tensor, Tensor], Tensor]
+"""Truth and guess, images (n, c, h, w) in [0, 1], to (n,) figures."""
+
+NOT_CERTIFIED = (
+    "screening goes with no mu: which rows are missing would depend on the private records, so that it is no "
+    "post-processing of the noise, and the certificate would be false"
+)
+NOT_PROTECTED = (
+    "screening goes with no label epsilon: which rows are missing says something of the records, and so of their "
+    "classes, that no epsilon covers"
+)
+NOT_PICTURES = "screening compares pictures, and features and projections are none: it is for pixels"
+
+
+@dataclass(frozen=True)
+class Screen:
+    """A row is dropped where its picture is nearer to one of its sources than the threshold: LPIPS below it, SSIM or
+    SNR (in dB, of pixels in [0, 1], the mean not taken away) above it."""
+
+    metric: Metric
+    threshold: float
+
+    def __post_init__(self) -> None:
+        if self.metric not in get_args(Metric):
+            raise ArgumentError(f"a screen's metric must be one of {', '.join(get_args(Metric))}, got {self.metric!r}")
+        if self.metric == "lpips":
+            checks.positive("the threshold of lpips", self.threshold)
+        elif self.metric == "ssim" and not -1 < self.threshold < 1:
+            raise ArgumentError(f"the threshold of ssim must be in (-1, 1), got {self.threshold}")
+        elif not math.isfinite(self.threshold):
+            raise ArgumentError(f"the threshold of {self.metric} must be finite, got {self.threshold}")
+
+    @classmethod
+    def parse(cls, text: str) -> Screen:
+        """From `METRIC:THRESHOLD`.
+
+        >>> str(Screen.parse("lpips:0.7"))
+        'lpips:0.7'
+        """
+        metric, _, threshold = text.partition(":")
+        try:
+            value = float(threshold)
+        except ValueError:
+            raise ArgumentError(f"a screen is METRIC:THRESHOLD, such as lpips:0.7, got {text!r:.60}") from None
+        return cls(cast("Metric", metric), value)
+
+    def __str__(self) -> str:
+        return f"{self.metric}:{self.threshold!r}".removesuffix(".0")
+
+    def keeps(self, values: Tensor) -> Tensor:
+        """(m,) whether rows with these figures may stay; not where a figure is none at all."""
+        return values >= self.threshold if self.metric == "lpips" else values <= self.threshold
+
+
+@dataclass(frozen=True)
+class Screened:
+    """What a release says of it: by what rows were dropped, and of how many records rows were made."""
+
+    screen: Screen
+    records: int
+
+    def plain(self) -> dict[str, Any]:
+        """For JSON."""
+        return {"metric": self.screen.metric, "threshold": self.screen.threshold, "records": self.records}
+
+    @classmethod
+    def read(cls, item: Any) -> Screened:
+        """From JSON that others wrote."""
+        stated = strict_json.mapping("screened", item)
+        strict_json.only("screened", stated, {"metric", "threshold", "records"})
+        metric = cast("Metric", strict_json.text("screened.metric", stated["metric"]))
+        screen = Screen(metric, strict_json.number("screened.threshold", stated["threshold"]))
+        return cls(screen, strict_json.count("screened.records", stated["records"]))
+
+
+class Screening:
+    """Screens the rows of one release as they are made. kept: (n,) whether each was kept; true until it is looked at.
+
+    lpips: the distance, where the screen asks for it (`metrics.lpips.load`)."""
+
+    def __init__(self, screen: Screen, rows: Dataset, encoder: Encoder, lpips: Measure | None = None) -> None:
+        checks.enough_rows(len(rows))
+        if len(rows.shape) != 3 or not math.isfinite(rows.high - rows.low):
+            raise ArgumentError(NOT_PICTURES)
+        known: dict[Metric, Measure | None] = {"lpips": lpips, "ssim": similarity.ssim, "snr": similarity.snr_db}
+        measure = known[screen.metric]
+        if measure is None:
+            raise ArgumentError(f"the screen {screen} needs the distance lpips, and none was given")
+        self.screen, self.rows, self.encoder, self.measure = screen, rows, encoder, measure
+        self.kept = torch.ones(len(rows), dtype=torch.bool)
+        two = self._scaled(rows.take(torch.arange(2)).x)
+        if (shape := measure(two, two).shape) != (2,):  # what it cannot do must show before anything is entered
+            raise ArgumentError(f"{screen.metric} of two images must be two figures, got the shape {tuple(shape)}")
+
+    def look(self, index: Tensor, trace: Trace, x: Tensor) -> Tensor:
+        """(m,) whether these rows may stay, which `kept` remembers. x: (m, …) as they would be stored. Each is compared
+        with all of its sources, its own record and its partners."""
+        seen = self.encoder.restore(x.flatten(1).double() * (self.encoder.step or 1)).view(x.shape)
+        picture = self._scaled(seen).clamp_(0, 1)
+        may = torch.ones(len(index), dtype=torch.bool)
+        for source in (index, *trace.partner[index].T):
+            may &= self.screen.keeps(self.measure(self._scaled(self.rows.take(source).x), picture))
+        self.kept[index] = may
+        return may
+
+    def _scaled(self, x: Tensor) -> Tensor:
+        return (x.double() - self.rows.low) / (self.rows.high - self.rows.low)

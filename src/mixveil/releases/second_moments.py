@@ -1,0 +1,63 @@
+"""Noisy second moments: with the class sums, all that a linear discriminant asks of the records.
+
+    S = Σ z zᵀ + E,   ‖z‖ ≤ C,   E symmetric, N(0, σ²) on the diagonal and N(0, σ²/2) off it
+
+Formal guarantee
+- Replacing a record moves S by zzᵀ − z'z'ᵀ, whose Frobenius norm is at most √2 C². In the coordinates (diagonal, √2
+  times what is above it) that norm is Euclidean and E is N(0, σ²I): every record is μ-GDP, μ = √2 C²/σ, whatever else
+  is known; m records of a unit together m times as much.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from mixveil.core import checks
+from mixveil.core.randomness import Stream
+from mixveil.data import privacy_units
+from mixveil.encoders.grid import GRID
+from mixveil.features.projection import Projected, Projection
+
+_EDGE = 0.3  # of the public variance: how much noise may look like a direction's own variance
+_ROOM = 1.25  # times the median public norm
+_ROWS = 4096
+
+
+@dataclass(frozen=True)
+class Scatter:
+    """second: (k, k) noisy sum of z zᵀ over so many rows; variance: of the noise of an entry off the diagonal."""
+
+    second: Tensor = field(repr=False)
+    rows: int
+    variance: float
+
+
+def noisy(rows: Projected, k: int, mu: float, *, stream: Stream) -> Scatter:
+    """The second moments of all rows in their first k directions, at μ a record, or all records of a unit together.
+    They are clipped there once more, where few public rows are as long: so the sums' means are still theirs."""
+    clip, second = _ROOM * float(rows.projection.norms[k - 1]), torch.zeros(k, k, dtype=torch.float64)
+    for index in torch.split(torch.arange(len(rows)), _ROWS):
+        z = rows.take(index).x[:, :k].double()
+        norm = torch.linalg.vector_norm(z, dim=1, keepdim=True)
+        finite = norm.isfinite()  # always so, and if it were not: it must not show
+        z = torch.where(finite, z, 0.0).mul_(torch.where(finite, clip / norm, 0.0).clamp_(max=1))
+        second.addmm_(z.T, z)
+    sigma = math.sqrt(2) * clip**2 * privacy_units.largest(rows) / checks.positive("mu", mu)
+    noise = stream.normal(k, k)
+    upper = noise.triu(1) / math.sqrt(2)
+    second += sigma * (upper + upper.T + noise.diagonal().diag())
+    step = sigma * GRID
+    return Scatter(second.div_(step).round_().mul_(step), len(rows), sigma**2 / 2)
+
+
+def directions(projection: Projection, *, parties: int, rows: int, mu: float) -> int:
+    """In how many directions second moments can be told from their noise, which has eigenvalues up to twice the root of
+    k times an entry's variance: from public figures alone. 0: in none."""
+    k = torch.arange(1, projection.dimension + 1)
+    entry = (_ROOM * projection.norms.double()).square() / checks.positive("mu", mu) * math.sqrt(parties) / rows
+    fits = (2 * k.sqrt() * entry <= _EDGE).nonzero()
+    return int(fits[-1]) + 1 if len(fits) else 0

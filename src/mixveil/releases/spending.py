@@ -1,0 +1,231 @@
+"""Who the rows of releases are, and what all releases together cost them. Numbers in, numbers out.
+
+A row belongs to the unit that its release names for it, and else to every unit that was ever named for its image. A row
+that is named as somebody else's counts only where a unit's image is in a release under other names alone: then the unit
+has been renamed. Where no unit is known an image is a unit by itself, with all its copies. Who asks for some rows is
+told of all units that their images were ever named as.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from mixveil.core.types import Cost
+
+Prints = npt.NDArray[np.uint64]
+Numbers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Owners:
+    """Who the rows of a data set are. records: (n,) fingerprints of their images; units: (n,) of whose they are."""
+
+    records: Prints = field(repr=False)
+    units: Prints | None = field(default=None, repr=False)
+
+    @property
+    def copies(self) -> int:
+        """How many rows hold an image that an earlier row holds."""
+        return len(self.records) - len(np.unique(self.records))
+
+
+class Made(NamedTuple):
+    """A release: what it cost (None: no bound), the ε of its labels (None: shown), and who its rows are."""
+
+    id: str
+    cost: Cost | None
+    label_epsilon: float | None
+    owners: Owners
+
+
+Releases = Callable[[], Iterable[Made]]
+"""All releases, as often as they are asked for: they are read one by one, never held together."""
+
+
+@dataclass(frozen=True)
+class Total:
+    """What all releases of a ledger cost together, as if every record were in each of them. No record, no fingerprint
+    and no number of rows enters it: a decision that follows from it tells nothing of the data.
+
+    Attributes:
+        mu: √Σμ² of what each release promises a unit as it names units (a record, where it names none)
+        unbounded: ids of the releases that promise nothing; where units are asked about, to a unit
+        label_epsilon: Σε of one record's label; ∞ where any release shows labels as they are
+        releases: how many there are, finished or not
+        refused: whether both figures also count what was refused for a record's sake: that it was not made would tell
+            of that record
+    """
+
+    mu: float
+    unbounded: tuple[str, ...]
+    label_epsilon: float
+    releases: int
+    refused: bool = False
+
+    def left(self, budget: float) -> float:
+        """The largest μ that one release more can promise."""
+        return 0.0 if self.unbounded else math.sqrt(max(0.0, budget**2 - self.mu**2))
+
+    def plus(self, identity: str, stated: float | None, label_epsilon: float | None) -> Total:
+        """The same with one release more. stated: its μ of a unit; label_epsilon: of a label. None: no bound."""
+        return Total(
+            self.mu if stated is None else math.hypot(self.mu, stated),
+            (*self.unbounded, identity) if stated is None else self.unbounded,
+            self.label_epsilon + (math.inf if label_epsilon is None else label_epsilon),
+            self.releases + 1,
+            self.refused,
+        )
+
+
+def within(spent: float, budget: float) -> bool:
+    """Whether a budget holds, up to rounding. What is not a number is within none."""
+    return spent <= budget * (1 + 1e-9)
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What releases cost some rows' units together. mu: (units,) of those that promise something; unbounded: ids of
+    those that promise nothing; label_epsilon: the largest sum over a unit's labels, ∞ where one was shown as it is;
+    releases: how many hold any of these units' rows; named: whether any of the units was named by its owner."""
+
+    mu: npt.NDArray[np.float64] = field(repr=False)
+    unbounded: tuple[str, ...]
+    label_epsilon: float
+    releases: int
+    named: bool
+
+    @property
+    def unit(self) -> str:
+        return "unit" if self.named else "record"
+
+    @property
+    def most(self) -> float:
+        return float(self.mu.max(initial=0.0))
+
+    @property
+    def worst(self) -> Total:
+        """The figures of whoever has spent most."""
+        return Total(self.most, self.unbounded, self.label_epsilon, self.releases)
+
+    @property
+    def median(self) -> float:
+        return float(np.median(self.mu)) if len(self.mu) else 0.0
+
+    def left(self, budget: float) -> float:
+        """The largest μ that all of these rows can still afford."""
+        return 0.0 if self.unbounded else math.sqrt(max(0.0, budget**2 - self.most**2))
+
+
+@dataclass(frozen=True)
+class Units:
+    """Those that are asked about. names: (units,) sorted; records, number: all images that were ever theirs, as pairs
+    (image, number of the unit), each once and sorted by image."""
+
+    names: Prints
+    records: Prints
+    number: Numbers
+    named: bool
+
+
+def spent(asked: Owners, releases: Releases) -> Spent:
+    """What all these releases cost the units of some rows."""
+    units = units_of(asked, releases)
+    found = Spent(np.zeros(len(units.names)), (), 0.0, 0, units.named)
+    for made in releases():
+        found = add(found, units, made)
+    return found
+
+
+def units_of(asked: Owners, releases: Releases) -> Units:
+    """Whose some rows are: as it is said, and as it was ever said of their images; where nobody said it, an image is a
+    unit by itself. With all other images of the same units."""
+    known = [] if asked.units is None else [asked.units]
+    nameless = np.ones(len(asked.records), bool) if asked.units is None else np.zeros(len(asked.records), bool)
+    for owners in _named(releases):
+        known.append(_array(owners.units)[np.isin(owners.records, asked.records)])
+        if asked.units is None:
+            nameless &= ~np.isin(asked.records, owners.records)
+    alone = asked.records[nameless]
+    names = np.unique(np.concatenate([*known, alone]))
+    pairs = [(alone, np.searchsorted(names, alone))]
+    if asked.units is not None:
+        pairs.append((asked.records, np.searchsorted(names, asked.units)))
+    for owners in _named(releases):
+        units = _array(owners.units)
+        mine = np.isin(units, names)
+        pairs.append((owners.records[mine], np.searchsorted(names, units[mine])))
+    records, number = (np.concatenate(column) for column in zip(*pairs, strict=True))
+    order = np.lexsort((number, records))
+    records, number = records[order], number[order].astype(np.int64)
+    first = np.ones(len(records), bool)
+    first[1:] = (records[1:] != records[:-1]) | (number[1:] != number[:-1])
+    return Units(names, records[first], number[first], any(len(units) for units in known))
+
+
+def _named(releases: Releases) -> Iterator[Owners]:
+    return (made.owners for made in releases() if made.owners.units is not None)
+
+
+def add(before: Spent, units: Units, made: Made) -> Spent:
+    """What is spent after one release more."""
+    by_name, by_image = _rows(units, made.owners)
+    rows = by_name + by_image
+    if not rows.any():
+        return before
+    label = math.inf if made.label_epsilon is None else made.label_epsilon * int(rows.max())
+    mu, unbounded = before.mu, before.unbounded
+    if made.cost is None:
+        unbounded = (*unbounded, made.id)
+    else:
+        apart = (by_image == 0) | (rows <= 1)  # only rows that were named as one unit were kept apart
+        mu = np.hypot(
+            mu, np.where(apart, made.cost.mu, made.cost.together) * rows.astype(np.float64) ** made.cost.power
+        )
+    return Spent(mu, unbounded, before.label_epsilon + label, before.releases + 1, before.named)
+
+
+def _rows(units: Units, owners: Owners) -> tuple[Numbers, Numbers]:
+    """(units,) how many rows of a release are each unit's by name, and how many others are by their image."""
+    count = len(units.names)
+    if not count or not len(owners.records):
+        return np.zeros(count, np.int64), np.zeros(count, np.int64)
+    if owners.units is None:
+        images, times = np.unique(owners.records, return_counts=True)
+        return np.zeros(count, np.int64), _summed(units, _looked_up(units.records, images, times), count)
+    place = np.searchsorted(units.names, owners.units)
+    mine = (place < count) & (units.names[np.minimum(place, count - 1)] == owners.units)
+    by_name = np.bincount(place[mine], minlength=count)
+    # Of each image, the most rows under one name; and no image that the unit has here under its own.
+    pairs, first, times = np.unique(paired(owners.records, owners.units), return_index=True, return_counts=True)
+    images = owners.records[first]
+    order = np.argsort(images)
+    starts = np.flatnonzero(np.r_[True, images[order][1:] != images[order][:-1]])
+    most = np.maximum.reduceat(times[order], starts)
+    found = _looked_up(units.records, images[order][starts], most)
+    here = np.isin(paired(units.records, units.names[units.number]), pairs)
+    return by_name, _summed(units, np.where(here, 0, found), count)
+
+
+def _looked_up(asked: Prints, known: Prints, values: Numbers) -> Numbers:
+    """(asked,) the value of each in a sorted list; 0 where it is not in it."""
+    place = np.minimum(np.searchsorted(known, asked), len(known) - 1)
+    return np.where(known[place] == asked, values[place], 0)
+
+
+def paired(records: Prints, units: Prints) -> Prints:
+    """One number for an image and its unit. They are fingerprints already: two pairs coincide as rarely as those do."""
+    return records ^ (units * np.uint64(0x9E3779B97F4A7C15))
+
+
+def _summed(units: Units, values: Numbers, count: int) -> Numbers:
+    return np.bincount(units.number, weights=values, minlength=count).astype(np.int64)
+
+
+def _array(units: Prints | None) -> Prints:
+    return np.empty(0, np.uint64) if units is None else units

@@ -1,0 +1,96 @@
+"""The owner's state folder: what stays with the party. Readable by its owner only."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from pathlib import Path
+
+from mixveil.core import files
+from mixveil.core.errors import ArgumentError, StateError
+from mixveil.core.types import Trace
+
+
+def state_folder() -> Path:
+    """MIXVEIL_STATE, else mixveil/ in XDG_STATE_HOME, else ~/.local/state/mixveil."""
+    return files.own_folder("MIXVEIL_STATE", "XDG_STATE_HOME", ".local/state")
+
+
+def trace_path(release_id: str) -> Path:
+    if not re.fullmatch(r"[0-9a-f]{32}", release_id):
+        raise ArgumentError(f"a release id is 32 hexadecimal digits, got {release_id!r}")
+    return state_folder() / "traces" / f"{release_id}.safetensors"
+
+
+def save_trace(release_id: str, trace: Trace, manifest_sha256: str) -> Path:
+    """Keep a release's pairing and weights, and the hash of its manifest, mode 0600, under the release's id."""
+    from safetensors.torch import save
+
+    path = trace_path(release_id)
+    tensors = {"partner": trace.partner.contiguous(), "weight": trace.weight.contiguous()}
+    if trace.order is not None:
+        tensors["order"] = trace.order.contiguous()
+    if trace.kept is not None:
+        tensors["kept"] = trace.kept.contiguous()
+    data = save(tensors, {"manifest": manifest_sha256})
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except OSError as error:
+        raise StateError(f"the state folder cannot be written: {error}; MIXVEIL_STATE names another") from None
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        path.unlink(missing_ok=True)
+        raise StateError(f"the trace could not be written: {error}") from None
+    return path
+
+
+def discard_trace(release_id: str) -> None:
+    """Forget the trace of a release that was never finished."""
+    with contextlib.suppress(OSError):
+        trace_path(release_id).unlink()
+
+
+def load_trace(release_id: str, rows: int) -> Trace | None:
+    """The trace of a release of so many rows that was encoded here; None if it was not."""
+    import torch
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    path = trace_path(release_id)
+    if not path.exists():
+        return None
+    try:
+        tensors = load_file(path)
+        trace = Trace(tensors["partner"], tensors["weight"], tensors.get("order"), tensors.get("kept"))
+    except (OSError, KeyError, SafetensorError) as error:
+        raise StateError(f"{path} is not a trace: {error}") from None
+    made, kept = len(trace.weight), trace.kept
+    sizes = len(trace.partner) == made and trace.partner.dim() == trace.weight.dim() == 2
+    left = made if kept is None else int(kept.sum()) if kept.dtype == torch.bool and kept.shape == (made,) else -1
+    if not sizes or left != rows or trace.weight.shape[1] != trace.partner.shape[1] + 1:
+        raise StateError(f"{path} is not the trace of a release of {rows} rows")
+    if trace.partner.numel() and not 0 <= int(trace.partner.min()) <= int(trace.partner.max()) < made:
+        raise StateError(f"{path} names rows that were not made")
+    if trace.order is not None and not torch.equal(trace.order.sort().values, torch.arange(made)):
+        raise StateError(f"{path} does not say in which order the rows are")
+    return trace
+
+
+def recorded_manifest(release_id: str) -> str | None:
+    """The SHA-256 of the manifest that was written here for a release; None if none was."""
+    from safetensors import SafetensorError, safe_open
+
+    path = trace_path(release_id)
+    if not path.exists():
+        return None
+    try:
+        with safe_open(path, framework="pt") as file:
+            return str((file.metadata() or {}).get("manifest"))
+    except (OSError, SafetensorError) as error:
+        raise StateError(f"{path} is not a trace: {error}") from None

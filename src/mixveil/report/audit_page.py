@@ -1,0 +1,192 @@
+"""From an Audit to files for its owner: `audit.json`, the pictures, and one self-contained HTML page.
+
+They show private pictures. They are written readable by their owner only, and are not for sending.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+from torch import Tensor
+
+from mixveil.audit.auditing import Audit
+from mixveil.audit.figures import named
+from mixveil.audit.metrics.detection import Roc
+from mixveil.audit.sweep import Swept
+from mixveil.audit.thumbnails import LARGEST, shrunk
+from mixveil.core import files, strict_json, tensor_files
+from mixveil.core.errors import DataFormatError, ReleaseError, UnreadableFileError
+from mixveil.data.similarity import mse
+from mixveil.report import sweep_section as sweeps
+from mixveil.report.pages import environment
+from mixveil.report.pictures import png, roc
+from mixveil.theory.gdp import member_tpr
+
+FORMAT = "mixveil-audit"
+VERSION = 3
+_SHOWN = 8
+_CURVE_POINTS = 200
+_DECADES = 5  # of false alarms, in a curve
+_PORTRAIT = "portrait "
+_AUDIT, _PICTURES, _HEADER = 16 << 20, 512 << 20, 1 << 20  # bytes; audits with sweeps take less than 1 MB
+
+
+def write_audit(out: Path, found: Audit, how: Mapping[str, Any], swept: Swept | None = None) -> None:
+    """Write the audit and its report. how: what it takes to do it again; swept: the same at other settings."""
+    pictures = _pictures(found) | ({} if swept is None else sweeps.to_pictures(swept))
+    whole = to_json(found, how, swept)
+    with files.atomic_folder(out, found.view.releases[0].id[:8], 0o700) as folder:
+        files.write_file(folder / "audit.json", (json.dumps(whole, indent=2, allow_nan=False) + "\n").encode(), 0o600)
+        files.write_file(folder / "pictures.safetensors", save(pictures), 0o600)
+        files.write_file(folder / "report.html", _page(whole, pictures).encode(), 0o600)
+
+
+def render(folder: Path) -> Path:
+    """Make the page of an audit anew from its files."""
+    try:
+        whole = strict_json.parsed(files.read_small(folder / "audit.json", _AUDIT))
+        with files.opened(folder / "pictures.safetensors", _PICTURES) as file:
+            tensor_files.check_header(file, folder / "pictures.safetensors", limit=_HEADER)
+            pictures = load(file.read(_PICTURES))
+    except (UnreadableFileError, ReleaseError, ValueError, SafetensorError) as error:
+        raise DataFormatError(f"{folder} is not an audit: {error}") from None
+    if not isinstance(whole, dict) or whole.get("format") != FORMAT or whole.get("version") != VERSION:
+        raise DataFormatError(f"{folder}: not an audit of version {VERSION}")
+    try:
+        text = _page(whole, pictures)
+    except (LookupError, TypeError, ValueError, ArithmeticError, RuntimeError, AttributeError, jinja_error()) as error:
+        raise DataFormatError(f"{folder}: its audit.json is not whole: {error}") from None
+    page = folder / "report.html"
+    files.write_whole(page, text.encode(), 0o600)
+    return page
+
+
+def jinja_error() -> type[Exception]:
+    from jinja2 import TemplateError
+
+    return TemplateError
+
+
+def to_json(found: Audit, how: Mapping[str, Any], swept: Swept | None = None) -> dict[str, Any]:
+    """The audit as data, without pictures."""
+    releases = found.view.releases
+    curves = {name: _thinned(curve) for name, curve in found.curves.items()}
+    of = {row.attack: row.of for row in found.rows if row.metric == "auc"}
+    for name in curves:
+        for promise in found.promised:
+            if of.get(name) == promise.of:
+                curves[name]["bound"] = _bound(promise.mu)
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "releases": [
+            {"id": r.id, "party": r.party, "certified": r.certified, "reproducible": r.reproducible} for r in releases
+        ],
+        "records": {
+            "rows": found.of,
+            "encoded": releases[0].records,
+            "attacked": len(found.numbers),
+            "shape": list(releases[0].shape),
+            "classes": list(releases[0].classes),
+        },
+        "unit": found.unit,
+        "promised": [asdict(promise) for promise in found.promised],
+        "how": dict(how),
+        "rows": [asdict(row) for row in found.rows],
+        "attacks": [asdict(item) for item in found.attacks],
+        "promises": [asdict(promise) for promise in found.promises],
+        "warnings": list(found.warnings),
+        "verdict": list(found.verdict),
+        "curves": curves,
+        "sweep": None if swept is None else sweeps.to_json(swept),
+    }
+
+
+def _bound(mu: float) -> list[list[float]]:
+    """The most that μ permits, at many rates of false alarms."""
+    rates = torch.logspace(-_DECADES, 0, 4 * _DECADES + 1, dtype=torch.float64)[:-1].tolist()
+    return [*([fpr, member_tpr(mu, fpr)] for fpr in rates), [1.0, 1.0]]
+
+
+def _thinned(curve: Roc) -> dict[str, list[list[float]]]:
+    """A ROC as points, evenly spread on a logarithmic axis of false alarms."""
+    wanted = torch.logspace(-_DECADES, 0, _CURVE_POINTS, dtype=torch.float64)
+    index = torch.searchsorted(curve.fpr.contiguous(), wanted, right=True).sub_(1).clamp_(min=0)
+    return {"points": [[float(curve.fpr[i]), float(curve.tpr[i])] for i in sorted(set(index.tolist()))]}
+
+
+def _pictures(found: Audit) -> dict[str, Tensor]:
+    """The records of which the best attack got most, worst case first: original, released, and every guess."""
+    everything, span = found.pixels, found.high - found.low
+    attacks = {name: images for name, images in found.images.items() if name != "prior"}
+    errors = {name: mse(everything, images) for name, images in attacks.items()}
+    if errors:
+        best = min(errors, key=lambda name: float(errors[name].mean()))
+        nothing = mse(everything, everything.mean(0).expand_as(everything))
+        index = (errors[best] / nothing.clamp(min=1e-12)).argsort()[:_SHOWN]
+    else:
+        index = torch.arange(min(_SHOWN, len(everything)))
+    released = found.view.releases[0].payload.take(index).x.flatten(1)
+    low, high = released.amin(1, keepdim=True), released.amax(1, keepdim=True)
+    shown = ((released - low) / (high - low).clamp(min=1e-12)).view(-1, *everything.shape[1:])
+    pictures = {name: (images[index] - found.low) / span for name, images in attacks.items()}
+    pictures |= {"original": (everything[index] - found.low) / span, "released": shown}
+    clamped = {name: images.clamp(0, 1).float().contiguous() for name, images in pictures.items()}
+    return clamped | {"index": found.numbers[index]} | _portraits(found)
+
+
+def _portraits(found: Audit) -> dict[str, Tensor]:
+    """The images behind features, where an attack guesses them: those of which it got most."""
+    guesses = {name: images for name, images in found.portraits.items() if name != "original"}
+    if not guesses:
+        return {}
+    truth = found.portraits["original"]
+    errors = torch.stack([mse(truth, images) for images in guesses.values()]).amin(0)
+    nothing = mse(truth, truth.mean(0).expand_as(truth))
+    index = (errors / nothing.clamp(min=1e-12)).argsort()[:_SHOWN]
+    shown = {f"{_PORTRAIT}{name}": images[index].float().contiguous() for name, images in found.portraits.items()}
+    return {**shown, f"{_PORTRAIT}index": found.numbers[index]}
+
+
+def _page(whole: Mapping[str, Any], pictures: Mapping[str, Tensor]) -> str:
+    template = environment().get_template("report.html.j2")
+    names = [
+        "original",
+        "released",
+        *sorted(
+            name
+            for name in pictures
+            if name not in ("original", "released", "index")
+            and sweeps.PREFIX not in name
+            and not name.startswith(_PORTRAIT)
+        ),
+    ]
+    shape = whole["records"]["shape"]
+    strips = {}
+    if len(shape) == 3 and shape[0] in (1, 3):
+        strips = {name: [png(shrunk(image, LARGEST)) for image in pictures[name]] for name in names}
+    guessed = sorted((name for name in pictures if name.startswith(_PORTRAIT)), key=lambda name: "original" not in name)
+    portraits = {
+        name.removeprefix(_PORTRAIT): [png(shrunk(image, LARGEST)) for image in pictures[name]]
+        for name in guessed
+        if not name.endswith("index")
+    }
+    text: str = template.render(
+        audit=whole,
+        named=named,
+        portraits=portraits,
+        portrait_index=pictures[f"{_PORTRAIT}index"].tolist() if portraits else [],
+        strips=strips,
+        index=pictures["index"].tolist(),
+        curves={name: roc(curve) for name, curve in whole["curves"].items()},
+        sweep=whole["sweep"],
+        section=None if whole["sweep"] is None else sweeps.section(whole["sweep"], pictures, whole["unit"]),
+    )
+    return text

@@ -1,0 +1,239 @@
+"""All methods on one partition: what they count, what they promise, and how a simulation goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from mixveil.core.errors import ArgumentError, DataFormatError, OutputError
+from mixveil.data.opening import Images, open_data
+from mixveil.federated.simulation import methods, one_shot_methods, round_methods, simulate
+from mixveil.federated.simulation.methods import METHODS
+from mixveil.federated.simulation.setup import Outcome, Point, Scene
+from mixveil.federated.simulation.simulate import (
+    Kept,
+    Row,
+    Setting,
+    compared,
+    jobs,
+    prepared,
+    read_simulation,
+    set_scene,
+    work,
+)
+from tests.made import features_of, images
+
+PARTIES, CLASSES, INPUTS = 5, 10, 64
+HEAD = 4 * CLASSES * (INPUTS + 1)
+
+
+def part(data: Images, keep: Callable[[torch.Tensor], torch.Tensor]) -> Images:
+    index = torch.arange(len(data))
+    return data.part(index[keep(index)])
+
+
+@pytest.fixture(scope="module")
+def scene() -> Scene:
+    train, test = open_data("digits:train"), open_data("digits:test")
+    agreed = prepared(features_of(part(train, lambda i: i % 4 == 0)), "0" * 64, tau=0.1)
+    setting = Setting(PARTIES, 0.5, rounds=4, epochs=3, learning_rate=0.02, tau=0.1)
+    return set_scene(features_of(part(train, lambda i: i % 4 != 0)), features_of(test), agreed, setting)
+
+
+@pytest.fixture(scope="module")
+def found(scene: Scene) -> dict[str, Row]:
+    return {name: simulate.simulate(scene, name, mu) for name, mu in jobs(list(METHODS), [2.0])}
+
+
+def test_every_method_runs_and_says_what_it_promises(found: dict[str, Row]) -> None:
+    assert list(found) == list(METHODS)
+    for name, row in found.items():
+        outcome = row.outcome
+        assert 0 <= outcome.accuracy <= 1 and outcome.seconds >= 0 and outcome.guarantee
+        assert (row.mu is not None) == (METHODS[name].at == "mu")
+        promised = outcome.guarantee.startswith(("μ = 2 for a record replaced", "ε = 10 at δ = 1e-05 for a record"))
+        assert promised == (METHODS[name].at == "mu"), name
+    words = {name: row.outcome.guarantee for name, row in found.items()}
+    assert words["local"] == words["public"] == "nothing is sent"
+    for name in ("centralised", "fedavg", "fedprox", "fedprox-tuned", "remixed", "one-shot"):
+        assert words[name].startswith("no guarantee"), name
+    assert "43 encodings of every record, each a release" in words["remixed"]  # 300 steps, of 7 an epoch
+    assert (
+        "nominal τ = 0.1" in words["one-shot"]
+        and "its label with it (replaced by another: up to 2ε)" in words["dp-sgd"]
+    )
+    assert "labels are shown, row by row" in words["two-step"] and "as counts of the classes" in words["sums"]
+
+
+def test_bytes_and_messages_are_those_that_are_sent(scene: Scene, found: dict[str, Row]) -> None:
+    counted = {
+        name: (row.outcome.bytes_up, row.outcome.bytes_down, row.outcome.messages) for name, row in found.items()
+    }
+    assert counted["local"] == counted["public"] == (0, 0, 0)
+    rows = 900
+    assert scene.rows == rows and sum(map(sum, scene.counts)) == rows
+    back = PARTIES * HEAD
+    assert counted["centralised"] == (rows * (4 * INPUTS + 8), back, 2 * PARTIES)
+    for name in ("fedavg", "fedprox", "dp-sgd"):
+        assert counted[name] == (4 * back, 5 * back, 9 * PARTIES), name
+    assert counted["fedprox-tuned"] == (12 * back, 13 * back, 25 * PARTIES)  # four settings, two rounds each
+    assert counted["one-shot"] == (rows * (2 * INPUTS + 4 * CLASSES), back, 2 * PARTIES)
+    assert counted["remixed"][0] == 43 * counted["one-shot"][0]
+    k = found["sums"].outcome.chosen["directions"]
+    assert counted["sums"] == (PARTIES * CLASSES * k * 8, back, 2 * PARTIES)
+    k = found["two-step"].outcome.chosen["directions"]
+    sums, narrow = PARTIES * CLASSES * k * 8, PARTIES * INPUTS * (CLASSES - 1) * 4
+    assert counted["two-step"][1:] == (narrow + back, 4 * PARTIES) == counted["sums-twice"][1:]
+    assert counted["two-step"][0] == counted["two-step-gaussian"][0]
+    records = counted["two-step"][0] - sums
+    assert records % rows == 0 and records // rows in (2 * 9 + 4 * CLASSES, 4 * 9 + 4 * CLASSES)
+    assert counted["sums-twice"][0] == sums + PARTIES * CLASSES * (CLASSES - 1) * 8
+    assert sums < counted["moments"][0] <= sums + PARTIES * k * (k + 1) // 2 * 8
+    assert counted["moments"][2] == 2 * PARTIES
+
+
+def test_methods_learn_what_they_should(found: dict[str, Row]) -> None:
+    right = {name: row.outcome.accuracy for name, row in found.items()}
+    assert right["centralised"] > right["local"] + 0.03 and right["public"] > 0.8
+    assert min(right[name] for name in ("two-step", "two-step-gaussian", "sums", "sums-twice")) > 0.75
+    assert right["fedprox-tuned"] > 0.6 and right["dp-sgd"] > 0.5 and right["moments"] > 0.75
+    best, worst = (found["local"].outcome.chosen[name] for name in ("best party", "worst party"))
+    assert worst <= right["local"] <= best
+    chosen = found["fedprox-tuned"].outcome.chosen
+    assert chosen["learning rate"] in round_methods.GRID_RATES
+    assert chosen["proximal"] in (round_methods.FEDPROX, *round_methods.GRID_PROXIMAL)
+
+
+def test_curves_end_where_the_method_does(found: dict[str, Row]) -> None:
+    for name in ("fedavg", "fedprox", "fedprox-tuned", "dp-sgd"):
+        outcome = found[name].outcome
+        search = 80 if name == "fedprox-tuned" else 0
+        assert [point.messages - search for point in outcome.curve] == [15, 25, 35, 45]
+        assert [point.bytes for point in outcome.curve] == [point.messages * HEAD for point in outcome.curve]
+        assert outcome.curve[-1].bytes == outcome.bytes_up + outcome.bytes_down
+        assert outcome.curve[-1].messages == outcome.messages
+        assert outcome.curve[-1].accuracy == outcome.accuracy and outcome.curve[-1].seconds == outcome.seconds
+    for name in ("one-shot", "two-step", "sums"):
+        outcome = found[name].outcome
+        assert outcome.curve == (
+            Point(outcome.bytes_up + outcome.bytes_down, outcome.messages, outcome.seconds, outcome.accuracy),
+        )
+
+
+def test_the_same_seed_gives_the_same_figures(scene: Scene, found: dict[str, Row]) -> None:
+    for name in ("fedavg", "one-shot", "remixed", "two-step", "dp-sgd", "local"):
+        again = METHODS[name].run(scene, 2.0, lambda _: None)
+        assert again.accuracy == found[name].outcome.accuracy, name
+
+
+def test_remixing_within_parties_is_the_encoders_formula(scene: Scene) -> None:
+    """A row less its mixture of two of one party's is noise of the encoder's size, times the partner's weight."""
+    source = one_shot_methods.Remixed(scene)
+    index = torch.arange(scene.rows)
+    first, second = source.batch(index, 0), source.batch(index, source._per_epoch)
+    x, labels = torch.cat(list(scene.x)), torch.cat([part.labels for part in scene.parties])
+    owner = torch.cat([torch.full((len(own),), place) for place, own in enumerate(scene.x)])
+    assert torch.equal(owner[source._partner], owner) and not (source._partner == index).any()
+    assert torch.equal(source._partner.sort().values, index) and float(source._weight.min()) >= 0.3
+    own, other = source._weight[:, :1], source._weight[:, 1:]
+    noise = (second.x - own * x - other * x[source._partner]) / other
+    assert float(noise.std()) == pytest.approx(scene.encoder.sigma, rel=0.01)
+    apart = labels != labels[source._partner]
+    assert torch.allclose(second.y[apart, labels[apart]], own[apart, 0]) and torch.allclose(
+        second.y.sum(1), own[:, 0] * 0 + 1
+    )
+    assert not torch.allclose(first.x, second.x) and not torch.allclose(first.y, second.y)
+
+
+def test_work_is_what_progress_counts(scene: Scene) -> None:
+    for name in ("local", "fedavg", "fedprox-tuned", "one-shot", "sums", "dp-sgd"):
+        counted: list[int] = []
+        simulate.simulate(scene, name, 1.0, progress=counted.append)
+        assert sum(counted) == pytest.approx(work(scene, name), rel=0.1), name  # but for rows too few for a batch
+
+
+def outcome(accuracy: float, points: list[tuple[int, float, float]]) -> Outcome:
+    curve = tuple(Point(sent, 1, seconds, right) for sent, seconds, right in points)
+    return Outcome(accuracy, 1, 1, 1, 1.0, "none", curve=curve)
+
+
+def test_methods_beside_one_another() -> None:
+    rows = [
+        Row("two-step", 2.0, outcome(0.8, [(100, 5.0, 0.8)])).plain(),
+        Row("sums", 1.0, outcome(0.5, [(10, 1.0, 0.5)])).plain(),
+        Row(
+            "fedavg", None, outcome(0.9, [(40, 4.0, 0.3), (80, 8.0, 0.6), (120, 12.0, 0.85), (160, 16.0, 0.9)])
+        ).plain(),
+        Row("dp-sgd", 2.0, outcome(0.7, [(40, 4.0, 0.2), (80, 8.0, 0.7)])).plain(),
+    ]
+    found = {(item.method, item.other): item for item in compared(rows)}
+    assert set(found) == {("two-step", "fedavg"), ("two-step", "dp-sgd"), ("sums", "fedavg")}
+    beside = found["two-step", "fedavg"]
+    assert (beside.at_bytes, beside.bytes_ratio, beside.seconds_ratio) == (0.6, 1.2, 2.4)
+    beside = found["two-step", "dp-sgd"]
+    assert (beside.at_bytes, beside.bytes_ratio, beside.seconds_ratio) == (0.7, None, None)
+    beside = found["sums", "fedavg"]
+    assert (beside.at_bytes, beside.bytes_ratio, beside.seconds_ratio) == (None, 8.0, 8.0)
+
+
+def test_what_is_done_is_kept_and_another_simulation_refused(tmp_path: Path) -> None:
+    path, about = tmp_path / "s.json", {"parties": 2, "beta": 0.5}
+    kept = Kept(path, about)
+    kept.counts = [[1, 2], [3, 4]]
+    kept.add(Row("sums", 1.0, outcome(0.5, [(10, 1.0, 0.5)])))
+    again = Kept(path, about)
+    assert again.has(("sums", 1.0)) and not again.has(("sums", 2.0)) and not again.has(("fedavg", None))
+    assert again.rows == kept.rows and again.counts == [[1, 2], [3, 4]]
+    with pytest.raises(OutputError, match="another simulation, with other beta: name another file"):
+        Kept(path, {**about, "beta": 0.1})
+    whole = json.loads(path.read_text())
+    changes: tuple[dict[str, Any], ...] = (
+        {"format": "other"},
+        {"more": 1},
+        {"rows": [{**whole["rows"][0], "accuracy": "high"}]},
+        {"rows": [{**whole["rows"][0], "curve": [[1, 2]]}]},
+        {"rows": [{**whole["rows"][0], "curve": [["a", "b", "c", "d"]]}]},
+        {"rows": [{**whole["rows"][0], "chosen": [1]}]},
+        {"rows": [{**whole["rows"][0], "mu": "x"}]},
+        {"rows": [{**whole["rows"][0], "method": "bogus"}]},
+        {"rows": [{}]},
+        {"counts": [["a"]]},
+        {"counts": [[-1]]},
+        {"counts": [[10**60]]},
+        {"counts": json.loads("[" * 90 + "]" * 90)},
+        {"rows": [{**whole["rows"][0], "accuracy": 1e308}]},
+        {"rows": [{**whole["rows"][0], "mu": 5e-324}]},
+        {"rows": [{**whole["rows"][0], "curve": [[-1, 1, 1, 1]]}]},
+        {"settings": {"seed": 10**200}},
+    )
+    for change in changes:
+        (tmp_path / "bad.json").write_text(json.dumps({**whole, **change}))
+        with pytest.raises(DataFormatError, match="does not hold a simulation"):
+            read_simulation(tmp_path / "bad.json")
+    (tmp_path / "bad.json").write_text("{")
+    with pytest.raises(DataFormatError):
+        read_simulation(tmp_path / "bad.json")
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(DataFormatError, match="not a plain file"):
+        Kept(tmp_path / "pipe", about)
+    nothing = {**whole["rows"][0], "curve": [[0, 0, 0.0, 0.5]]}  # no bytes, and no time
+    assert compared([nothing, {**nothing, "method": "fedavg", "mu": None}])[0].bytes_ratio is None
+
+
+def test_bad_settings_are_named(scene: Scene) -> None:
+    for wrong in ({"tau": 0.0}, {"rounds": 0}, {"epochs": 0}, {"learning_rate": -1.0}, {"seed": -1}):
+        with pytest.raises(ArgumentError, match="must be"):
+            Setting(3, **wrong)
+    with pytest.raises(ArgumentError, match=r"methods are all or some of local, .*, got fedsomething"):
+        methods.chosen_methods("fedavg,fedsomething")
+    with pytest.raises(ArgumentError, match="got none"):
+        methods.chosen_methods(" , ")
+    train = features_of(open_data("digits:train"))
+    with pytest.raises(ArgumentError, match="do not have the same classes"):
+        set_scene(train, features_of(images(classes=4)), prepared(train, "0" * 64, tau=1.0), Setting(2))

@@ -1,0 +1,284 @@
+"""One server and three parties as processes, encrypted and by their keys; and all that may go wrong between them.
+
+The tests share one server, and follow one another."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_digits
+
+from mixveil.core.randomness import SeededStream
+from mixveil.data.opening import open_data
+from mixveil.federated.jobs.messages import MANIFEST, Parcel
+from mixveil.federated.jobs.party import Party
+from mixveil.federated.jobs.settings import Settings
+from mixveil.federated.transport.certificates import make_party, make_trial
+from mixveil.learn.model import read_model
+from mixveil.learn.training import opened, train
+from mixveil.releases.ledger import Ledger
+from tests.federated.here import approving
+from tests.federated.jobs import test_jobs as lies
+from tests.federated.transport.net import Process, Relay, Server, free_port, listening, mixveil, node, tree, until
+from tests.made import features_of
+
+HONEST = ("a", "b", "c")
+LIARS: dict[str, tuple[Callable[..., None], str]] = {
+    "nan": (lies.nan_labels, "a label is not finite (NotFiniteError)"),
+    "shape": (lies.fewer, "(ShapeError)"),
+    "grid": (lies.off_the_grid, "(GridError)"),
+    "liar": (lies.lying_mu, "(FalseClaimError)"),
+    "large": (lies.too_large, "(ShardSizeError)"),
+    "other": (lies.other_name, "it is signed as 'a', and came from other (RefusedError)"),
+}
+MORE = ("replay", "flood", "bomb", "killed")
+ROWS = 200
+
+
+def digits(folder: Path) -> dict[str, Path]:
+    """A file of digits for each party, and one to test on: no image is in two of them."""
+    found = load_digits()
+    order = np.random.default_rng(0).permutation(len(found.target))
+    x, y = (found.images / 16).astype(np.float32)[order, None], found.target[order]
+    paths = {}
+    for place, name in enumerate([*HONEST, "killed", "replay", "test"]):
+        rows = slice(place * ROWS, (place + 1) * ROWS)
+        paths[name] = folder / f"{name}.npz"
+        np.savez(paths[name], x=x[rows], y=y[rows], classes=np.array([str(i) for i in range(10)]))
+    return paths
+
+
+@dataclass
+class Net:
+    folder: Path
+    data: dict[str, Path]
+    server: Server
+    parties: dict[str, Process] = field(default_factory=dict)
+
+    @property
+    def keys(self) -> Path:
+        return self.folder / "keys"
+
+    def state(self, party: str) -> Path:
+        return self.folder / f"state-{party}"
+
+    def join(self, party: str, port: int | None = None, *words: str) -> Process:
+        """A party as a process."""
+        address = f"127.0.0.1:{port or self.server.port}"
+        how = ["--keys", str(self.keys / party)] if "--insecure" not in words else []
+        named = ["--party", party, "--data", str(self.data[party]), "--mu", "3", "--budget", "100"]
+        log = self.folder / f"join-{party}.log"
+        self.parties[party] = Process(["join", address, *named, *how, *words], log, self.state(party))
+        return self.parties[party]
+
+    def here(self, party: str, **more: Any) -> Party:
+        """A party's side in this process, for nodes that do what a test says."""
+        settings = {"data": str(self.data.get(party, self.data["replay"])), "mu": 3.0, "budget": 100.0, **more}
+        return Party(Settings(party=party, folder=str(self.folder / f"here-{party}"), **settings))
+
+    def node(self, party: str, answer: Callable[[Parcel], Parcel]) -> Any:
+        return node(self.server.port, self.keys / party / f"{party}.key", self.keys / party / "ca.crt", answer)
+
+    def kept(self, party: str, job: str, kind: str = "records") -> Path:
+        """What a party keeps of a job."""
+        for path in (self.state(party) / "jobs" / party).glob("*/job.json"):
+            if json.loads(path.read_text())["name"] == job:
+                return path.parent / kind
+        raise AssertionError(f"{party} keeps nothing of {job}")
+
+    def entries(self, party: str, job: str) -> int:
+        """How often a party's ledger has a job."""
+        entries = Ledger(self.state(party)).entries()
+        return sum(str(entry.recipient).endswith(f", job {job}") for entry in entries)
+
+
+@pytest.fixture(scope="module")
+def net(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Net]:
+    folder = tmp_path_factory.mktemp("net")
+    make_trial(folder / "keys", [*HONEST, *LIARS, *MORE])
+    found = Net(folder, digits(folder), Server(folder, free_port(), folder / "keys" / "server"))
+    try:
+        for party in HONEST:
+            found.join(party)
+        yield found
+    finally:
+        for process in (*found.parties.values(), found.server):
+            process.stop()
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def accuracy(model: Any, data: Path) -> float:
+    test = open_data(str(data))
+    return float(model.layers.named(features_of(test)).eq(test.labels).double().mean())
+
+
+def encodings(images: torch.Tensor) -> Iterator[bytes]:
+    """An image as bytes, in every way in which one is likely to be sent."""
+    for image in images.flatten(1).numpy():
+        for scale, kind in ((1, "<f4"), (1, "<f8"), (1, "<f2"), (16, "u1"), (255, "u1"), (16, "<i2"), (255, "<i2")):
+            yield np.rint(image * scale).astype(kind).tobytes() if scale > 1 else image.astype(kind).tobytes()
+
+
+def test_one_job_encrypted_and_by_keys(net: Net) -> None:
+    """What the server stored is what the parties kept, the model is that of the files, and no image is anywhere."""
+    with net.node("replay", net.here("replay").answer):
+        whole = net.server.run("one-shot", "first", "--parties", "4", "--wait", "60")
+    assert whole["ok"], whole
+    folders = {name: net.kept(name, "first") for name in HONEST}
+    for name, folder in folders.items():
+        assert files_of(net.server.job("first") / "records" / name) == files_of(folder)
+        assert whole["parties"][name]["returned"] and net.entries(name, "first") == 1
+        assert files_of(net.kept(name, "first", "model")) == files_of(Path(whole["model"]))
+    (mine,) = (net.folder / "here-replay").glob("*/*/records")
+    by_files = train(opened([*folders.values(), mine]))
+    model = read_model(Path(whole["model"]))
+    assert abs(accuracy(model, net.data["test"]) - accuracy(by_files, net.data["test"])) <= 0.005
+    assert accuracy(model, net.data["test"]) > 0.3
+    stored = b"".join(path.read_bytes() for path in net.server.folder.rglob("*") if path.is_file())
+    assert (folders["a"] / "shard-00000.safetensors").read_bytes() in stored  # what is looked for is found
+    for name in HONEST:
+        images = open_data(str(net.data[name])).take(torch.arange(40)).x
+        assert not any(image in stored for image in encodings(images))
+
+
+def test_nothing_listens_off_this_machine(net: Net) -> None:
+    for process in (net.server, *net.parties.values()):
+        found = listening(tree(process.pid))
+        assert found and set(found) == {"0100007F"}, found  # 127.0.0.1
+
+
+def test_what_is_wrong_is_rejected_with_a_reason_and_the_others_are_unaffected(net: Net) -> None:
+    old = files_of(next((net.folder / "here-replay").glob("*/*/records")))
+    answers: dict[str, Callable[[Parcel], Parcel]] = {
+        name: lies.changed(net.here(name).answer, lie) for name, (lie, _) in LIARS.items()
+    }
+    answers["replay"] = lambda parcel: Parcel({"state": "ready", "party": "replay", "reason": ""}, old)
+    flood = SeededStream(1).uniform(40 << 18).float().numpy().tobytes()
+    for name, data in (("flood", flood), ("bomb", b" " * (40 << 20))):  # Flower sends equal pieces once
+        about = {"state": "ready", "party": name, "reason": ""}
+        answers[name] = lambda parcel, about=about, data=data: (  # type: ignore[misc]
+            Parcel(about, {MANIFEST: data} if parcel.about["ask"] == "offer" else {})
+        )
+    with ExitStack() as nodes:
+        for name, answer in answers.items():
+            nodes.enter_context(net.node(name, answer))
+        whole = net.server.run("one-shot", "second", "--parties", str(3 + len(answers)), "--wait", "60")
+    assert whole["ok"] and sorted(read_model(Path(whole["model"])).card["mu"]) == list(HONEST)
+    for name in HONEST:
+        assert whole["parties"][name]["state"] == "arrived" and whole["parties"][name]["returned"]
+    for name, (_, why) in LIARS.items():
+        assert whole["parties"][name]["state"] == "rejected" and why in whole["parties"][name]["why"], name
+    assert "was taken before, in job first from replay" in whole["parties"]["replay"]["why"]
+    for name in ("flood", "bomb"):
+        assert "it sent more than the 10,485,760 bytes that its answer may have" in whole["parties"][name]["why"]
+
+
+def test_a_party_killed_while_it_sends_sends_what_it_kept(net: Net) -> None:
+    relay = Relay(net.server.port, stall=20_000)
+    party = net.join("killed", relay.port)
+    until(lambda: "joins" in party.said())
+    running = net.server.begin("one-shot", "third", "--parties", "4", "--wait", "60")
+    assert relay.stalled.wait(60)
+    kept = files_of(net.kept("killed", "third"))
+    party.stop(signal.SIGKILL)
+    relay.close()
+    assert not (net.server.job("third") / "records" / "killed").exists()
+    net.join("killed")
+    said, wrong = running.communicate(timeout=90)
+    whole = json.loads(said)
+    assert whole["ok"] and whole["parties"]["killed"]["state"] == "arrived", wrong
+    assert files_of(net.server.job("third") / "records" / "killed") == kept == files_of(net.kept("killed", "third"))
+    assert net.entries("killed", "third") == 1
+    net.parties.pop("killed").stop()
+
+
+def test_a_killed_server_finds_what_had_arrived_and_goes_on_without_who_never_answers(net: Net) -> None:
+    running = net.server.begin("one-shot", "fourth", "--parties", "5", "--wait", "60")
+    until(lambda: net.server.events("fourth").count("checked") == 3)
+    arrived = {name: files_of(net.server.job("fourth") / "records" / name) for name in HONEST}
+    family = tree(net.server.pid)
+    net.server.stop(signal.SIGKILL)
+    said, _ = running.communicate(timeout=60)
+    assert running.returncode == 2 and "what arrived is in" in json.loads(said)["error"]["message"]
+    until(lambda: not any(Path(f"/proc/{pid}/fd").exists() for pid in family))
+    net.server = Server(net.folder, net.server.port, net.keys / "server")
+    over = threading.Event()
+
+    def silent(parcel: Parcel) -> Parcel:
+        over.wait(60)
+        return parcel
+
+    with net.node("killed", silent):  # it takes the question, and says nothing
+        whole = net.server.run("one-shot", "fourth", "--parties", "5", "--wait", "5")
+        over.set()
+    assert whole["ok"] and "the records of a, b, c came before, and are still here" in net.server.events("fourth")
+    assert "5 s are over: going on without killed, 1 that never came" in net.server.events("fourth")
+    assert whole["parties"]["killed"]["why"] == "it did not finish within 5 s"
+    for name in HONEST:
+        assert files_of(net.server.job("fourth") / "records" / name) == arrived[name]
+        assert whole["parties"][name]["returned"] and net.entries(name, "fourth") == 1
+
+
+def test_rounds_over_the_network(net: Net) -> None:
+    """FedProx with two nodes, as it is in memory."""
+    answers = {
+        name: approving(net.here(name, data=str(net.data[source]), allow="fedprox", budget=None, approve=True))
+        for name, source in (("nan", "a"), ("shape", "b"))
+    }
+    with ExitStack() as nodes:
+        for name, answer in answers.items():
+            nodes.enter_context(net.node(name, answer))
+        words = ("--parties", "5", "--rounds", "2", "--epochs", "5", "--proximal", "0.1", "--learning-rate", "0.01")
+        whole = net.server.run("fedprox", "fifth", *words, "--wait", "60")
+    assert whole["ok"], whole
+    assert {name: whole["parties"][name]["state"] for name in HONEST} == dict.fromkeys(HONEST, "refused")
+    assert whole["parties"]["a"]["why"] == "a does not take part in fedprox"
+    assert whole["parties"]["nan"]["rounds"] == whole["parties"]["shape"]["rounds"] == 2
+    assert accuracy(read_model(Path(whole["model"])), net.data["test"]) > 0.5
+
+
+def test_a_key_that_the_server_does_not_know_is_not_let_in(net: Net) -> None:
+    stranger = net.folder / "stranger"
+    make_party(stranger, "a")
+    shutil.copy(net.keys / "a" / "ca.crt", stranger / "ca.crt")
+    words = ("--party", "a", "--data", str(net.data["a"]), "--mu", "1", "--budget", "1")
+    address = f"127.0.0.1:{net.server.port}"
+    done = mixveil("join", address, *words, "--keys", str(stranger), state=net.folder / "s")
+    assert done.returncode == 2 and "does not know this key" in done.stderr, done.stderr
+
+
+def test_another_servers_certificate_is_not_believed(net: Net) -> None:
+    make_trial(net.folder / "others", ["a"])
+    words = ("--party", "a", "--data", str(net.data["a"]), "--mu", "1", "--budget", "1")
+    address = f"127.0.0.1:{net.server.port}"
+    done = mixveil("join", address, *words, "--keys", str(net.folder / "others" / "a"), state=net.folder / "s")
+    assert done.returncode == 2 and "is not the server that ca.crt speaks for" in done.stderr, done.stderr
+
+
+def test_plaintext_is_not_answered(net: Net) -> None:
+    words = ("--party", "a", "--data", str(net.data["a"]), "--mu", "1", "--budget", "1")
+    done = mixveil("join", f"127.0.0.1:{net.server.port}", *words, "--insecure", state=net.folder / "s")
+    assert done.returncode == 2 and "does not speak in the clear" in done.stderr, done.stderr
+
+
+def test_the_state_of_everything_is_told(net: Net) -> None:
+    done = mixveil("status", str(net.server.folder), "--json", check=True)
+    whole = json.loads(done.stdout)
+    assert {node["party"]: node["status"] for node in whole["parties"]}["a"] == "online"
+    assert {job["job"]: job["state"] for job in whole["jobs"]}["first"].startswith("done, 20")
+    text = mixveil("status", str(net.server.folder), check=True).stdout
+    assert "a: online" in text and "replay: rejected: " in " ".join(text.split())
