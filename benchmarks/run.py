@@ -36,7 +36,7 @@ from mixveil.features.backbones.resnet import resnet18
 from mixveil.features.cache import Loaded, extract
 from mixveil.features.extractor import Extractor
 from mixveil.learn.batches import Released
-from mixveil.learn.fit import Recipe, fit
+from mixveil.learn.fit import TrainingRecipe, fit
 from mixveil.releases.records import in_memory, read_release, write_release
 from mixveil.report import results
 from mixveil.theory.minimax import log_minimax_factors
@@ -227,7 +227,7 @@ def training(folder: Path, rows: int = 20_000, values: int = 3072, batch: int = 
     source = Released([release], torch.device("cpu"))
 
     def ours() -> None:
-        fit(source, Recipe(epochs=1, batch=batch))
+        fit(source, TrainingRecipe(epochs=1, batch=batch))
 
     def bare() -> None:
         layers: list[torch.nn.Module] = []

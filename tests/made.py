@@ -19,7 +19,7 @@ from mixveil.data.opening import Images, from_tensors
 from mixveil.encoders.calibration import settled_facts
 from mixveil.features import lpips
 from mixveil.features.backbones._blocks import Frozen
-from mixveil.features.backbones.loading import KNOWN, Known
+from mixveil.features.backbones.loading import KNOWN, BackboneSpec
 from mixveil.features.cache import Features, Loaded, extract
 from mixveil.features.extractor import Extractor
 from mixveil.releases.records import Records
@@ -93,7 +93,7 @@ def tiny_weights(folder: Path, monkeypatch: pytest.MonkeyPatch, seed: int = 0) -
         values.copy_(0.1 * stream.normal(*values.shape))
     (folder / "weights").mkdir(parents=True, exist_ok=True)
     torch.save(net.state_dict(), folder / "weights" / "tiny.pth")
-    monkeypatch.setitem(KNOWN, "tiny", Known(Tiny, "tiny.pth", ""))
+    monkeypatch.setitem(KNOWN, "tiny", BackboneSpec(Tiny, "tiny.pth", ""))
     return folder
 
 

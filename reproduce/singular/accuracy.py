@@ -32,9 +32,9 @@ from mixveil.features import cache, displacement
 from mixveil.features.cache import Features
 from mixveil.features.displacement import Displacement, Normalisation
 from mixveil.features.extractor import Extractor
-from mixveil.learn.batches import Released, RemixedEveryBatch, Source
+from mixveil.learn.batches import BatchSource, Released, RemixedEveryBatch
 from mixveil.learn.distributed import Group
-from mixveil.learn.fit import Recipe, fit
+from mixveil.learn.fit import TrainingRecipe, fit
 from mixveil.learn.mlp import Classifier
 from mixveil.releases.records import in_memory
 from mixveil.report import results
@@ -71,7 +71,7 @@ class Work:
     lambda_max: float
     releases: dict[tuple[int, int], Release] = field(default_factory=dict)
 
-    def source(self, mode: str, seed: int) -> Source:
+    def source(self, mode: str, seed: int) -> BatchSource:
         classes = len(self.train.classes)
         if mode in ("clear", "remixed"):
             transform = BatchTransform(self.encoder, classes=classes, stream=SeededStream(seed))
@@ -142,7 +142,7 @@ def radii(work: Work, tau: float, common: Row) -> Iterator[Row]:
         yield {"settings": {**common, "nominal tau": nominal}, "figures": figures}
 
 
-def trained(work: Work, mode: str, recipe: Recipe, *, compare: bool) -> dict[str, float]:
+def trained(work: Work, mode: str, recipe: TrainingRecipe, *, compare: bool) -> dict[str, float]:
     """The figures of one training. compare: with the paper's."""
     heard: list[float] = []
     source = work.source(mode, recipe.seed)
@@ -192,7 +192,7 @@ def main() -> None:
         keep(chosen.radii, "Image noise and the radius that features get from it", row, about)
     for seed in range(chosen.seeds):
         for mode in chosen.modes:
-            recipe = Recipe(chosen.epochs, optimiser=chosen.optimiser, seed=seed)
+            recipe = TrainingRecipe(chosen.epochs, optimiser=chosen.optimiser, seed=seed)
             settings = {
                 **common,
                 "mode": MODES[mode],

@@ -14,7 +14,7 @@ from mixveil.core.errors import ArgumentError
 from mixveil.core.randomness import SeededStream
 from mixveil.core.types import Attack, Mu, Release, Tau, Trace, View
 from mixveil.data.opening import Images, open_data
-from mixveil.data.row_views import Part
+from mixveil.data.row_views import Subset
 from mixveil.data.similarity import mse
 from mixveil.encoders import calibration
 from mixveil.encoders.gaussian import Gaussian
@@ -129,7 +129,7 @@ def test_of_a_part_most_partners_that_are_not_there_are_not_named() -> None:
     """A third of the rows: of two in three the partner is elsewhere. Those that are named instead look like it."""
     releases, traces = made(16, 0.25)
     inside = torch.arange(N // 3)
-    view = View(tuple(replace(r, payload=Part(r.payload, inside)) for r in releases), public=PUBLIC)
+    view = View(tuple(replace(r, payload=Subset(r.payload, inside)) for r in releases), public=PUBLIC)
     prior = model.prior_of(view)
     read, classes = understood(view, prior, SeededStream(0))
     here = missed = elsewhere = named = 0
@@ -194,7 +194,7 @@ def test_the_ratios_of_partners_are_those_of_the_densities(monkeypatch: pytest.M
 
     monkeypatch.setattr(average, "one_to_one", watched)
     releases, _ = made(2, 0.25)
-    cut = tuple(replace(release, payload=Part(release.payload, torch.arange(20))) for release in releases)
+    cut = tuple(replace(release, payload=Subset(release.payload, torch.arange(20))) for release in releases)
     view = View(cut, public=PUBLIC)
     prior = model.prior_of(view)
     read, classes = understood(view, prior, SeededStream(0))

@@ -18,7 +18,7 @@ from mixveil.core.errors import ArgumentError
 from mixveil.core.randomness import SecureStream, SeededStream, Stream
 from mixveil.core.types import Attack, Batch, Encoder, Fact, Facts, Mu, Release, Trace, Units, View
 from mixveil.data.opening import Images, from_tensors
-from mixveil.data.row_views import Held
+from mixveil.data.row_views import InMemoryRows
 from mixveil.encoders.singular import Singular
 from mixveil.theory.gdp import member_tpr
 from tests.made import in_memory, mixing_matrix
@@ -113,7 +113,7 @@ def test_mean_and_variance_are_those_of_rows_that_hold_others() -> None:
     records = drawn @ prior.basis.T + prior.mean - 0.5
     noise = encoder.deviation(trace.weight)[:, None] * SeededStream(6).normal(draws, 7, 4)
     rows = mixing_matrix(trace.partner[:, 0], trace.weight) @ records + noise
-    held = [replace(view.releases[0], payload=Held(Batch(x, torch.zeros(7, 2)))) for x in rows]
+    held = [replace(view.releases[0], payload=InMemoryRows(Batch(x, torch.zeros(7, 2)))) for x in rows]
     found = [evidence(replace(view, releases=(release,))) for release in held]
     seen, mean, variance = torch.stack([of.ratio for of in found]), found[0].mean, found[0].variance
     assert bool(((seen.mean(0) - mean).abs() < 5 * (variance / draws).sqrt()).all())

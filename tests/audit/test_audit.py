@@ -16,7 +16,7 @@ from mixveil.core.errors import ArgumentError, WrongTruthError
 from mixveil.core.randomness import SeededStream
 from mixveil.core.types import Batch, Encoder, Guess, Mu, Release, Target, Tau, Trace, View
 from mixveil.data.opening import Images, from_tensors, open_data
-from mixveil.data.row_views import Part
+from mixveil.data.row_views import Subset
 from mixveil.encoders import calibration
 from mixveil.encoders.mixup import Mixup
 from mixveil.encoders.singular import Singular
@@ -473,5 +473,5 @@ def test_an_attack_may_learn_more_from_the_release_than_from_foreign_public_data
 
 
 def test_a_part_of_rows() -> None:
-    part = Part(PRIVATE, torch.tensor([4, 7]))
+    part = Subset(PRIVATE, torch.tensor([4, 7]))
     assert len(part) == 2 and torch.equal(part.take(torch.tensor([1])).x, PRIVATE.take(torch.tensor([7])).x)

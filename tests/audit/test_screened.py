@@ -19,7 +19,7 @@ from mixveil.audit.truth import chosen, inspect, rows_first, standardised_noise
 from mixveil.core.errors import ArgumentError, WrongTruthError
 from mixveil.core.randomness import SeededStream
 from mixveil.core.types import Batch, Encoder, Release, Tau, Trace, View
-from mixveil.data.row_views import Part
+from mixveil.data.row_views import Subset
 from mixveil.encoders import calibration
 from mixveil.encoders.laplace import Laplace
 from mixveil.encoders.mixup import Mixup
@@ -161,7 +161,7 @@ def test_choosing_moves_a_sum_by_no_more_than_is_allowed() -> None:
     view = released(ready(0.3))
     drawn = SeededStream(0).normal(500).sort().values
     for dropped in (0, 1, 50, 250, 450, 498):
-        payload = Part(PRIVATE, torch.arange(500 - dropped))
+        payload = Subset(PRIVATE, torch.arange(500 - dropped))
         allowed = chosen(replace(view.releases[0], payload=payload))
         moved = float(drawn[dropped:].sum() - drawn.sum() * (500 - dropped) / 500) / (500 - dropped) ** 0.5
         assert moved <= allowed + 1e-9 and (dropped in (0, 1, 498) or moved > allowed / 3)
@@ -195,6 +195,6 @@ def test_what_cannot_be_measured_is_refused() -> None:
         with pytest.raises(ArgumentError, match="which of its rows were dropped"):
             audit(replace(view, traces=(replace(trace, kept=other),)), PRIVATE, stream=SeededStream(0))
     with pytest.raises(WrongTruthError, match="500 rows"):
-        audit(view, Part(PRIVATE, torch.arange(left(view))), stream=SeededStream(0))
+        audit(view, Subset(PRIVATE, torch.arange(left(view))), stream=SeededStream(0))
     with pytest.raises(WrongTruthError, match="labels are not mixtures"):
-        audit(view, Part(PRIVATE, torch.arange(500).flip(0)), stream=SeededStream(0))
+        audit(view, Subset(PRIVATE, torch.arange(500).flip(0)), stream=SeededStream(0))

@@ -16,7 +16,7 @@ from mixveil.core.errors import ArgumentError, PrivateFactError
 from mixveil.core.randomness import SeededStream
 from mixveil.core.types import Mu, Release, Tau, Trace, View
 from mixveil.data.opening import from_tensors
-from mixveil.data.row_views import Part
+from mixveil.data.row_views import Subset
 from mixveil.encoders import calibration
 from mixveil.encoders.gaussian import Gaussian
 from mixveil.encoders.laplace import Laplace
@@ -144,9 +144,9 @@ def test_of_a_large_release_the_part_that_was_attacked_is_encoded(monkeypatch: p
     attack, sweep = partial(audit, names=["lmmse"]), Sweep.parse("tau=1,0.1")
     template = attack(View((release,), (trace,)), MORE, stream=SeededStream(0))
     encoders = calibrated(sweep, release, MORE, seed=0)
-    seen: list[Part] = []
+    seen: list[Subset] = []
 
-    def spy(view: View, records: Part, **options: Any) -> Audit:
+    def spy(view: View, records: Subset, **options: Any) -> Audit:
         seen.append(records)
         return attack(view, records, **options)
 

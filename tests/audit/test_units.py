@@ -202,7 +202,7 @@ def test_releases_for_units_and_for_records_together() -> None:
     cost = plain.encoder.cost()
     assert cost is not None
     both = {p.of: p.mu for p in promised([units, plain])}
-    assert both["unit"] == pytest.approx(math.hypot(1.0, cost.together * math.sqrt(3)))
+    assert both["unit"] == pytest.approx(math.hypot(1.0, cost.mu_if_paired * math.sqrt(3)))
     assert both["unit"] > math.hypot(1.0, math.sqrt(3)) and both["record"] == pytest.approx(math.hypot(1 / 3**0.5, 1))
     assert promised([plain])[0].of == "record" and len(promised([plain])) == 1
     assert promised([units, replace(plain, guarantees=())]) == ()

@@ -54,9 +54,9 @@ def test_no_two_rows_of_a_unit_are_paired_wherever_that_can_be(names: list[int],
     units_of = torch.tensor(names)
     if 2 * int(units_of.bincount().max()) > len(names):
         with pytest.raises(errors.TooFewRowsError, match="more than half"):
-            SeededStream(seed).apart(units_of)
+            SeededStream(seed).derangement_across_units(units_of)
         return
-    partner = SeededStream(seed).apart(units_of)
+    partner = SeededStream(seed).derangement_across_units(units_of)
     assert sorted(partner.tolist()) == list(range(len(names)))
     assert not bool((units_of[partner] == units_of).any())
 
@@ -65,7 +65,7 @@ def test_where_swaps_do_not_get_there_a_shift_does(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("mixveil.core.randomness._SWAPS", 0)
     for seed in range(50):
         units_of = torch.tensor([0] * 5 + [1] * 3 + [2] * 2)
-        partner = SeededStream(seed).apart(units_of)
+        partner = SeededStream(seed).derangement_across_units(units_of)
         assert sorted(partner.tolist()) == list(range(10)) and not bool((units_of[partner] == units_of).any())
 
 
@@ -73,14 +73,14 @@ def test_all_pairs_that_may_be_come_about() -> None:
     met = torch.zeros(7, 7)
     stream = SeededStream(0)
     for _ in range(3000):
-        met[torch.arange(7), stream.apart(PATIENTS)] += 1
+        met[torch.arange(7), stream.derangement_across_units(PATIENTS)] += 1
     allowed = PATIENTS[:, None] != PATIENTS[None]
     assert bool((met[allowed] > 200).all()) and not bool(met[~allowed].any())
 
 
 def test_a_hundred_thousand_rows_of_units_of_a_thousand() -> None:
     units_of = torch.arange(100_000) // 1000
-    assert not bool((units_of[SeededStream(0).apart(units_of)] == units_of).any())
+    assert not bool((units_of[SeededStream(0).derangement_across_units(units_of)] == units_of).any())
 
 
 # What is stated
@@ -100,12 +100,12 @@ def test_the_bound_for_any_pairing_is_that_of_the_literature() -> None:
     encoder, _ = Singular().calibrate(Mu(1.0), FACTS)
     clip, sigma, alpha = float(encoder.clip or 0), float(encoder.sigma or 0), float(encoder.alpha or 0)
     cost = encoder.cost()
-    assert cost is not None and cost.together == pytest.approx(2 * clip / sigma / (1 - alpha))
-    assert cost.of(3) == pytest.approx(1) and cost.mu < cost.together
+    assert cost is not None and cost.mu_if_paired == pytest.approx(2 * clip / sigma / (1 - alpha))
+    assert cost.of(3) == pytest.approx(1) and cost.mu < cost.mu_if_paired
     for m in (1, 2, 5):  # every way to pair m rows: j of them within the unit
         for j in range(m + 1):
             worst = j / (1 - alpha) ** 2 + (m - j) * ((alpha / (1 - alpha)) ** 2 + 1)
-            assert 2 * clip / sigma * math.sqrt(worst) <= cost.together * math.sqrt(m) * (1 + 1e-12)
+            assert 2 * clip / sigma * math.sqrt(worst) <= cost.mu_if_paired * math.sqrt(m) * (1 + 1e-12)
 
 
 def test_who_belongs_to_whom_must_be_said() -> None:
@@ -173,7 +173,7 @@ def test_an_audit_finds_a_pairing_that_breaks_the_promise(tmp_path: Path, monkey
 
     assert warned(tmp_path / "a", data) == []
     assert "is not checked" in warned(tmp_path / "b", replace(data, units=None))[0]
-    monkeypatch.setattr(SecureStream, "apart", lambda _, units: torch.arange(len(units)).roll(1))
+    monkeypatch.setattr(SecureStream, "derangement_across_units", lambda _, units: torch.arange(len(units)).roll(1))
     assert "paired with rows of their own unit" in warned(tmp_path / "c", data)[0]
 
 

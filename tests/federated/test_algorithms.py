@@ -13,7 +13,7 @@ from mixveil.core.errors import ArgumentError, TrainingError
 from mixveil.core.randomness import SeededStream
 from mixveil.federated.algorithms import HeadName, Rounds, Weights, average, federated, local, new_head, weights_of
 from mixveil.learn.batches import RemixedEveryBatch
-from mixveil.learn.fit import Head, Recipe, draw_back, fit, go_on
+from mixveil.learn.fit import Head, TrainingRecipe, draw_back, fit, train_epochs
 from mixveil.learn.mlp import Classifier, Linear
 
 HEADS: tuple[HeadName, ...] = ("linear", "mlp")
@@ -33,14 +33,16 @@ def same(one: Weights, other: Weights) -> bool:
     return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 
 
-def run(head: HeadName, sizes: Sequence[int], recipe: Recipe, rounds: Rounds, proximal: float | None) -> list[Weights]:
+def run(
+    head: HeadName, sizes: Sequence[int], recipe: TrainingRecipe, rounds: Rounds, proximal: float | None
+) -> list[Weights]:
     model = new_head(head, 6, 3, recipe)
     return list(federated(model, [source(n, i) for i, n in enumerate(sizes)], recipe, rounds, proximal=proximal))
 
 
 @pytest.mark.parametrize("head", HEADS)
 def test_fedprox_without_a_pull_is_fedavg_bit_for_bit(head: HeadName) -> None:
-    recipe = Recipe(batch=16, learning_rate=0.01)
+    recipe = TrainingRecipe(batch=16, learning_rate=0.01)
     one, other, pulled = (run(head, [40, 25, 9], recipe, Rounds(3, 2), mu) for mu in (None, 0.0, 0.5))
     assert len(one) == 3 and all(same(a, b) for a, b in zip(one, other, strict=True))
     assert not same(one[-1], pulled[-1])
@@ -49,7 +51,7 @@ def test_fedprox_without_a_pull_is_fedavg_bit_for_bit(head: HeadName) -> None:
 @pytest.mark.parametrize("optimiser", ["adamw", "sgd"])
 def test_one_party_and_one_round_is_plain_training(optimiser: str) -> None:
     """Against the training that `mixveil train` does."""
-    recipe = Recipe(epochs=5, batch=16, optimiser=optimiser, learning_rate=0.01, seed=3)  # type: ignore[arg-type]
+    recipe = TrainingRecipe(epochs=5, batch=16, optimiser=optimiser, learning_rate=0.01, seed=3)  # type: ignore[arg-type]
     plain = fit(source(50, 0), recipe)
     (found,) = run("mlp", [50], recipe, Rounds(1, 5), None)
     assert same(found, plain.state_dict())
@@ -57,16 +59,16 @@ def test_one_party_and_one_round_is_plain_training(optimiser: str) -> None:
 
 @pytest.mark.parametrize("head", HEADS)
 def test_one_party_is_plain_training_whose_optimiser_begins_anew_every_round(head: HeadName) -> None:
-    recipe = Recipe(epochs=6, batch=16, learning_rate=0.01, seed=3)
+    recipe = TrainingRecipe(epochs=6, batch=16, learning_rate=0.01, seed=3)
     model = new_head(head, 6, 3, recipe)
     for number in range(3):
-        go_on(source(50, 0), recipe, model, range(2 * number, 2 * number + 2))
+        train_epochs(source(50, 0), recipe, model, range(2 * number, 2 * number + 2))
     assert same(run(head, [50], recipe, Rounds(3, 2), None)[-1], model.state_dict())
 
 
 def test_one_party_trained_by_hand() -> None:
     """The slow twin: softmax regression with AdamW in a plain loop."""
-    recipe, (x, labels) = Recipe(epochs=3, batch=50, learning_rate=0.05), rows(50, 0)
+    recipe, (x, labels) = TrainingRecipe(epochs=3, batch=50, learning_rate=0.05), rows(50, 0)
     model = torch.nn.Linear(6, 3)
     start = weights_of(new_head("linear", 6, 3, recipe))
     model.load_state_dict({"weight": start["dense.weight"], "bias": start["dense.bias"]})
@@ -83,7 +85,7 @@ def test_one_party_trained_by_hand() -> None:
 
 @pytest.mark.parametrize("head", HEADS)
 def test_the_pull_is_the_gradient_of_the_squared_term(head: HeadName) -> None:
-    recipe, mu = Recipe(seed=1), 0.37
+    recipe, mu = TrainingRecipe(seed=1), 0.37
     model: Head = new_head(head, 6, 3, recipe)
     anchor = [SeededStream(5).normal(*p.shape).float() for p in model.parameters()]
     squared = torch.stack([(p - a).square().sum() for p, a in zip(model.parameters(), anchor, strict=True)]).sum()
@@ -97,7 +99,7 @@ def test_the_pull_is_the_gradient_of_the_squared_term(head: HeadName) -> None:
 
 def test_a_local_step_of_fedprox_by_autograd_of_the_whole_loss() -> None:
     """Two full-batch steps of SGD, whose second begins away from the server's weights."""
-    recipe, (x, labels), mu = Recipe(epochs=2, batch=50, optimiser="sgd", learning_rate=0.3), rows(50, 0), 2.0
+    recipe, (x, labels), mu = TrainingRecipe(epochs=2, batch=50, optimiser="sgd", learning_rate=0.3), rows(50, 0), 2.0
     model = Linear(6, 3, draws=recipe.draws())
     start = [p.detach().clone() for p in model.parameters()]
     found = local(model, weights_of(model), source(50, 0), recipe, range(2), proximal=mu)
@@ -131,7 +133,7 @@ def test_the_server_takes_the_mean_by_rows() -> None:
 def test_parties_draw_for_themselves_and_learn_what_none_of_them_has() -> None:
     """Two parties of one class each: alone neither can tell them apart, together they do."""
     x, labels = rows(400, 1, classes=2)
-    recipe = Recipe(batch=32, learning_rate=0.05)
+    recipe = TrainingRecipe(batch=32, learning_rate=0.05)
     parts = [RemixedEveryBatch(x[labels == c], labels[labels == c], 2, None) for c in (0, 1)]
     model = new_head("linear", 6, 2, recipe)
     start = weights_of(model)
@@ -146,7 +148,7 @@ def test_parties_draw_for_themselves_and_learn_what_none_of_them_has() -> None:
 
 
 def test_a_strong_pull_keeps_parties_where_they_were() -> None:
-    recipe = Recipe(epochs=5, batch=16, optimiser="sgd", learning_rate=0.05)
+    recipe = TrainingRecipe(epochs=5, batch=16, optimiser="sgd", learning_rate=0.05)
     model = Linear(6, 3, draws=recipe.draws())
     start = weights_of(model)
     found = [
@@ -157,7 +159,7 @@ def test_a_strong_pull_keeps_parties_where_they_were() -> None:
 
 
 def test_bad_settings_are_named() -> None:
-    recipe = Recipe()
+    recipe = TrainingRecipe()
     with pytest.raises(ArgumentError, match="head must be linear or mlp, got 'tree'"):
         new_head("tree", 6, 3, recipe)  # type: ignore[arg-type]
     for settings in ((0, 1), (1, 0)):

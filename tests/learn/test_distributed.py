@@ -17,7 +17,7 @@ from mixveil.core.types import Batch, Mu
 from mixveil.encoders.calibration import settled_facts
 from mixveil.encoders.singular import Singular
 from mixveil.learn.distributed import Group, asked, exposed, joined, leads
-from mixveil.learn.fit import Recipe, fit
+from mixveil.learn.fit import TrainingRecipe, fit
 from mixveil.learn.mlp import Classifier
 from mixveil.learn.model import read_model
 from mixveil.releases.records import write_release
@@ -119,7 +119,7 @@ class Rows:
 def test_batches_that_cannot_be_shared_are_refused() -> None:
     for batch, size in ((2, 3), (22, 9)):  # of 30 rows, 22 leave 8
         with pytest.raises(errors.ArgumentError, match="cannot share"):
-            fit(Rows(), Recipe(batch=batch), group=Group(0, size))
+            fit(Rows(), TrainingRecipe(batch=batch), group=Group(0, size))
 
 
 def test_several_machines_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,7 +31,7 @@ from mixveil.encoders.identity import Identity
 from mixveil.encoders.singular import Singular
 from mixveil.learn.batches import Released, RemixedEveryBatch
 from mixveil.learn.distributed import Group
-from mixveil.learn.fit import Recipe, _Training, fit
+from mixveil.learn.fit import TrainingRecipe, _Training, fit
 from mixveil.learn.mlp import Classifier
 from mixveil.learn.training import opened, train_mlp
 from mixveil.releases.records import Records, in_memory, read_release, write_release
@@ -40,7 +40,7 @@ from tests.learn.test_mlp import twin
 from tests.made import blobs
 
 CPU = torch.device("cpu")
-RECIPE = Recipe(epochs=3, batch=16)
+RECIPE = TrainingRecipe(epochs=3, batch=16)
 
 
 def clear(n: int = 60, seed: int = 1) -> Release:
@@ -106,8 +106,8 @@ def test_the_batches_of_an_epoch(rows: int, batch: int, processes: int, sizes: l
     seen = []
     for rank in range(processes):
         source, group = Released([clear(rows)], CPU), Group(rank, processes)
-        model = Classifier(source.inputs, source.classes, draws=Recipe().draws(), group=group)
-        training = _Training(source, Recipe(2, batch), model, range(2), group)
+        model = Classifier(source.inputs, source.classes, draws=TrainingRecipe().draws(), group=group)
+        training = _Training(source, TrainingRecipe(2, batch), model, range(2), group)
         shares = [index for step, index in training._shares(0) if step < training.per_epoch]
         assert all(len(index) - size // processes in (0, 1) for index, size in zip(shares, sizes, strict=True))
         assert [training._rows(step) for step in range(2 * len(sizes))] == 2 * sizes and training.steps == 2 * len(
@@ -126,7 +126,7 @@ def test_it_learns_and_says_after_which_epoch() -> None:
         heard.append((epoch, float(model(x).argmax(1).eq(test.labels).double().mean())))
 
     done: list[int] = []
-    fit(source, Recipe(epochs=8, batch=32), progress=done.append, watch=watch)
+    fit(source, TrainingRecipe(epochs=8, batch=32), progress=done.append, watch=watch)
     assert [epoch for epoch, _ in heard] == list(range(1, 9)) and heard[-1][1] > 0.95
     assert sum(done) == 8 * 300
 
@@ -244,13 +244,13 @@ KILLED = """
 import sys, torch
 from pathlib import Path
 from typing import Any, Literal
-from mixveil.train import opened, train_mlp
-from mixveil.train.fit import Recipe
+from mixveil.learn.training import opened, train_mlp
+from mixveil.learn.fit import TrainingRecipe
 torch.set_num_threads(1)
 folder = Path(sys.argv[1])
 def said(rows):
     print(rows, flush=True)
-recipe = Recipe(epochs=4, batch=16)
+recipe = TrainingRecipe(epochs=4, batch=16)
 trained = train_mlp(opened([folder / "release"]), recipe=recipe, state=folder / "kept", every=0, progress=said)
 torch.save([tensor for layer in trained.layers.layers for tensor in layer], folder / "layers.pt")
 """
@@ -276,7 +276,7 @@ def test_killed_twice_it_ends_the_same(tmp_path: Path) -> None:
         process.stdout.close()
         assert process.wait() == (0 if steps is None else -signal.SIGKILL)
     assert begun[1] == 1 and 1 <= begun[2] < begun[3], begun  # it did go on, both times
-    whole = fit(Released([read_release(tmp_path / "release")], CPU), Recipe(epochs=4, batch=16)).layers()
+    whole = fit(Released([read_release(tmp_path / "release")], CPU), TrainingRecipe(epochs=4, batch=16)).layers()
     kept = torch.load(tmp_path / "layers.pt", weights_only=True)
     for (weight, bias), found in zip(whole.layers, zip(kept[::2], kept[1::2], strict=True), strict=True):
         assert torch.allclose(weight, found[0], atol=1e-6) and torch.allclose(bias, found[1], atol=1e-6)
@@ -290,7 +290,7 @@ CHANGES: tuple[Callable[[Tensor], Tensor], ...] = (
 )
 
 
-def kept_state(path: Path, recipe: Recipe = RECIPE) -> bytes:
+def kept_state(path: Path, recipe: TrainingRecipe = RECIPE) -> bytes:
     """The state of a training that was stopped after its second step."""
     with pytest.raises(KeyboardInterrupt):
         fit(Released([mixed()], CPU), recipe, saved=Always(path, {"epochs": 3, "a": 1}), progress=Stopping(2))
@@ -474,9 +474,9 @@ def test_states_are_not_written_all_the_time(tmp_path: Path, monkeypatch: pytest
 )
 def test_settings_out_of_their_domain(settings: dict[str, float]) -> None:
     with pytest.raises(errors.ArgumentError):
-        Recipe(**settings)  # type: ignore[arg-type]
+        TrainingRecipe(**settings)  # type: ignore[arg-type]
     with pytest.raises(errors.ArgumentError, match="optimiser"):
-        Recipe(optimiser="adam")  # type: ignore[arg-type]
+        TrainingRecipe(optimiser="adam")  # type: ignore[arg-type]
 
 
 def test_a_training_that_diverges_says_so() -> None:

@@ -24,13 +24,13 @@ from mixveil.features.extractor import Extractor
 from mixveil.features.projection import Projected, Projection, Used, fit
 from mixveil.learn import discriminant
 from mixveil.learn.batches import Released
-from mixveil.learn.fit import Recipe
+from mixveil.learn.fit import TrainingRecipe
 from mixveil.learn.fit import fit as fit_mlp
 from mixveil.learn.layers import Layers
 from mixveil.learn.mlp import Classifier
 from mixveil.learn.model import in_words, read_model, write_model
 from mixveil.learn.protocol import PROTOCOLS, Protocol, learn, released
-from mixveil.learn.training import Known, Trained, _check_together, opened, train, train_mlp
+from mixveil.learn.training import ProjectionWithDigest, Trained, _check_together, opened, train, train_mlp
 from mixveil.releases.records import in_memory, write_release
 from mixveil.releases.sums import class_means, class_sums, directions, read_statistics, write_statistics
 from tests.made import blobs, features_of
@@ -40,7 +40,7 @@ PUBLIC = fit(features_of(blobs(600, 1)), WEIGHTS)
 TEST = features_of(blobs(900, 8))
 
 
-def train_on(folders: list[Path], projection: Known = None) -> Trained:
+def train_on(folders: list[Path], projection: ProjectionWithDigest | None = None) -> Trained:
     return train(opened(folders, projection))
 
 
@@ -270,7 +270,7 @@ def test_the_papers_classifier_from_releases_to_a_model_and_back(tmp_path: Path)
     digest = PUBLIC.digest()
     folders = [written(tmp_path / name, 300, i + 2, digest, party=name, mu=20.0) for i, name in enumerate("ab")]
     known = (PUBLIC, digest)
-    recipe = Recipe(epochs=20, batch=64)
+    recipe = TrainingRecipe(epochs=20, batch=64)
     trained = train_mlp(opened(folders, known), recipe=recipe)
     assert trained.spent == {"a": 20.0, "b": 20.0} and trained.how["head"] == "mlp"
     write_model(tmp_path / "m", trained, None, {"by": "test"})
@@ -349,7 +349,7 @@ def test_layers_that_are_not_finite_are_no_model(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(Classifier, "layers", broken)
     write_release(tmp_path / "r", blobs(60, 1), Identity(), (), party="a", stream=SeededStream(1))
     with pytest.raises(errors.TrainingError, match="not finite"):
-        train_mlp(opened([tmp_path / "r"]), recipe=Recipe(epochs=1, batch=16))
+        train_mlp(opened([tmp_path / "r"]), recipe=TrainingRecipe(epochs=1, batch=16))
 
 
 def test_a_model_of_one_layer_is_checked_as_any_other(tmp_path: Path) -> None:
@@ -389,7 +389,7 @@ def test_rows_too_wide_for_a_covariance_are_refused() -> None:
 def test_the_papers_classifier_never_names_a_class_that_nobody_has(tmp_path: Path) -> None:
     data = blobs(60, 1, classes=4, rare=1)
     write_release(tmp_path / "r", data, Identity(), (), party="a", stream=SeededStream(1))
-    trained = train_mlp(opened([tmp_path / "r"]), recipe=Recipe(epochs=1, batch=16))
+    trained = train_mlp(opened([tmp_path / "r"]), recipe=TrainingRecipe(epochs=1, batch=16))
     assert trained.layers.layers[-1][1].isfinite().tolist() == [True, True, True, False]
     assert 3 not in trained.layers.named(TEST)
 

@@ -189,8 +189,8 @@ def slow_totals(asked: Owners, releases: list[tuple[Cost, Owners]]) -> dict[int,
                     others += sum(r == image for r, _ in rows)
                 elif (image, unit) not in rows:
                     others += max((rows.count((image, u)) for r, u in rows if r == image), default=0)
-            base = cost.together if others and named + others > 1 else cost.mu
-            squares += (base * (named + others) ** cost.power) ** 2 if named + others else 0.0
+            base = cost.mu_if_paired if others and named + others > 1 else cost.mu
+            squares += (base * (named + others) ** cost.group_exponent) ** 2 if named + others else 0.0
         total[unit] = math.sqrt(squares)
     return total
 
@@ -230,7 +230,7 @@ def test_a_person_who_is_known_is_counted_though_nobody_names_him(tmp_path: Path
         release(tmp_path / "b", data, mu=0.9, budget=1.9)
     release(tmp_path / "b", data, mu=0.5)
     encoder, _ = Singular().calibrate(Mu(0.5), range_facts(data))
-    together = (encoder.cost() or Cost(0, 0, 0)).together * math.sqrt(3)
+    together = (encoder.cost() or Cost(0, 0, 0)).mu_if_paired * math.sqrt(3)
     for asked in (data, names):
         assert spent(asked).most == pytest.approx(math.hypot(1, together)) and spent(asked).named
     everyone = Ledger().spent(Ledger().everyone())
@@ -246,7 +246,7 @@ def test_all_images_of_a_person_count_whichever_are_released(tmp_path: Path) -> 
         named = replace(data.part(index), units=("he", "he", *(str(i) for i in range(4, 20))))
         release(tmp_path / name, named)
     encoder, _ = Singular().calibrate(Mu(1.0), range_facts(data))
-    first = (encoder.cost() or Cost(0, 0, 0)).together * 2
+    first = (encoder.cost() or Cost(0, 0, 0)).mu_if_paired * 2
     assert spent(named).most == pytest.approx(math.hypot(first, 1, 1))
 
 

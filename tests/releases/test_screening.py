@@ -19,7 +19,7 @@ from mixveil.core.randomness import SecureStream, SeededStream, Stream
 from mixveil.core.types import Encoder, Guarantee, Mu, Tau, View
 from mixveil.data import similarity
 from mixveil.data.opening import Images, open_data
-from mixveil.data.row_views import Part
+from mixveil.data.row_views import Subset
 from mixveil.encoders.calibration import calibrate
 from mixveil.encoders.gaussian import Gaussian
 from mixveil.encoders.identity import Identity
@@ -255,7 +255,7 @@ def test_a_trace_must_say_as_many_rows_as_the_release_has(tmp_path: Path) -> Non
 
 def test_digits_that_show_less_are_what_is_left(tmp_path: Path) -> None:
     """What a screen is for: the rows that are left are less like their records, for all of them."""
-    data = Part(open_data("digits"), torch.arange(300))
+    data = Subset(open_data("digits"), torch.arange(300))
     left = read_release(write(tmp_path / "r", data, Screen("ssim", 0.5)))
     trace = load_trace(left.id, len(left.payload))
     assert trace is not None and trace.kept is not None and 20 < len(left.payload) < 280

@@ -29,7 +29,7 @@ from mixveil.core.errors import ArgumentError
 from mixveil.core.randomness import Stream
 from mixveil.core.types import Attack, Batch, Dataset, Encoder, Rows, View
 from mixveil.data import privacy_units
-from mixveil.data.row_views import Part
+from mixveil.data.row_views import Subset
 from mixveil.features.lpips import Lpips
 from mixveil.theory.moments import blocks, moments
 
@@ -177,7 +177,7 @@ def _units(view: View, truth: Dataset, seen: View, others: Tensor, most: int, st
     part, whose = unit_sample(view, truth, whose, most, stream.fork("units"))
     if len(part.numbers) == len(view.releases[0].payload):
         return UnitView(seen, truth, whose)
-    own = Part(part.records, torch.arange(len(part.numbers)))
+    own = Subset(part.records, torch.arange(len(part.numbers)))
     x = own.take(torch.arange(len(own))).x
     return UnitView(replace(part.view, candidates=torch.cat([x, others[: len(own)]])), own, whose)
 

@@ -11,14 +11,14 @@ from torch.nn.functional import interpolate
 from mixveil.audit.figures import Row, finite
 from mixveil.core.types import Batch, Dataset
 from mixveil.data import similarity
-from mixveil.data.row_views import Around
+from mixveil.data.row_views import RowsView
 
 LARGEST = 64
 """Pixels a side: larger images are shown, guessed and measured at this size."""
 
 
 @dataclass(frozen=True)
-class Portraits(Around):
+class Portraits(RowsView):
     """Images in [0, 1], no larger than `LARGEST`."""
 
     rows: Dataset

@@ -20,7 +20,7 @@ from mixveil.core.errors import ArgumentError, TrainingError
 from mixveil.core.randomness import Stream
 from mixveil.core.types import Attack, Dataset, Guess, Release, View
 from mixveil.data import similarity
-from mixveil.data.row_views import Part
+from mixveil.data.row_views import Subset
 from mixveil.features.lpips import Lpips
 from mixveil.theory import bayes, gdp
 from mixveil.theory.moments import Moments
@@ -62,7 +62,7 @@ class Judge:
         units: UnitView | str = NO_UNITS,
     ) -> None:
         self.n = len(view.releases[0].payload)
-        self.truth = Part(records, torch.arange(self.n))
+        self.truth = Subset(records, torch.arange(self.n))
         batch = self.truth.take(torch.arange(self.n))
         self.pixels, self.labels = batch.x, batch.y.argmax(1)
         self.view, self.records, self.moments, self.others, self.stream = view, records, found, others, stream
@@ -240,7 +240,7 @@ class Judge:
     def _control(self, view: View, rows: int) -> View:
         """The same view of a release that holds public rows alone."""
         first = view.releases[0]
-        part = Part(view.public or self.truth, torch.arange(rows))
+        part = Subset(view.public or self.truth, torch.arange(rows))
         release, plan = self_test.released(first, first.encoder, part, self.stream.fork("control"))
         return replace(view, releases=(release,), traces=(plan,))
 
@@ -384,7 +384,7 @@ class Judge:
         sources = torch.cat([rows, partner[rows], torch.arange(self.n)]).tolist()
         chosen = list(dict.fromkeys(sources))[: max(self.pair_candidates, 2 * len(rows))]
         place = {source: number for number, source in enumerate(chosen)}
-        release = replace(self.view.releases[0], payload=Part(self.view.releases[0].payload, rows))
+        release = replace(self.view.releases[0], payload=Subset(self.view.releases[0].payload, rows))
         asked = View((release,), candidates=self.pixels[chosen], candidate_labels=self.labels[chosen])
         guess = attack(asked, stream=self.stream.fork(name))
         truth = torch.tensor([[place[row], place[int(partner[row])]] for row in rows.tolist()])
@@ -502,7 +502,7 @@ def unit_mu(release: Release, rows: int) -> float:
     cost, stated = release.encoder.cost(), stated_mu(release)
     if cost is None or not math.isfinite(stated):
         return math.inf
-    return stated * cost.together / cost.mu * math.pow(rows, cost.power)
+    return stated * cost.mu_if_paired / cost.mu * math.pow(rows, cost.group_exponent)
 
 
 def promised(releases: Sequence[Release]) -> tuple[Promised, ...]:

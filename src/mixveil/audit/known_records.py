@@ -10,7 +10,7 @@ from torch import Tensor
 from mixveil.attacks.records.known_records import Solver
 from mixveil.core.randomness import Stream
 from mixveil.core.types import Batch, Known, View
-from mixveil.data.row_views import Held
+from mixveil.data.row_views import InMemoryRows
 
 TAUGHT_VALUES = 1024
 """Records of so many values, at most, teach what records are like: one eigenbasis a fold."""
@@ -35,7 +35,9 @@ def guessed(view: View, pixels: Tensor, stream: Stream, *, taught: bool = False)
     for name, share in SHARES.items():
         images = torch.empty(pixels.shape, dtype=torch.float64)
         for wanted, known in folds(order, share):
-            ours = solver or Solver(replace(view, public=Held(Batch(pixels[known], torch.zeros(len(known), 1)))))
+            ours = solver or Solver(
+                replace(view, public=InMemoryRows(Batch(pixels[known], torch.zeros(len(known), 1))))
+            )
             coordinates = ours.coordinates(Known(known, pixels[known]), wanted)
             images[wanted] = ours.prior.images(view, coordinates)
         found[name] = images

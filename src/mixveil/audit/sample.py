@@ -15,7 +15,7 @@ from torch import Tensor
 
 from mixveil.core.randomness import Stream
 from mixveil.core.types import Dataset, Trace, View
-from mixveil.data.row_views import Part
+from mixveil.data.row_views import Subset
 
 
 class Sample(NamedTuple):
@@ -75,8 +75,8 @@ def _part(view: View, truth: Dataset, chosen: list[int]) -> Sample:
             Trace(torch.tensor([[place[p] for p in row] for row in t.partner[numbers].tolist()]), t.weight[numbers])
             for t in view.traces
         )
-    releases = tuple(replace(release, payload=Part(release.payload, numbers)) for release in view.releases)
-    return Sample(replace(view, releases=releases, traces=traces), Part(truth, torch.tensor(list(place))), numbers)
+    releases = tuple(replace(release, payload=Subset(release.payload, numbers)) for release in view.releases)
+    return Sample(replace(view, releases=releases, traces=traces), Subset(truth, torch.tensor(list(place))), numbers)
 
 
 def _walk(order: list[int], partners: list[list[int]] | None, most: int) -> list[int]:

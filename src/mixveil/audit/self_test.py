@@ -13,7 +13,7 @@ from mixveil.audit.metrics import detection
 from mixveil.core.randomness import Stream
 from mixveil.core.types import Attack, Batch, Dataset, Encoder, Guess, Known, Release, Trace, View
 from mixveil.data import similarity
-from mixveil.data.row_views import Held, Part
+from mixveil.data.row_views import InMemoryRows, Subset
 from mixveil.encoders.identity import Identity
 from mixveil.encoders.mixup import Mixup
 
@@ -34,7 +34,7 @@ def fails_on_bare_records(
     if hasattr(attack, "workshop"):  # a decoder has to learn pictures from features, which takes longest
         trials = [(Identity(), 0.97 if "pictures" in attack.needs else 0.9, 0.5)]
     for encoder, error, found in trials:
-        part = Part(records, torch.arange(n))
+        part = Subset(records, torch.arange(n))
         bare = [released(view.releases[0], encoder, part, stream) for _ in range(count)]
         if why := _fails(attack, bare, view, records, others[:n], (error, found), stream, pictures):
             brief = " after a brief training; more public data may help it" if hasattr(attack, "workshop") else ""
@@ -82,7 +82,7 @@ def fails_on_bare_units(attack: Attack, seen: UnitView, stream: Stream) -> str:
     """The same for an attack on whole units: without noise it must tell them from strangers in their places."""
     view, order = seen.view, seen.whose.argsort(stable=True)
     some = order[seen.whose[order] >= 0][:_ROWS]
-    part = Part(seen.records, some)
+    part = Subset(seen.records, some)
     own = part.take(torch.arange(len(part))).x
     candidates = own if view.candidates is None else torch.cat([own, view.candidates[len(seen.whose) :]])
     asked = groups(seen.whose[some], len(part), seen.strangers, stream.fork("groups"))
@@ -107,7 +107,7 @@ def fails_on_bare_pairs(attack: Attack, view: View, records: Dataset, stream: St
     y = records.take(torch.arange(min(len(records), 10 * _PAIR_ROWS))).y
     labels = y.argmax(1)
     spread = torch.cat([(labels == label).nonzero()[: _PAIR_ROWS // 2, 0] for label in range(y.shape[1])])
-    some = Part(records, spread[torch.linspace(0, len(spread) - 1, min(len(spread), _PAIR_ROWS)).round().long()])
+    some = Subset(records, spread[torch.linspace(0, len(spread) - 1, min(len(spread), _PAIR_ROWS)).round().long()])
     x, y = some.take(torch.arange(len(some)))
     clean, trace = released(view.releases[0], Mixup(), some, stream)
     shown = y.argmax(1) != y.argmax(1)[trace.partner[:, 0]]
@@ -123,12 +123,12 @@ def fails_on_bare_pairs(attack: Attack, view: View, records: Dataset, stream: St
     return "" if best >= 0.5 else f"without any defence it names {best:.0%} of the pairs"
 
 
-def released(like: Release, encoder: Encoder, part: Part, stream: Stream) -> tuple[Release, Trace]:
+def released(like: Release, encoder: Encoder, part: Subset, stream: Stream) -> tuple[Release, Trace]:
     """A release of these rows in memory, with its trace."""
     index = torch.arange(len(part))
     trace = encoder.plan(len(part), stream=stream.fork("plan"))
     batch = encoder.encode(part, index, trace, stream=stream.fork("noise"))
-    payload = Held(batch if encoder.step is None else Batch(batch.x.float() * encoder.step, batch.y))
+    payload = InMemoryRows(batch if encoder.step is None else Batch(batch.x.float() * encoder.step, batch.y))
     return replace(like, payload=payload, encoder=encoder, guarantees=(), certified=False), trace
 
 
@@ -142,4 +142,4 @@ def _coarse(like: Release, x: Tensor, trace: Trace, clean: Release, stream: Stre
     z, own, other = like.encoder.prepare(x).float(), trace.weight[:, :1], trace.weight[:, 1:]
     rows = own * z + other * (z[trace.partner[:, 0]] + float(like.encoder.sigma or 1) * noise)
     labels = clean.payload.take(torch.arange(n)).y
-    return replace(like, payload=Held(Batch(rows.view(x.shape), labels)), guarantees=(), certified=False)
+    return replace(like, payload=InMemoryRows(Batch(rows.view(x.shape), labels)), guarantees=(), certified=False)

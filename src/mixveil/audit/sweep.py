@@ -36,7 +36,7 @@ from mixveil.core.types import (
     Trace,
     View,
 )
-from mixveil.data.row_views import Part
+from mixveil.data.row_views import Subset
 from mixveil.data.similarity import mse
 from mixveil.encoders.calibration import unwatched, watched_moments, with_moments
 from mixveil.encoders.singular import SAID, Singular
@@ -106,7 +106,7 @@ def _check_value(name: str, value: float) -> None:
     if name == "tau":
         checks.fraction("sweep tau", value)
     elif name == "mu":
-        checks.positive("sweep mu", value)
+        checks.finite_positive("sweep mu", value)
     elif not (1 <= value <= MOST_RELEASES and value == int(value)):
         raise ArgumentError(f"sweep releases must be whole numbers from 1 to {MOST_RELEASES}, got {value:g}")
 
@@ -194,7 +194,7 @@ def run(
     images that `truth` is features of. Of large releases only the
     part that was attacked is encoded: by itself, so that at every value the same records are attacked."""
     template = found.view.releases[0]
-    records = Part(ranged(truth), found.numbers)
+    records = Subset(ranged(truth), found.numbers)
     chosen: dict[str, int] = {}
     points = []
     for place, value in enumerate(sweep.values, 1):
@@ -206,7 +206,7 @@ def run(
             View(releases, traces, found.view.public, pictures=found.view.pictures),
             records,
             stream=SeededStream(seed),
-            pictures=None if pictures is None else Part(pictures, found.numbers),
+            pictures=None if pictures is None else Subset(pictures, found.numbers),
             watch=lambda name, said=said: watch(f"{said}: {name}"),
         )
         points.append(_point(value, result, found.numbers, chosen))

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from mixveil.core.errors import ArgumentError, WrongTruthError
 from mixveil.core.types import Batch, Dataset, Release, Trace, View
-from mixveil.data.row_views import Around, Part
+from mixveil.data.row_views import RowsView, Subset
 from mixveil.theory.moments import blocks
 
 _BLOCK_VALUES = 1 << 22
@@ -29,7 +29,7 @@ def check_truth(view: View, truth: Dataset) -> None:
 
 
 @dataclass(frozen=True)
-class _Ranged(Around):
+class _Ranged(RowsView):
     """The same rows, said to lie within `span`."""
 
     span: tuple[float, float]
@@ -72,7 +72,7 @@ def in_record_order(view: View) -> View:
             traces.append(trace)
             continue
         place = trace.order.argsort()
-        releases.append(replace(release, payload=Part(release.payload, place)))
+        releases.append(replace(release, payload=Subset(release.payload, place)))
         traces.append(Trace(trace.order[trace.partner[place]], trace.weight[place]))
     return replace(view, releases=tuple(releases), traces=tuple(traces))
 
@@ -95,7 +95,7 @@ def rows_first(view: View, truth: Dataset) -> tuple[View, Dataset]:
     order = torch.cat([kept.nonzero()[:, 0], (~kept).nonzero()[:, 0]])
     place = order.argsort()
     found = Trace(place[trace.partner[kept]], trace.weight[kept])
-    return replace(view, traces=(found,)), Part(truth, order)
+    return replace(view, traces=(found,)), Subset(truth, order)
 
 
 def chosen(release: Release) -> float:

@@ -184,7 +184,7 @@ def several_mus(text: str) -> list[float]:
         raise ArgumentError(f"--mu {text!r}: numbers with commas between are wanted") from None
     if not found:
         raise ArgumentError("--mu: no number is given")
-    return [checks.positive("mu", value) for value in dict.fromkeys(found)]
+    return [checks.finite_positive("mu", value) for value in dict.fromkeys(found)]
 
 
 def stream_for(seed: int | None) -> Stream:

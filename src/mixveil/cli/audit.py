@@ -271,9 +271,9 @@ def _known_half(opened: Any) -> Any:
     """Every other row of public data: sets are often sorted by class."""
     import torch
 
-    from mixveil.data.row_views import Part
+    from mixveil.data.row_views import Subset
 
-    return Part(opened, torch.arange(0, len(opened), 2))
+    return Subset(opened, torch.arange(0, len(opened), 2))
 
 
 def _portraits(images: Any) -> Any:

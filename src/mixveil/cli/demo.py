@@ -201,7 +201,7 @@ class _Job:
         from mixveil.cli.audit import show
         from mixveil.core.randomness import SeededStream
         from mixveil.core.types import View
-        from mixveil.data.row_views import Part
+        from mixveil.data.row_views import Subset
         from mixveil.features.projection import Projected, read
         from mixveil.releases.records import read_release
         from mixveil.releases.traces import load_trace
@@ -216,7 +216,7 @@ class _Job:
 
         half = torch.arange(0, len(similar), 2), torch.arange(1, len(similar), 2)
         others = similar.take(half[1][: len(truth)]).x
-        view = View((release,), None if trace is None else (trace,), Part(similar, half[0]))
+        view = View((release,), None if trace is None else (trace,), Subset(similar, half[0]))
         found = audit(view, truth, others=others, stream=SeededStream(0))
         found = replace(found, verdict=(*found.verdict, *for_knowing(release.certified)))
         how = {"command": "mixveil demo", "seed": 0, **_common.versions()}

@@ -16,7 +16,7 @@ from mixveil.cli._common import AsJson, Cache, Data, DataDir, Depth, Grey, Size,
 if TYPE_CHECKING:
     from mixveil.data.opening import Images
     from mixveil.features.cache import Features
-    from mixveil.learn.fit import Recipe
+    from mixveil.learn.fit import TrainingRecipe
     from mixveil.learn.training import Job, Trained
 
 Head = Annotated[
@@ -107,22 +107,22 @@ def train(
     out.print(f"  {escape(in_words(trained))}", soft_wrap=True)
 
 
-def _recipe(head: str, **settings: Any) -> Recipe | None:
+def _recipe(head: str, **settings: Any) -> TrainingRecipe | None:
     """How the head mlp is trained, from what was given; None for the other head, which takes none of it."""
     from mixveil.core.errors import ArgumentError
     from mixveil.learn import distributed
-    from mixveil.learn.fit import Recipe
+    from mixveil.learn.fit import TrainingRecipe
 
     given = {name: value for name, value in settings.items() if value is not None}
     if head == "mlp":
-        return Recipe(**given)
+        return TrainingRecipe(**given)
     if given or distributed.asked() > 1:
         option = f"--{next(iter(given)).replace('_', '-')}" if given else "torchrun"
         raise ArgumentError(f"{option} is for --head mlp: the discriminant is computed at once, by one process")
     return None
 
 
-def _mlp(job: Job, recipe: Recipe, out_dir: Path, state: Path) -> Trained:
+def _mlp(job: Job, recipe: TrainingRecipe, out_dir: Path, state: Path) -> Trained:
     """Train it, alone or among several processes. Told to end, it keeps its state first."""
     from mixveil.learn import distributed, training
 

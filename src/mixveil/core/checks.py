@@ -14,9 +14,9 @@ _TINY = 1e-100
 _LARGEST = 1e30
 
 
-def positive(name: str, value: float) -> float:
+def finite_positive(name: str, value: float) -> float:
     """
-    >>> positive("sigma", 2.0)
+    >>> finite_positive("sigma", 2.0)
     2.0
     """
     if not (math.isfinite(value) and value > 0):

@@ -161,7 +161,7 @@ class Stream(ABC):
             if not bool((partner == own).any()):
                 return partner
 
-    def apart(self, units: Tensor) -> Tensor:
+    def derangement_across_units(self, units: Tensor) -> Tensor:
         """(n,) int64: a permutation that gives no row a partner of its own unit. units: (n,) the unit of each row.
 
         A uniform permutation, mended by swaps at random; where those do not get there in time, rows in the order of
@@ -211,7 +211,7 @@ class Stream(ABC):
 
     def dirichlet(self, n: int, k: int, concentration: float) -> Tensor:
         """(n, k) float64 rows from Dir(concentration · 1): normalised Gamma draws, kept in logarithms."""
-        checks.positive("concentration", concentration)
+        checks.finite_positive("concentration", concentration)
         return torch.softmax(self._log_gamma(n * k, concentration).view(n, k), dim=1)
 
     def _log_gamma(self, n: int, shape: float) -> Tensor:

@@ -136,7 +136,7 @@ class Mu:
     value: float
 
     def __post_init__(self) -> None:
-        checks.positive("mu", self.value)
+        checks.finite_positive("mu", self.value)
 
 
 @dataclass(frozen=True)
@@ -172,16 +172,24 @@ class Guarantee:
 
 @dataclass(frozen=True)
 class Cost:
-    """What a release costs those whose rows it holds, in μ. mu: of one row; m rows of the same unit cost mu·m^power
-    together where none of them was mixed with another of them, and together·m^power where that may be."""
+    """What a release costs the units whose rows it holds, in μ.
+
+    A unit with m rows pays mu·m^group_exponent if none of its rows is paired with another of them, and
+    mu_if_paired·m^group_exponent if some may be.
+
+    Attributes:
+        mu: the cost of one row.
+        mu_if_paired: the same, where rows of a unit may be paired with one another.
+        group_exponent: how the cost grows with the rows of a unit.
+    """
 
     mu: float
-    together: float
-    power: float
+    mu_if_paired: float
+    group_exponent: float
 
     def of(self, rows: int) -> float:
-        """Of so many rows, none mixed with another of them."""
-        return self.mu * math.pow(rows, self.power)
+        """The cost of so many rows of one unit, none of which is paired with another of them."""
+        return self.mu * math.pow(rows, self.group_exponent)
 
 
 class Encoder(Protocol):

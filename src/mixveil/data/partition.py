@@ -51,7 +51,7 @@ def partition(
     if beta is None:
         order = stream.permutation(len(labels))
         return [part.sort().values for part in torch.split(order, wanted.tolist())]
-    checks.positive("beta", beta)
+    checks.finite_positive("beta", beta)
     held = _dealt(labels, wanted, stream.dirichlet(int(labels.max()) + 1, parties, beta), stream)
     spare = [part[int(size) :] for part, size in zip(held, wanted, strict=True)]
     moving = torch.cat(spare)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from mixveil.core.randomness import Stream
 from mixveil.core.types import Batch
-from mixveil.data.row_views import Around
+from mixveil.data.row_views import RowsView
 from mixveil.theory.response import keep_probability
 
 
@@ -22,7 +22,7 @@ def moves(n: int, classes: int, epsilon: float, stream: Stream) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Randomised(Around):
+class Randomised(RowsView):
     """A data set whose labels have moved."""
 
     moves: Tensor = field(repr=False)

@@ -13,7 +13,7 @@ from mixveil.core.types import Batch, Dataset, Rows
 
 
 @dataclass(frozen=True)
-class Around:
+class RowsView:
     """What it does not say itself, the rows inside say; all of it only where they are a Dataset."""
 
     rows: Rows
@@ -54,7 +54,7 @@ class Around:
 
 
 @dataclass(frozen=True)
-class Part(Around):
+class Subset(RowsView):
     """The rows of `index`, in its order."""
 
     index: Tensor
@@ -75,7 +75,7 @@ class Part(Around):
 
 
 @dataclass(frozen=True)
-class Held:
+class InMemoryRows:
     """Rows in memory."""
 
     batch: Batch

@@ -175,7 +175,7 @@ def watched_moments(stream: Stream, watch: Watch) -> MomentsOf:
         key = (id(rows), facts["centre"], facts["clip"])
         if key not in known:
             with watch("moments", passes(int(facts["dimension"])) * len(rows)) as progress:
-                prepared = Prepared(rows, facts["centre"], facts["clip"])
+                prepared = PreparedRows(rows, facts["centre"], facts["clip"])
                 known[key] = moments(prepared, stream=stream.fork("moments"), progress=progress)
         return known[key]
 
@@ -288,7 +288,7 @@ def _norm_within(amplitude: Fact, dimension: int, public: Dataset | None, centre
     """The clip norm of rows whose values lie within ±amplitude of the centre."""
     bound = Fact(amplitude.value * math.sqrt(dimension), amplitude.origin)
     if clip is not None:
-        return min(bound, Fact(checks.positive("clip", clip), "public"), key=lambda fact: fact.value)
+        return min(bound, Fact(checks.finite_positive("clip", clip), "public"), key=lambda fact: fact.value)
     return bound if public is None else _median_norm(public, centre)
 
 
@@ -298,7 +298,7 @@ def _unranged(
     """Amplitude and clip norm of rows whose values can be anything. No single value is larger than the clip norm; only
     where that is the private records' own is their largest value looked for, in the same pass."""
     if clip is not None:
-        bound = Fact(checks.positive("clip", clip), "public")
+        bound = Fact(checks.finite_positive("clip", clip), "public")
         return bound, bound
     if public is not None:
         bound = _median_norm(public, centre) if certified else Fact(_largest(public, centre, watch)[1], "public")
@@ -311,7 +311,7 @@ def _unranged(
 
 def _median_norm(public: Dataset, centre: float) -> Fact:
     norms = torch.cat([torch.linalg.vector_norm(block - centre, dim=1) for block in blocks(public)])
-    return Fact(checks.positive("the public data's median norm", float(norms.median())), "public")
+    return Fact(checks.finite_positive("the public data's median norm", float(norms.median())), "public")
 
 
 def _largest(rows: Dataset, centre: float, watch: Watch) -> tuple[float, float]:
@@ -322,11 +322,13 @@ def _largest(rows: Dataset, centre: float, watch: Watch) -> tuple[float, float]:
             block -= centre
             found.append(torch.stack([block.abs().amax(), torch.linalg.vector_norm(block, dim=1).amax()]))
     value, norm = torch.stack(found).amax(0).tolist()
-    return checks.positive("the rows' largest value", value), checks.positive("the rows' largest norm", norm)
+    return checks.finite_positive("the rows' largest value", value), checks.finite_positive(
+        "the rows' largest norm", norm
+    )
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedRows:
     """Rows as the encoder mixes them."""
 
     rows: Rows

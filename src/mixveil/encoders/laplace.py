@@ -40,7 +40,7 @@ class Laplace(Plain):
     def __post_init__(self) -> None:
         checks.probability("alpha", self.alpha)
         if self.scale is not None:
-            checks.size("scale", checks.positive("scale", self.scale))
+            checks.size("scale", checks.finite_positive("scale", self.scale))
         checks.place("centre", self.centre)
 
     @classmethod
@@ -53,7 +53,7 @@ class Laplace(Plain):
         if target is not None:
             raise ArgumentError("the encoder laplace promises nothing: neither mu nor tau can be asked of it")
         scale = self.alpha / (1 - self.alpha) * facts["size"]
-        return replace(self, centre=facts["centre"], scale=checks.positive("scale", scale)), ()
+        return replace(self, centre=facts["centre"], scale=checks.finite_positive("scale", scale)), ()
 
     @property
     def sigma(self) -> float | None:

@@ -32,7 +32,7 @@ def check_settings(encoder: Any) -> None:
     """The figures that `calibrate` sets: sizes that can be counted with, and where the records lie."""
     for name in ("clip", "amplitude", "sigma"):
         if (value := getattr(encoder, name)) is not None:
-            checks.size(name, checks.positive(name, value))
+            checks.size(name, checks.finite_positive(name, value))
     checks.at_least("unit_rows", encoder.unit_rows, 1)
     checks.place("centre", encoder.centre)
 

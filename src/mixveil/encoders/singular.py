@@ -111,7 +111,7 @@ class Singular:
         alpha = PAPER_ALPHA if self.alpha is None else self.alpha
         dimension, lambda_max = int(facts["dimension"]), facts["lambda_max"]
         if target.calibration == "displacement":
-            sigma = checks.positive("displacement", facts["displacement"]) / math.sqrt(dimension)
+            sigma = checks.finite_positive("displacement", facts["displacement"]) / math.sqrt(dimension)
         else:
             signal = snr.signal_bound(
                 target.calibration, dimension=dimension, energy=facts["energy"], lambda_max=lambda_max
@@ -225,7 +225,7 @@ class Singular:
         if self.fixed_points:
             partner = pairing.permutation(n)
         else:
-            partner = pairing.derangement(n) if units is None else pairing.apart(units)
+            partner = pairing.derangement(n) if units is None else pairing.derangement_across_units(units)
         weight = stream.fork("weights").capped_weights(n, self._alpha)
         return Trace(partner=partner[:, None], weight=weight)
 

@@ -24,7 +24,7 @@ _ROUNDING = 1e-6
 _FLAGS = threading.Lock()  # cuDNN's are one for all threads
 
 
-class Layers(nn.Module):
+class LpipsNetwork(nn.Module):
     """A network's convolutions and a head a tapped layer, under the files' key names. taps: the layers to look at."""
 
     def __init__(self, features: list[nn.Module], taps: tuple[int, ...], widths: tuple[int, ...]) -> None:
@@ -47,7 +47,7 @@ class Layers(nn.Module):
         return total
 
 
-def _alexnet() -> Layers:
+def _alexnet() -> LpipsNetwork:
     convolutions = [
         nn.Conv2d(3, 64, 11, 4, 2),
         nn.Conv2d(64, 192, 5, 1, 2),
@@ -59,10 +59,10 @@ def _alexnet() -> Layers:
     for number, convolution in enumerate(convolutions):
         layers += [nn.MaxPool2d(3, 2)] if number in (1, 2) else []
         layers += [convolution, nn.ReLU(inplace=True)]
-    return Layers(layers, (1, 4, 7, 9, 11), (64, 192, 384, 256, 256))
+    return LpipsNetwork(layers, (1, 4, 7, 9, 11), (64, 192, 384, 256, 256))
 
 
-def _vgg16() -> Layers:
+def _vgg16() -> LpipsNetwork:
     layers: list[nn.Module] = []
     inside = 3
     for width, depth in ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3)):
@@ -70,21 +70,21 @@ def _vgg16() -> Layers:
         for _ in range(depth):
             layers += [nn.Conv2d(inside, width, 3, 1, 1), nn.ReLU(inplace=True)]
             inside = width
-    return Layers(layers, (3, 8, 15, 22, 29), (64, 128, 256, 512, 512))
+    return LpipsNetwork(layers, (3, 8, 15, 22, 29), (64, 128, 256, 512, 512))
 
 
 @dataclass(frozen=True)
-class Known:
+class LpipsSpec:
     """A network and its file. digest: how the file's SHA-256 begins."""
 
-    make: Callable[[], Layers]
+    make: Callable[[], LpipsNetwork]
     file: str
     digest: str
 
 
-KNOWN: dict[Net, Known] = {
-    "alex": Known(_alexnet, "lpips-alexnet.safetensors", "56bafe8d"),
-    "vgg": Known(_vgg16, "lpips-vgg16.safetensors", "5ec022d0"),
+KNOWN: dict[Net, LpipsSpec] = {
+    "alex": LpipsSpec(_alexnet, "lpips-alexnet.safetensors", "56bafe8d"),
+    "vgg": LpipsSpec(_vgg16, "lpips-vgg16.safetensors", "5ec022d0"),
 }
 
 
@@ -94,7 +94,7 @@ class Lpips:
 
     net: Net
     digest: str
-    layers: Layers = field(repr=False)
+    layers: LpipsNetwork = field(repr=False)
     device: torch.device
 
     @property

@@ -250,12 +250,16 @@ def directions_for_sums(projection: Projection, *, parties: int, rows: int, clas
     Δ⁴/(Δ² + 2kν): the k that makes this largest."""
     checks.at_least("parties", parties, 1)
     each = max(1.0, rows / classes)
-    return _widest(projection, parties * (2 * projection.norms.double() / checks.positive("mu", mu) / each).square())
+    return _widest(
+        projection, parties * (2 * projection.norms.double() / checks.finite_positive("mu", mu) / each).square()
+    )
 
 
 def directions_for_records(projection: Projection, *, rows: int, classes: int, mu: float, alpha: float) -> int:
     """The same for mixed records at μ: their noise averages out over the rows of a class, whoever has them."""
-    noise = (2 * projection.norms.double() / checks.positive("mu", mu)).square() * gdp.record_factor(alpha) ** 2 / 2
+    noise = (
+        (2 * projection.norms.double() / checks.finite_positive("mu", mu)).square() * gdp.record_factor(alpha) ** 2 / 2
+    )
     return _widest(projection, noise / max(1.0, rows / classes))
 
 

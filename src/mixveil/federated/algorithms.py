@@ -18,8 +18,8 @@ from torch import Tensor
 from mixveil.core import checks
 from mixveil.core.errors import ArgumentError
 from mixveil.core.types import Progress
-from mixveil.learn.batches import Source
-from mixveil.learn.fit import Head, Recipe, go_on
+from mixveil.learn.batches import BatchSource
+from mixveil.learn.fit import Head, TrainingRecipe, train_epochs
 from mixveil.learn.mlp import Classifier, Linear
 
 Weights = Mapping[str, Tensor]
@@ -39,12 +39,12 @@ class Rounds:
         checks.at_least("rounds", self.rounds, 1)
         checks.at_least("epochs", self.epochs, 1)
 
-    def recipe(self, recipe: Recipe) -> Recipe:
+    def recipe(self, recipe: TrainingRecipe) -> TrainingRecipe:
         """The same recipe over the epochs of all rounds: its learning rate falls to zero over them."""
         return replace(recipe, epochs=self.rounds * self.epochs)
 
 
-def new_head(head: HeadName, inputs: int, classes: int, recipe: Recipe) -> Head:
+def new_head(head: HeadName, inputs: int, classes: int, recipe: TrainingRecipe) -> Head:
     """A model with the first weights that the recipe's seed gives."""
     if head == "linear":
         return Linear(inputs, classes, draws=recipe.draws())
@@ -83,8 +83,8 @@ def average(parts: Iterable[tuple[Weights, int]]) -> Weights:
 def local(
     model: Head,
     weights: Weights,
-    source: Source,
-    recipe: Recipe,
+    source: BatchSource,
+    recipe: TrainingRecipe,
     epochs: range,
     *,
     party: int = 0,
@@ -95,14 +95,14 @@ def local(
     train in; what is in it is overwritten. party: its number, for draws of its own."""
     model.load_state_dict(dict(weights))
     own = replace(recipe, seed=(recipe.seed + party * _SEEDS) % (1 << 64))
-    go_on(source, own, model, epochs, proximal=proximal, progress=progress)
+    train_epochs(source, own, model, epochs, proximal=proximal, progress=progress)
     return weights_of(model)
 
 
 def federated(
     model: Head,
-    sources: Sequence[Source],
-    recipe: Recipe,
+    sources: Sequence[BatchSource],
+    recipe: TrainingRecipe,
     rounds: Rounds,
     *,
     proximal: float | None = None,

@@ -51,11 +51,11 @@ class Private:
     batch: int = 256
 
     def __post_init__(self) -> None:
-        checks.positive("epsilon", self.epsilon)
+        checks.finite_positive("epsilon", self.epsilon)
         checks.probability("delta", self.delta)
-        checks.positive("clip", self.clip)
+        checks.finite_positive("clip", self.clip)
         if self.rate is not None:
-            checks.positive("rate", self.rate)
+            checks.finite_positive("rate", self.rate)
         checks.at_least("batch", self.batch, 1)
 
 

@@ -16,7 +16,7 @@ from mixveil.theory.response import posterior
 _SHARE_HELD = 0.5  # of a GPU's free memory
 
 
-class Source(Protocol):
+class BatchSource(Protocol):
     """Rows to train on. `batch` gives some of them on the device; step: the number of the batch, for what is drawn."""
 
     rows: int

@@ -21,7 +21,7 @@ from mixveil.core.checkpoint import Saved
 from mixveil.core.errors import ArgumentError, TrainingError, TrainingStopped
 from mixveil.core.randomness import DeviceStream, SeededStream
 from mixveil.core.types import Batch, Progress
-from mixveil.learn.batches import Source
+from mixveil.learn.batches import BatchSource
 from mixveil.learn.distributed import ALONE, Group
 from mixveil.learn.mlp import Classifier, Linear
 
@@ -30,7 +30,7 @@ _FEWEST = 8  # rows of a last batch: statistics of fewer say too little
 
 
 @dataclass(frozen=True)
-class Recipe:
+class TrainingRecipe:
     """How the classifier is trained. optimiser: `adamw` with weight decay 1e-4, as the paper says, or `sgd` with
     momentum 0.9, as its code does."""
 
@@ -43,7 +43,7 @@ class Recipe:
     def __post_init__(self) -> None:
         checks.at_least("epochs", self.epochs, 1)
         checks.at_least("batch", self.batch, 2)
-        checks.positive("learning rate", self.learning_rate)
+        checks.finite_positive("learning rate", self.learning_rate)
         if self.optimiser not in ("adamw", "sgd"):
             raise ArgumentError(f"optimiser must be adamw or sgd, got {self.optimiser!r}")
         SeededStream(self.seed)
@@ -62,8 +62,8 @@ class Recipe:
 
 
 def fit(
-    source: Source,
-    recipe: Recipe,
+    source: BatchSource,
+    recipe: TrainingRecipe,
     *,
     group: Group = ALONE,
     saved: Saved | None = None,
@@ -81,9 +81,9 @@ def fit(
     return model.eval()
 
 
-def go_on(
-    source: Source,
-    recipe: Recipe,
+def train_epochs(
+    source: BatchSource,
+    recipe: TrainingRecipe,
     model: Head,
     epochs: range,
     *,
@@ -100,11 +100,11 @@ def go_on(
     training.run(progress, lambda epoch: None, lambda text: None, lambda: False)
 
 
-def steps_per_epoch(rows: int, recipe: Recipe) -> int:
+def steps_per_epoch(rows: int, recipe: TrainingRecipe) -> int:
     return _batches_of(rows, recipe)[2]
 
 
-def _batches_of(rows: int, recipe: Recipe) -> tuple[int, int, int]:
+def _batches_of(rows: int, recipe: TrainingRecipe) -> tuple[int, int, int]:
     """Rows of a batch, rows of a last and smaller one (0: there is none), and how many batches an epoch has."""
     batch = min(recipe.batch, checks.enough_rows(rows))
     whole, rest = divmod(rows, batch)
@@ -115,8 +115,8 @@ def _batches_of(rows: int, recipe: Recipe) -> tuple[int, int, int]:
 class _Training:
     def __init__(
         self,
-        source: Source,
-        recipe: Recipe,
+        source: BatchSource,
+        recipe: TrainingRecipe,
         model: Head,
         epochs: range,
         group: Group = ALONE,

@@ -59,7 +59,7 @@ def learn(
     """What a server learns from all parties at a total μ a record, in memory. projection: with all its directions."""
     if protocol not in PROTOCOLS:
         raise ArgumentError(f"protocol must be one of {', '.join(PROTOCOLS)}, got {protocol!r}")
-    checks.positive("mu", mu)
+    checks.finite_positive("mu", mu)
     rows, classes = sum(len(part) for part in parties), len(parties[0].classes)
     if protocol == "one-step":
         k = directions_for_records(projection, rows=rows, classes=classes, mu=mu, alpha=CERTIFIED_ALPHA)

@@ -17,7 +17,7 @@ from mixveil.features.projection import Projection
 from mixveil.learn import discriminant
 from mixveil.learn.batches import Released
 from mixveil.learn.distributed import ALONE, Group
-from mixveil.learn.fit import Recipe, fit
+from mixveil.learn.fit import TrainingRecipe, fit
 from mixveil.learn.layers import Layers
 from mixveil.releases.records import read_release
 from mixveil.releases.sums import Sums, check_together, is_statistics, read_statistics
@@ -25,7 +25,7 @@ from mixveil.theory import gdp
 
 
 @dataclass(frozen=True)
-class Source:
+class TrainedOn:
     """A release that a model was trained on. mu: what its units were promised; None: nothing. unit_rows: the most rows
     that one unit has; label_epsilon: of randomised labels; None: they were shown."""
 
@@ -51,7 +51,7 @@ class Trained:
     extractor: Extractor
     weights: str | None
     projection: str | None
-    sources: tuple[Source, ...]
+    sources: tuple[TrainedOn, ...]
     spent: Mapping[str, float | None]
     label_epsilon: Mapping[str, float | None]
     units: bool
@@ -62,7 +62,7 @@ class Trained:
         return _all(list(self.spent.values()), gdp.compose)
 
 
-Known = tuple[Projection, str] | None
+ProjectionWithDigest = tuple[Projection, str]
 """A projection and its digest, if releases went through one."""
 
 
@@ -72,7 +72,7 @@ class Job:
 
     releases: tuple[Release, ...]
     sums: tuple[Sums, ...]
-    projection: Known
+    projection: ProjectionWithDigest | None
 
     @property
     def rows(self) -> int:
@@ -101,7 +101,7 @@ class Job:
         return self.releases[0].assets.get("features") if self.projection is None else self.projection[0].weights
 
 
-def opened(folders: Sequence[Path], projection: Known = None) -> Job:
+def opened(folders: Sequence[Path], projection: ProjectionWithDigest | None = None) -> Job:
     """Open releases, and refuse what does not belong together. projection: the one they went through."""
     if not folders:
         raise ArgumentError("no release is given")
@@ -138,7 +138,7 @@ def train(job: Job, *, progress: Progress = lambda _: None) -> Trained:
 def train_mlp(
     job: Job,
     *,
-    recipe: Recipe,
+    recipe: TrainingRecipe,
     group: Group = ALONE,
     state: Path | None = None,
     every: float = EVERY,
@@ -167,7 +167,7 @@ def check_mlp(job: Job) -> None:
         raise ArgumentError("the head mlp is trained on records, not on statistics")
 
 
-def _check_together(releases: Sequence[Release], projection: Known) -> None:
+def _check_together(releases: Sequence[Release], projection: ProjectionWithDigest | None) -> None:
     """Refuse releases that are not of one preparation, with the same classes."""
     digest = None if projection is None else projection[1]
     first = releases[0]
@@ -216,9 +216,9 @@ def _projection(job: Job) -> Projection | None:
     return None if job.projection is None else job.projection[0]
 
 
-def _sources(job: Job) -> tuple[Source, ...]:
+def _sources(job: Job) -> tuple[TrainedOn, ...]:
     of_records = [
-        Source(
+        TrainedOn(
             r.id,
             r.party,
             "records",
@@ -230,7 +230,7 @@ def _sources(job: Job) -> tuple[Source, ...]:
         for r in job.releases
     ]
     of_sums = [
-        Source(
+        TrainedOn(
             part.id,
             part.party,
             "sums",
@@ -253,7 +253,7 @@ def _trained(layers: Layers, how: Mapping[str, Any], job: Job) -> Trained:
     found, digest = job.projection or (None, None)
     sources = _sources(job)
     earlier = [
-        Source(used.id, used.party, "sums", 0, used.mu or None, used.unit_rows, used.label_epsilon)
+        TrainedOn(used.id, used.party, "sums", 0, used.mu or None, used.unit_rows, used.label_epsilon)
         for used in (found.spent if found else ())
     ]
     everything = list({item.id: item for item in (*earlier, *sources)}.values())

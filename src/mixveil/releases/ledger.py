@@ -131,7 +131,7 @@ class Ledger:
         given = {"budget": budget, "label_budget": label_budget}
         for name, value in given.items():
             if value is not None:
-                checks.positive(name, value)
+                checks.finite_positive(name, value)
         new = Made(entry.id, entry.cost, entry.label_epsilon, owners)
         refused: BudgetError | None = None
         with self._file.transaction() as tables:
@@ -237,7 +237,7 @@ class Ledger:
             return tables.limit(name)
 
     def _set(self, name: str, value: float) -> None:
-        checked = checks.positive(name, value)
+        checked = checks.finite_positive(name, value)
         with self._file.transaction() as tables:
             tables.set(name, checked)
 
@@ -300,10 +300,14 @@ def _check_entry(entry: Entry, owners: Owners) -> None:
         raise ArgumentError(f"{len(owners.records)} owners are given for {entry.rows} rows")
     figures = {"stated": entry.stated, "label_epsilon": entry.label_epsilon}
     if entry.cost is not None:
-        figures |= {"cost.mu": entry.cost.mu, "cost.together": entry.cost.together, "cost.power": entry.cost.power}
+        figures |= {
+            "cost.mu": entry.cost.mu,
+            "cost.mu_if_paired": entry.cost.mu_if_paired,
+            "cost.group_exponent": entry.cost.group_exponent,
+        }
     for name, value in figures.items():
         if value is not None:
-            checks.positive(name, value)
+            checks.finite_positive(name, value)
 
 
 def _stricter(*limits: float | None) -> float | None:

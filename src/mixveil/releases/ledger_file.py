@@ -357,7 +357,11 @@ class Tables:
 
     def write(self, entry: Entry, owners: Owners) -> None:
         """Append an entry, begun now unless it says when."""
-        cost = (None, None, None) if entry.cost is None else (entry.cost.mu, entry.cost.together, entry.cost.power)
+        cost = (
+            (None, None, None)
+            if entry.cost is None
+            else (entry.cost.mu, entry.cost.mu_if_paired, entry.cost.group_exponent)
+        )
         records = owners.records.tobytes()
         units = None if owners.units is None else owners.units.tobytes()
         stated: list[Any] = [entry.id, entry.kind, entry.party, entry.recipient, entry.encoder]

@@ -45,7 +45,7 @@ class Screen:
         if self.metric not in get_args(Metric):
             raise ArgumentError(f"a screen's metric must be one of {', '.join(get_args(Metric))}, got {self.metric!r}")
         if self.metric == "lpips":
-            checks.positive("the threshold of lpips", self.threshold)
+            checks.finite_positive("the threshold of lpips", self.threshold)
         elif self.metric == "ssim" and not -1 < self.threshold < 1:
             raise ArgumentError(f"the threshold of ssim must be in (-1, 1), got {self.threshold}")
         elif not math.isfinite(self.threshold):

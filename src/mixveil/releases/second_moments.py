@@ -46,7 +46,7 @@ def noisy(rows: Projected, k: int, mu: float, *, stream: Stream) -> Scatter:
         finite = norm.isfinite()  # always so, and if it were not: it must not show
         z = torch.where(finite, z, 0.0).mul_(torch.where(finite, clip / norm, 0.0).clamp_(max=1))
         second.addmm_(z.T, z)
-    sigma = math.sqrt(2) * clip**2 * privacy_units.largest(rows) / checks.positive("mu", mu)
+    sigma = math.sqrt(2) * clip**2 * privacy_units.largest(rows) / checks.finite_positive("mu", mu)
     noise = stream.normal(k, k)
     upper = noise.triu(1) / math.sqrt(2)
     second += sigma * (upper + upper.T + noise.diagonal().diag())
@@ -58,6 +58,6 @@ def directions(projection: Projection, *, parties: int, rows: int, mu: float) ->
     """In how many directions second moments can be told from their noise, which has eigenvalues up to twice the root of
     k times an entry's variance: from public figures alone. 0: in none."""
     k = torch.arange(1, projection.dimension + 1)
-    entry = (_ROOM * projection.norms.double()).square() / checks.positive("mu", mu) * math.sqrt(parties) / rows
+    entry = (_ROOM * projection.norms.double()).square() / checks.finite_positive("mu", mu) * math.sqrt(parties) / rows
     fits = (2 * k.sqrt() * entry <= _EDGE).nonzero()
     return int(fits[-1]) + 1 if len(fits) else 0

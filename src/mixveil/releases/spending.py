@@ -185,7 +185,8 @@ def add(before: Spent, units: Units, made: Made) -> Spent:
     else:
         apart = (by_image == 0) | (rows <= 1)  # only rows that were named as one unit were kept apart
         mu = np.hypot(
-            mu, np.where(apart, made.cost.mu, made.cost.together) * rows.astype(np.float64) ** made.cost.power
+            mu,
+            np.where(apart, made.cost.mu, made.cost.mu_if_paired) * rows.astype(np.float64) ** made.cost.group_exponent,
         )
     return Spent(mu, unbounded, before.label_epsilon + label, before.releases + 1, before.named)
 

@@ -303,7 +303,9 @@ def check_together(parts: Sequence[Sums], projection: Projection, digest: str) -
 
 def _sigma(rows: Projected, mu: float) -> float:
     """The noise that makes every unit μ-GDP: its records move one sum by 2C each, at most."""
-    return checks.size("sigma", 2 * rows.projection.clip * privacy_units.largest(rows) / checks.positive("mu", mu))
+    return checks.size(
+        "sigma", 2 * rows.projection.clip * privacy_units.largest(rows) / checks.finite_positive("mu", mu)
+    )
 
 
 def _noisy(rows: Projected, labels: Tensor, sigma: float, stream: randomness.Stream, progress: Progress) -> Tensor:

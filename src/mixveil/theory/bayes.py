@@ -72,7 +72,7 @@ def certified_risk(eigenvalues: Tensor, mu: float, clip: float) -> Tensor:
     Of Gaussian noise: replacing a record of precision p by one at a distance of 2C moves the rows by 2C√p in units of
     their noise. The release is μ-GDP, so 2C√p ≤ μ; and `known_risk` falls as p grows. μ may be of several releases of
     that clip norm together. Only the spectrum rests on the records: of these as they are clipped."""
-    precision = (checks.positive("mu", mu) / (2 * checks.positive("clip", clip))) ** 2
+    precision = (checks.finite_positive("mu", mu) / (2 * checks.finite_positive("clip", clip))) ** 2
     return known_risk(eigenvalues, torch.tensor([precision], dtype=torch.float64))
 
 

@@ -32,18 +32,28 @@ def record_factor(alpha: float) -> float:
 
 def mu_worst(clip: float, sigma: float, alpha: float) -> float:
     """μ of every record, whatever weights are drawn under the cap α."""
-    return 2 * checks.positive("clip", clip) / checks.positive("sigma", sigma) * record_factor(alpha)
+    return 2 * checks.finite_positive("clip", clip) / checks.finite_positive("sigma", sigma) * record_factor(alpha)
 
 
 def mu_together(clip: float, sigma: float, alpha: float) -> float:
     """(2C/σ)/(1 − α): times √m, the μ of m records together however they are paired."""
-    return 2 * checks.positive("clip", clip) / checks.positive("sigma", sigma) / (1 - checks.cap("alpha", alpha))
+    return (
+        2
+        * checks.finite_positive("clip", clip)
+        / checks.finite_positive("sigma", sigma)
+        / (1 - checks.cap("alpha", alpha))
+    )
 
 
 def mu_records(clip: float, sigma: float, weight: Tensor) -> Tensor:
     """(n,) μ of each record under the weights that were drawn, (n, 2)."""
     own, partner = weight.double().unbind(1)
-    return 2 * checks.positive("clip", clip) / checks.positive("sigma", sigma) * (own / partner).square().add(1).sqrt()
+    return (
+        2
+        * checks.finite_positive("clip", clip)
+        / checks.finite_positive("sigma", sigma)
+        * (own / partner).square().add(1).sqrt()
+    )
 
 
 def sigma_for(mu: float, clip: float, alpha: float) -> float:
@@ -52,7 +62,7 @@ def sigma_for(mu: float, clip: float, alpha: float) -> float:
     >>> round(mu_worst(3.0, sigma_for(0.5, 3.0, 0.55), 0.55), 12)
     0.5
     """
-    return 2 * checks.positive("clip", clip) / checks.positive("mu", mu) * record_factor(alpha)
+    return 2 * checks.finite_positive("clip", clip) / checks.finite_positive("mu", mu) * record_factor(alpha)
 
 
 def compose(mus: Iterable[float]) -> float:
@@ -66,7 +76,7 @@ def delta(mu: float, epsilon: float) -> float:
     As e^ε φ(−ε/μ − μ/2) = φ(−ε/μ + μ/2), both terms are that density times a Mills ratio, which neither
     overflows nor loses the tails.
     """
-    checks.positive("mu", mu)
+    checks.finite_positive("mu", mu)
     upper, lower = -epsilon / mu + mu / 2, -epsilon / mu - mu / 2
     density = math.exp(-(upper**2) / 2) / math.sqrt(2 * math.pi)
     first = _ndtr(upper) if upper > 0 else density * _mills(-upper)

@@ -80,4 +80,4 @@ def mean_directional_snr(lambda_max: float, sigma: float, weight: Tensor) -> flo
 
 def radius_multiple(radius: float, distance: float) -> float:
     """m_f = r/D, the paper's way to state the noise."""
-    return radius / checks.positive("distance", distance)
+    return radius / checks.finite_positive("distance", distance)

@@ -19,7 +19,7 @@ from mixveil.attacks.shared.model import Mixing
 from mixveil.core.errors import ArgumentError
 from mixveil.core.randomness import Stream
 from mixveil.core.types import Encoder, Guess, Rows, Trace, View
-from mixveil.data.row_views import Part
+from mixveil.data.row_views import Subset
 
 _PUBLIC_ROWS = 2000
 _PUBLIC_VALUES = 1 << 25
@@ -64,7 +64,7 @@ def _attacked(view: View, traces: tuple[Trace, ...] | None, stream: Stream) -> T
     made, known = [], []
     for t, release in enumerate(view.releases):
         weight = None if view.traces is None else view.traces[t].weight
-        rows, trace = _encoded(release.encoder, Part(view.public, index), weight, stream.fork(f"release {t}"))
+        rows, trace = _encoded(release.encoder, Subset(view.public, index), weight, stream.fork(f"release {t}"))
         made.append(rows - offsets[t])
         known.append(trace)
     best = (math.inf, 1, 0.0)

@@ -20,7 +20,7 @@ from mixveil.attacks.shared.model import Entry, Mixing, Prior
 from mixveil.core.errors import ArgumentError
 from mixveil.core.randomness import Stream
 from mixveil.core.types import Encoder, View
-from mixveil.data.row_views import Part
+from mixveil.data.row_views import Subset
 
 LEVELS = tuple(10.0 ** (step / 2) for step in range(-4, 6))
 """Noise of a row, in standard deviations of public records: what networks are trained on."""
@@ -82,7 +82,7 @@ def of_public(view: View, shown: Shown, rounds: int, most: int, stream: Stream) 
     encoder, rows, found = view.releases[0].encoder, [], []
     for half in (0, 1):
         own = chosen[half::2]
-        seen = View(view.releases, public=Part(view.public, chosen[1 - half :: 2]))
+        seen = View(view.releases, public=Subset(view.public, chosen[1 - half :: 2]))
         prior = model.prior_of(seen)
         entry = model.entry_of(seen, 0, prior)
         blocks = torch.split(own, max(1, _BLOCK_VALUES // len(prior.mean)))

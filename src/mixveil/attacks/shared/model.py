@@ -19,7 +19,7 @@ from torch import Tensor
 from mixveil.core.errors import ArgumentError
 from mixveil.core.mixing import mixing
 from mixveil.core.types import Release, Rows, Trace, View
-from mixveil.data.row_views import Part
+from mixveil.data.row_views import Subset
 from mixveil.theory.moments import DENSE_LIMIT, blocks
 
 _FLOOR = 1e-9  # of the largest variance: what is never seen to vary may still vary a little
@@ -163,7 +163,7 @@ class Mixing:
 def _public_prior(public: Rows) -> Prior:
     one = public.take(torch.tensor([0])).x.numel()
     few = min(_MOST_ROWS, max(2, _MOST_VALUES // one)) if one > DENSE_LIMIT else _MOST_ROWS
-    return _fitted(Part(public, spaced(len(public), few)), 0.0, 1.0)
+    return _fitted(Subset(public, spaced(len(public), few)), 0.0, 1.0)
 
 
 @remembered

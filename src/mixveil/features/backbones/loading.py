@@ -18,7 +18,7 @@ IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
 
 @dataclass(frozen=True)
-class Known:
+class BackboneSpec:
     """A network and its file. digest: how the file's SHA-256 begins; mean, std: of an input in [0, 1], in the channels'
     order, which is reversed for `bgr`."""
 
@@ -33,11 +33,11 @@ class Known:
 _127 = 127 / 255
 _128 = 128 / 255
 _1 = 1 / 255
-KNOWN: dict[str, Known] = {
-    "resnet18": Known(resnet.resnet18, "resnet18-f37072fd.pth", "f37072fd"),
-    "resnet34": Known(resnet.resnet34, "resnet34-b627a593.pth", "b627a593"),
-    "resnet50": Known(resnet.resnet50, "resnet50-0676ba61.pth", "0676ba61"),
-    "resnet50-keras": Known(
+KNOWN: dict[str, BackboneSpec] = {
+    "resnet18": BackboneSpec(resnet.resnet18, "resnet18-f37072fd.pth", "f37072fd"),
+    "resnet34": BackboneSpec(resnet.resnet34, "resnet34-b627a593.pth", "b627a593"),
+    "resnet50": BackboneSpec(resnet.resnet50, "resnet50-0676ba61.pth", "0676ba61"),
+    "resnet50-keras": BackboneSpec(
         resnet.resnet50_keras,
         "resnet50-keras.safetensors",
         "802e1f52",
@@ -45,8 +45,8 @@ KNOWN: dict[str, Known] = {
         (_1, _1, _1),
         bgr=True,
     ),
-    "mobilenet_v2": Known(inverted.MobileNetV2, "mobilenet_v2-b0353104.pth", "b0353104"),
-    "efficientnet_lite0": Known(
+    "mobilenet_v2": BackboneSpec(inverted.MobileNetV2, "mobilenet_v2-b0353104.pth", "b0353104"),
+    "efficientnet_lite0": BackboneSpec(
         inverted.EfficientNetLite0, "efficientnet-lite0-57934424.pth", "57934424", (_127,) * 3, (_128,) * 3
     ),
 }

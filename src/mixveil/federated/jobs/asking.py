@@ -14,7 +14,7 @@ from mixveil.core import strict_json
 from mixveil.core.errors import MixveilError, RefusedError
 from mixveil.federated.jobs.messages import INLINE, MANIFEST_LIMIT, SMALL, Ask, Parcel
 from mixveil.federated.jobs.orders import Fate, Job
-from mixveil.learn.training import Known
+from mixveil.learn.training import ProjectionWithDigest
 
 _LOOK = 0.1  # seconds between two looks at the threads
 _REMIND = 60.0  # seconds after which it is said who is waited for
@@ -176,7 +176,7 @@ def offered(
     name: str,
     ask: Ask,
     about: Mapping[str, Any],
-    known: Known,
+    known: ProjectionWithDigest | None,
     fate: Fate,
     check: Check,
     poll: float,

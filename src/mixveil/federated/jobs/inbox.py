@@ -18,7 +18,7 @@ from typing import Literal
 from mixveil.core import files, randomness
 from mixveil.core.errors import HashError, ManifestError, RefusedError, ShardSizeError
 from mixveil.federated.jobs.messages import MANIFEST, MANIFEST_LIMIT, check_name
-from mixveil.learn.training import Known
+from mixveil.learn.training import ProjectionWithDigest
 from mixveil.releases import manifest, sums
 from mixveil.releases.records import SHARD_BYTES, read_manifest, read_shard
 from mixveil.releases.sums import read_statistics
@@ -66,7 +66,7 @@ class Inbox:
         place = self.folder / kind
         return {path.name: path for path in sorted(place.iterdir())} if place.is_dir() else {}
 
-    def offer(self, party: str, kind: Kind, text: bytes, known: Known) -> dict[str, int]:
+    def offer(self, party: str, kind: Kind, text: bytes, known: ProjectionWithDigest | None) -> dict[str, int]:
         """Look at a manifest, and keep it; the files that are still to come, and their bytes. known: the projection of
         this job's records."""
         stated = _stated(kind, text)
@@ -214,7 +214,7 @@ def _stated(kind: Kind, text: bytes) -> Stated:
     )
 
 
-def _check_projection(stated: Stated, known: Known) -> None:
+def _check_projection(stated: Stated, known: ProjectionWithDigest | None) -> None:
     """Refuse what did not come through this job's projection: one party's mistake must not end the others' job."""
     digest = None if known is None else known[1]
     if stated.projection != digest:

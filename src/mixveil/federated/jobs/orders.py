@@ -20,7 +20,7 @@ from mixveil.features.projection import Projection
 from mixveil.federated.algorithms import Rounds
 from mixveil.federated.jobs import config as config_of
 from mixveil.federated.jobs.messages import METHODS, Method, Task, check_name, printable
-from mixveil.learn.fit import Recipe
+from mixveil.learn.fit import TrainingRecipe
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Order:
             checks.at_least(name, getattr(self, name), 1)
         if self.least > self.parties:
             raise ArgumentError(f"at least {self.least} of {self.parties} parties cannot be")
-        checks.positive("wait", self.wait)
+        checks.finite_positive("wait", self.wait)
         heads = ("linear", "mlp") if self.by_rounds else ("discriminant", "mlp")
         if self.head not in ("", *heads):
             raise ArgumentError(f"the head of {self.method} is {' or '.join(heads)}, got {self.head!r:.40}")
@@ -87,12 +87,12 @@ class Order:
         return next(known for known in METHODS if known == self.method)
 
     @property
-    def recipe(self) -> Recipe:
+    def recipe(self) -> TrainingRecipe:
         """Of the head mlp on releases, or of all rounds together."""
         if self.optimiser not in ("adamw", "sgd"):
             raise ArgumentError(f"optimiser must be adamw or sgd, got {self.optimiser!r:.40}")
         optimiser: Literal["adamw", "sgd"] = "adamw" if self.optimiser == "adamw" else "sgd"
-        whole = Recipe(self.epochs or 20, self.batch, optimiser, self.learning_rate, self.seed)
+        whole = TrainingRecipe(self.epochs or 20, self.batch, optimiser, self.learning_rate, self.seed)
         return self.schedule.recipe(whole) if self.by_rounds else whole
 
     @property

@@ -21,8 +21,8 @@ from mixveil.federated.algorithms import local, new_head
 from mixveil.federated.jobs.messages import MANIFEST, Parcel, Task, printable
 from mixveil.federated.jobs.settings import Settings, computed
 from mixveil.federated.jobs.storage import OVER, STEPS, Desk, Kind, Question, is_waiting, modest
-from mixveil.learn.batches import RemixedEveryBatch, Source
-from mixveil.learn.fit import Recipe
+from mixveil.learn.batches import BatchSource, RemixedEveryBatch
+from mixveil.learn.fit import TrainingRecipe
 
 FAILED = "it could not be made; its owner sees why"
 MOST_WAITING = 10
@@ -177,7 +177,7 @@ class Party:
         source = held.source
         head = strict_json.text("head", about.get("head"), "linear|mlp")
         first, last = strict_json.items("epochs", about.get("epochs"))
-        recipe = Recipe(**strict_json.mapping("recipe", about.get("recipe")))
+        recipe = TrainingRecipe(**strict_json.mapping("recipe", about.get("recipe")))
         proximal = None if about.get("proximal") is None else strict_json.number("proximal", about.get("proximal"))
         model = new_head("mlp" if head == "mlp" else "linear", source.inputs, len(held.classes), recipe)
         weights = load(parcel.files["weights"])
@@ -207,7 +207,7 @@ class _Held(NamedTuple):
 
     job: str
     extractor: Extractor
-    source: Source
+    source: BatchSource
     classes: tuple[str, ...]
     weights: str | None
 

@@ -18,7 +18,7 @@ from mixveil.federated.jobs.asking import Check, Fleet, agreeing, check_enough, 
 from mixveil.federated.jobs.messages import SMALL, Ask, Parcel
 from mixveil.federated.jobs.orders import Fate, Job
 from mixveil.learn.fit import steps_per_epoch
-from mixveil.learn.training import Source, Trained
+from mixveil.learn.training import Trained, TrainedOn
 
 _FAR, _TIMES = 1e6, 100.0
 """How far a party may move the weights in one round, as a Euclidean distance, and how many times as far as the median
@@ -87,7 +87,7 @@ def by_rounds(job: Job, fleet: Fleet, poll: float) -> Trained:
         raise TrainingError("the trained layers are not finite: try a smaller learning rate")
     how = {"head": head, "method": order.method, "rounds": order.rounds, **asdict(recipe), "proximal": proximal}
     took = sorted(name for name in there if name in names and (start or fate_of(job, name).rounds))
-    sources = tuple(Source(job.task.id, name, "updates", there[name]["rows"], None) for name in took)
+    sources = tuple(TrainedOn(job.task.id, name, "updates", there[name]["rows"], None) for name in took)
     nothing = dict.fromkeys(took)
     return Trained(
         layers, how, first["classes"], order.extractor, first["weights"], None, sources, nothing, nothing, False

@@ -219,7 +219,9 @@ def _works(learn: Learn[Any], names: list[str]) -> bool:
     return True
 
 
-def _collected(job: Job, fleet: Fleet, inbox: Inbox, kind: Kind, known: training.Known, poll: float) -> dict[str, Path]:
+def _collected(
+    job: Job, fleet: Fleet, inbox: Inbox, kind: Kind, known: training.ProjectionWithDigest | None, poll: float
+) -> dict[str, Path]:
     """What all parties sent, in time: those that said nothing are left out, and that is said."""
     digest = None if known is None else known[1]
     about = {**job.task.plain(), "kind": kind}

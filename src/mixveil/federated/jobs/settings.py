@@ -66,7 +66,7 @@ class Settings:
             raise ArgumentError("mu (--mu, certified) or tau (--tau, Theorem 2): one of the two")
         for name in ("mu", "tau", "budget", "label_epsilon", "label_budget"):
             if (value := getattr(self, name)) is not None:
-                checks.positive(name, value)
+                checks.finite_positive(name, value)
         if self.label_budget is not None and not (self.label_epsilon or math.inf) <= self.label_budget:
             shown = (
                 "labels are shown" if self.label_epsilon is None else f"one job costs a label {self.label_epsilon:g}"

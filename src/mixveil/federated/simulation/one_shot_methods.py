@@ -15,8 +15,8 @@ from mixveil.core.types import Batch, Progress, Release
 from mixveil.encoders.singular import PAPER_ALPHA
 from mixveil.federated.simulation.setup import Method, Outcome, Point, Scene, share_right
 from mixveil.learn import protocol
-from mixveil.learn.batches import RemixedEveryBatch, Source
-from mixveil.learn.fit import Head, go_on, steps_per_epoch
+from mixveil.learn.batches import BatchSource, RemixedEveryBatch
+from mixveil.learn.fit import Head, steps_per_epoch, train_epochs
 from mixveil.learn.layers import Layers
 from mixveil.releases.records import Records, in_memory
 from mixveil.theory import gdp, snr
@@ -100,11 +100,11 @@ def _nominal(scene: Scene) -> str:
     )
 
 
-def _trained(scene: Scene, source: Source, progress: Progress) -> tuple[Head, float]:
+def _trained(scene: Scene, source: BatchSource, progress: Progress) -> tuple[Head, float]:
     """A model that was trained without rounds, and the seconds that it took."""
     model, started = scene.model(), time.perf_counter()
     epochs = epochs_for(scene, source.rows)
-    go_on(source, replace(scene.recipe, epochs=epochs), model, range(epochs), progress=progress)
+    train_epochs(source, replace(scene.recipe, epochs=epochs), model, range(epochs), progress=progress)
     return model, time.perf_counter() - started
 
 

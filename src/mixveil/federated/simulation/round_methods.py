@@ -16,7 +16,7 @@ from mixveil.data.partition import FEWEST
 from mixveil.federated import dpsgd
 from mixveil.federated.algorithms import Rounds, Weights, federated
 from mixveil.federated.simulation.setup import Outcome, Point, Scene, share_right
-from mixveil.learn.fit import Recipe
+from mixveil.learn.fit import TrainingRecipe
 from mixveil.theory import gdp
 
 FEDPROX, FEDPROX_RATE = 1e-3, 1e-3
@@ -94,7 +94,7 @@ def _kept(rows: int, stream: Stream) -> Tensor:
     return kept if int(kept.sum()) >= FEWEST else torch.ones_like(kept)
 
 
-def _by_rounds(scene: Scene, recipe: Recipe, proximal: float | None, progress: Progress) -> Outcome:
+def _by_rounds(scene: Scene, recipe: TrainingRecipe, proximal: float | None, progress: Progress) -> Outcome:
     model = scene.model()
     sources = [scene.clear(party) for party in range(len(scene.parties))]
     steps = federated(model, sources, recipe, scene.rounds, proximal=proximal, progress=progress)

@@ -15,8 +15,8 @@ from mixveil.encoders.singular import Singular
 from mixveil.features.cache import Features
 from mixveil.features.projection import Projection
 from mixveil.federated.algorithms import HeadName, Rounds, Weights, new_head, size_of, weights_of
-from mixveil.learn.batches import RemixedEveryBatch, Source
-from mixveil.learn.fit import Head, Recipe
+from mixveil.learn.batches import BatchSource, RemixedEveryBatch
+from mixveil.learn.fit import Head, TrainingRecipe
 
 _ROWS = 4096
 
@@ -66,7 +66,7 @@ class Scene:
     public: tuple[Tensor | None, Tensor]
     head: HeadName
     rounds: Rounds
-    recipe: Recipe
+    recipe: TrainingRecipe
 
     @property
     def classes(self) -> int:
@@ -88,7 +88,7 @@ class Scene:
     def model(self) -> Head:
         return new_head(self.head, self.test.shape[0], self.classes, self.recipe)
 
-    def clear(self, party: int, rows: Tensor | None = None) -> Source:
+    def clear(self, party: int, rows: Tensor | None = None) -> BatchSource:
         """The rows of a party as they are, or some of them."""
         x, labels = self.x[party], self.parties[party].labels
         if rows is not None:

@@ -28,7 +28,7 @@ from mixveil.features.projection import Projection
 from mixveil.federated.algorithms import HeadName, Rounds
 from mixveil.federated.simulation.methods import METHODS
 from mixveil.federated.simulation.setup import Outcome, Point, Scene
-from mixveil.learn.fit import Recipe
+from mixveil.learn.fit import TrainingRecipe
 from mixveil.report import results
 
 FORMAT = "mixveil-simulation"
@@ -54,12 +54,12 @@ class Setting:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        checks.positive("tau", self.tau)
+        checks.finite_positive("tau", self.tau)
         Rounds(self.rounds)
         self.recipe()
 
-    def recipe(self) -> Recipe:
-        return Recipe(self.epochs, self.batch, learning_rate=self.learning_rate, seed=self.seed)
+    def recipe(self) -> TrainingRecipe:
+        return TrainingRecipe(self.epochs, self.batch, learning_rate=self.learning_rate, seed=self.seed)
 
 
 @dataclass(frozen=True)
