@@ -22,7 +22,7 @@ from torch import Tensor
 
 from mixveil.core.randomness import SeededStream
 from mixveil.data.opening import data_folder, open_data
-from mixveil.features import cache, projection
+from mixveil.features import cache, projection, projection_fit
 from mixveil.features.cache import Features
 from mixveil.features.extractor import Extractor
 from mixveil.learn.discriminant import Discriminant
@@ -73,7 +73,7 @@ def main() -> None:
     for name in ("cifar100", "cifar10", "cifar10:test"):
         sys.stderr.write(f"features of {name}\n")
         sets[name] = cache.extract(open_data(name), loaded, cache.cache_folder())
-    public = projection.fit(sets["cifar100"], loaded.digest)
+    public = projection_fit.fit(sets["cifar100"], loaded.digest)
     private, test = sets["cifar10"], sets["cifar10:test"]
     rows: list[dict[str, Any]] = []
     for name, accuracy in clean(private, test, public).items():

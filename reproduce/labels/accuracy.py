@@ -22,7 +22,7 @@ import torch
 from mixveil.core.randomness import SeededStream
 from mixveil.data.opening import open_data
 from mixveil.encoders.identity import Identity
-from mixveil.features import cache, projection
+from mixveil.features import cache, projection_fit
 from mixveil.features.extractor import Extractor
 from mixveil.features.projection import Projected, Projection
 from mixveil.learn import discriminant
@@ -52,7 +52,7 @@ def sums(rows: Projected, epsilon: float | None, seed: int) -> Heads:
 
 def mixed(rows: Projected, epsilon: float | None, seed: int) -> Heads:
     """Mixed records at μ = 4 in 16 public directions."""
-    narrow = Projected(rows.features, rows.projection.first(16))
+    narrow = Projected(rows.rows, rows.projection.first(16))
     said = released(narrow, 4.0, plain=False, stream=SeededStream(seed), label_epsilon=epsilon)
     heads = [discriminant.from_records([r], narrow.projection) for r in (said, replace(said, label_epsilon=None))]
     return heads[0], heads[1]
@@ -73,7 +73,7 @@ def main() -> None:
     loaded = cache.load(Extractor(), None)
     train, test = (cache.extract(open_data(f"digits:{split}"), loaded, None) for split in ("train", "test"))
     index = torch.arange(len(train))
-    public = projection.fit(train.part(index[index % 4 == 0]), loaded.digest)
+    public = projection_fit.fit(train.part(index[index % 4 == 0]), loaded.digest)
     rows = Projected(train.part(index[index % 4 != 0]), public)
 
     def right(head: discriminant.Discriminant, through: Projection) -> float:

@@ -110,7 +110,7 @@ def prepared(data: str, extractor: Extractor, tau: float, normalisation: Normali
     train, test = sets
     stream = SeededStream(0)
     measured = displacement.measure(
-        train.images, loaded, [1.0, tau], alpha=PAPER_ALPHA, normalisation=normalisation, stream=stream.fork("noise")
+        train.rows, loaded, [1.0, tau], alpha=PAPER_ALPHA, normalisation=normalisation, stream=stream.fork("noise")
     )
     x, test_x = (on(loaded.device, found) for found in sets)
     target = Tau(tau, "displacement")

@@ -44,7 +44,7 @@ def encoders(private: Features, public: Features, loaded: cache.Loaded) -> dict[
     """In the clear, as the paper's experiments do it, and certified with the clip norm of public features."""
     stream = SeededStream(0)
     moved = displacement.measure(
-        private.images, loaded, [NOMINAL], alpha=PAPER_ALPHA, normalisation="imagenet", stream=stream.fork("noise")
+        private.rows, loaded, [NOMINAL], alpha=PAPER_ALPHA, normalisation="imagenet", stream=stream.fork("noise")
     )
     paper, _, _ = calibration.calibrate(
         Singular(),

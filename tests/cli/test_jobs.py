@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from mixveil.core import files
-from mixveil.features import projection
+from mixveil.features import projection_file
 from mixveil.federated.jobs.messages import Parcel
 from mixveil.federated.jobs.party import Party
 from mixveil.releases.ledger import Ledger
@@ -94,7 +94,13 @@ def test_a_job_that_is_under_way_can_be_refused(run: Run, tmp_path: Path) -> Non
     """So that its second step is not held back for ever."""
     path = a_projection(tmp_path)
     party = a_party(tmp_path, "a", 0, budget=5.0)
-    step = {**TASK, "method": "two-step", "ask": "offer", "kind": "statistics", "projection": projection.read(path)[1]}
+    step = {
+        **TASK,
+        "method": "two-step",
+        "ask": "offer",
+        "kind": "statistics",
+        "projection": projection_file.read(path)[1],
+    }
     assert party.answer(Parcel(step, {"projection": path.read_bytes()})).about["state"] == "ready"
     other = {"job": "cd" * 16, "name": "winter", "ask": "hello"}
     assert offered(party, **other) == "refused"

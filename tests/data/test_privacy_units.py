@@ -24,7 +24,8 @@ from mixveil.encoders.identity import Identity
 from mixveil.encoders.laplace import Laplace
 from mixveil.encoders.mixup import Mixup
 from mixveil.encoders.singular import Singular
-from mixveil.features.projection import Projected, fit
+from mixveil.features.projection import Projected
+from mixveil.features.projection_fit import fit
 from mixveil.releases.ledger import Ledger
 from mixveil.releases.records import in_memory, read_release, verify_release, write_release
 from mixveil.releases.sums import class_sums, read_statistics, write_statistics

@@ -14,8 +14,9 @@ from mixveil.core import tensor_files as tensors
 from mixveil.core.errors import ArgumentError, DataFormatError, OutputExistsError, PrivateFactError, ProjectionError
 from mixveil.core.randomness import SeededStream
 from mixveil.data.opening import from_tensors
-from mixveil.features import projection
-from mixveil.features.projection import Projection, directions_for_records, directions_for_sums, fit, projected
+from mixveil.features import projection, projection_file
+from mixveil.features.projection import Projection, projected
+from mixveil.features.projection_fit import directions_for_records, directions_for_sums, fit
 from tests.made import blobs, features_of
 
 WEIGHTS = "a" * 64
@@ -94,21 +95,21 @@ def test_the_clip_norm_in_new_directions_is_a_public_quantile() -> None:
 
 def test_it_is_written_and_read_as_it_is(tmp_path: Path) -> None:
     found = fitted()
-    digest = projection.write(tmp_path / "p", found)
-    again, same = projection.read(tmp_path / "p")
+    digest = projection_file.write(tmp_path / "p", found)
+    again, same = projection_file.read(tmp_path / "p")
     assert digest == same == found.digest() == again.digest()
     assert torch.equal(again.matrix, found.matrix) and again.clip == found.clip and again.extractor == found.extractor
     with pytest.raises(OutputExistsError):
-        projection.write(tmp_path / "p", found)
+        projection_file.write(tmp_path / "p", found)
 
 
 def test_a_damaged_projection_is_refused(tmp_path: Path) -> None:
-    projection.write(tmp_path / "p", fitted())
+    projection_file.write(tmp_path / "p", fitted())
     (tmp_path / "none").write_bytes(b"no")
     save_file({"x": torch.ones(1)}, tmp_path / "shard")
     for name in ("none", "shard"):
         with pytest.raises(DataFormatError, match="not a projection"):
-            projection.read(tmp_path / name)
+            projection_file.read(tmp_path / name)
     tensors = load_file(tmp_path / "p")
     settings = json.loads(fitted_header(tmp_path / "p")["mixveil"])
     for name, (changed, header) in {
@@ -125,24 +126,24 @@ def test_a_damaged_projection_is_refused(tmp_path: Path) -> None:
     }.items():
         save_file({**tensors, **changed}, tmp_path / name, {"mixveil": json.dumps(header)})
         with pytest.raises(DataFormatError):
-            projection.read(tmp_path / name)
+            projection_file.read(tmp_path / name)
     save_file(tensors, tmp_path / "future", {"mixveil": json.dumps({**settings, "version": 9})})
     with pytest.raises(DataFormatError, match="version"):
-        projection.read(tmp_path / "future")
+        projection_file.read(tmp_path / "future")
 
 
 def test_a_projection_that_is_replaced_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, other = tmp_path / "p", tmp_path / "other"
-    digest = projection.write(path, fitted())
-    projection.write(other, replace(fitted(), clip=0.125))
+    digest = projection_file.write(path, fitted())
+    projection_file.write(other, replace(fitted(), clip=0.125))
     check = tensors.check_header
 
     def replaced(*args: Any, **options: Any) -> None:
         check(*args, **options)
         other.rename(path)
 
-    monkeypatch.setattr(projection, "check_header", replaced)
-    found, hashed = projection.read(path)
+    monkeypatch.setattr(projection_file, "check_header", replaced)
+    found, hashed = projection_file.read(path)
     assert hashed == digest == found.digest() and not other.exists()
 
 
@@ -156,14 +157,14 @@ def fitted_header(path: Path) -> dict[str, str]:
 def test_whose_images_were_fitted_can_be_seen_and_stops_nothing() -> None:
     """Whoever wrote the fingerprints would learn from a refusal whether an image is among the records."""
     own = features_of(blobs(60, 5))
-    assert projection.shared(fit(own, WEIGHTS), own.images) == 60
-    assert projection.shared(fit(features_of(blobs(60, 6)), WEIGHTS), own.images) == 0
+    assert projection.shared(fit(own, WEIGHTS), own.rows) == 60
+    assert projection.shared(fit(features_of(blobs(60, 6)), WEIGHTS), own.rows) == 0
     assert len(projected(own, WEIGHTS, fit(own, WEIGHTS), certified=True)) == 60
     private = fit(features_of(blobs(60, 6)), WEIGHTS, origin="private")
     with pytest.raises(PrivateFactError, match="private data"):
         projected(own, WEIGHTS, private, certified=True)
     assert len(private.sample) == len(private.prints) == 0  # it may be sent: no record goes with it
-    assert projection.shared(private, features_of(blobs(60, 6)).images) == 0
+    assert projection.shared(private, features_of(blobs(60, 6)).rows) == 0
     with pytest.raises(ArgumentError, match="fitted on private data"):
         private.along(torch.eye(6)[:, :2], torch.zeros(3, 6).double(), torch.ones(3).double(), ("a", "b", "c"), ())
 
@@ -199,7 +200,7 @@ def test_what_cannot_be_fitted_is_refused() -> None:
     with pytest.raises(ArgumentError, match="two classes"):
         fit(features_of(one), WEIGHTS)
     assert fit(features_of(one), WEIGHTS, whitening="total").dimension == 6
-    with pytest.raises(ArgumentError, match="6 directions only"):
+    with pytest.raises(ArgumentError, match=r"\bk\b.* 7"):
         fitted().first(7)
-    with pytest.raises(ArgumentError, match="how far classes are apart"):
+    with pytest.raises(ArgumentError, match=r"\bk\b"):
         directions_for_sums(fit(features_of(one), WEIGHTS, whitening="total"), parties=1, rows=9, classes=2, mu=1.0)

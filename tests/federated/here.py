@@ -12,7 +12,7 @@ import torch
 
 from mixveil.core.errors import RefusedError
 from mixveil.data.opening import Images
-from mixveil.features import projection
+from mixveil.features import projection_file, projection_fit
 from mixveil.features.cache import Loaded
 from mixveil.federated.jobs.approval import waiting
 from mixveil.federated.jobs.messages import Ask, Parcel
@@ -47,7 +47,7 @@ def a_projection(folder: Path) -> Path:
     path = folder / "public.safetensors"
     features = features_of(blobs(300, 77))
     weights = Loaded(features.extractor, (), torch.device("cpu")).digest
-    projection.write(path, projection.fit(features, weights))
+    projection_file.write(path, projection_fit.fit(features, weights))
     return path
 
 

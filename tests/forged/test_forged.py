@@ -25,7 +25,7 @@ from mixveil.encoders.identity import Identity
 from mixveil.encoders.laplace import Laplace
 from mixveil.encoders.mixup import Mixup
 from mixveil.encoders.singular import Singular
-from mixveil.features import projection
+from mixveil.features import projection_file, projection_fit
 from mixveil.features.projection import Projected
 from mixveil.learn.model import read_model, write_model
 from mixveil.learn.training import opened, train
@@ -44,15 +44,15 @@ def honest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     place = tmp_path_factory.mktemp("honest")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MIXVEIL_STATE", str(place / "state"))
-        base = projection.fit(features_of(blobs(60, 1)), WEIGHTS)
-        digest = projection.write(place / "projection", base)
+        base = projection_fit.fit(features_of(blobs(60, 1)), WEIGHTS)
+        digest = projection_file.write(place / "projection", base)
         rows = Projected(features_of(blobs(60, 2)), base)
         for name, epsilon in (("statistics", None), ("said", 1.0)):
             write_statistics(
                 place / name, rows, digest, 1.0, party="north", stream=SecureStream(), label_epsilon=epsilon
             )
         narrow = directions([read_statistics(place / "statistics")], base, digest)
-        projection.write(place / "directions", narrow)
+        projection_file.write(place / "directions", narrow)
         data = images(20)
         facts = range_facts(data)
         known = with_moments(facts, energy=4.0, lambda_max=1.0).with_(size=Fact(0.2, "public"))
@@ -152,7 +152,7 @@ def test_releases(honest: Path, tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 @pytest.mark.parametrize("chunk", range(2))
 def test_statistics(honest: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], chunk: int) -> None:
-    base, read = projection.read(honest / "projection"), 0
+    base, read = projection_file.read(honest / "projection"), 0
     for number in range(chunk * CHUNK, (chunk + 1) * CHUNK):
         draw = drawn(f"statistics {number}")
         folder = copied(honest, "said" if number % 2 else "statistics", tmp_path / "s")
@@ -224,8 +224,8 @@ def test_projections(honest: Path, tmp_path: Path, chunk: int) -> None:
                 assert bool(z.isfinite().all()) and float(z.double().norm(dim=1).max()) <= projected.clip * (1 + 1e-6)
             assert projected.first(1).dimension == 1
             mine = replace(part, projection=digest, clip=projected.clip)
-            projection.write(tmp / f"d{case}", directions([mine], projected, digest))
-            check_finite(projection.read(tmp / f"d{case}")[0], case)
+            projection_file.write(tmp / f"d{case}", directions([mine], projected, digest))
+            check_finite(projection_file.read(tmp / f"d{case}")[0], case)
 
-        read += tried(f"projection {number}", lambda path=path: projection.read(path), use)  # type: ignore[misc]
+        read += tried(f"projection {number}", lambda path=path: projection_file.read(path), use)  # type: ignore[misc]
     assert 0 < read < CHUNK

@@ -14,7 +14,7 @@ from safetensors.torch import load, save
 
 from mixveil.core import errors
 from mixveil.encoders.catalogue import encoder
-from mixveil.features import projection
+from mixveil.features import projection_file
 from mixveil.learn.training import opened, train
 from mixveil.releases import manifest
 from mixveil.releases.records import read_release, verify_release
@@ -234,21 +234,21 @@ def test_no_verdict_is_forged_on_a_terminal(run: Run, honest: Path, tmp_path: Pa
 
 
 def test_a_projection_that_would_not_be_read_is_not_written(honest: Path, tmp_path: Path) -> None:  # noqa: F811
-    found = projection.read(honest / "projection")[0]
+    found = projection_file.read(honest / "projection")[0]
     for wrong in (
         replace(found, clip=1e16),
         replace(found, matrix=found.matrix * torch.inf),
         replace(found, norms=found.norms * 1e16),
     ):
         with pytest.raises(errors.ProjectionError, match="not written"):
-            projection.write(tmp_path / "p", wrong)
+            projection_file.write(tmp_path / "p", wrong)
         assert not (tmp_path / "p").exists()
 
 
 def test_costs_that_cannot_be_added(honest: Path, tmp_path: Path) -> None:  # noqa: F811
-    found = projection.read(honest / "directions")[0]
+    found = projection_file.read(honest / "directions")[0]
     for mu, epsilon in ((1e308, None), (5e-324, None), (1.0, 1e308), (1.0, 1e-9)):
         used = found.spent[0]._replace(mu=mu, label_epsilon=epsilon)
         (tmp_path / "p").write_bytes(replace(found, spent=(used,)).to_bytes())
         with pytest.raises(errors.DataFormatError):
-            projection.read(tmp_path / "p")
+            projection_file.read(tmp_path / "p")

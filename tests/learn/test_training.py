@@ -21,7 +21,8 @@ from mixveil.encoders.identity import Identity
 from mixveil.encoders.singular import Singular
 from mixveil.features.cache import Features
 from mixveil.features.extractor import Extractor
-from mixveil.features.projection import Projected, Projection, Used, fit
+from mixveil.features.projection import Projected, Projection, Used
+from mixveil.features.projection_fit import fit
 from mixveil.learn import discriminant
 from mixveil.learn.batches import Released
 from mixveil.learn.fit import TrainingRecipe

@@ -15,7 +15,8 @@ from mixveil.core.types import Encoder, Mu, View
 from mixveil.data.opening import Images, from_tensors, open_data
 from mixveil.encoders.gaussian import Gaussian
 from mixveil.encoders.singular import Singular
-from mixveil.features.projection import Projected, fit
+from mixveil.features.projection import Projected
+from mixveil.features.projection_fit import fit
 from mixveil.releases.records import in_memory, read_release, verify_release, write_release
 from mixveil.releases.sums import class_sums, write_statistics
 from mixveil.releases.traces import load_trace

@@ -27,7 +27,8 @@ from mixveil.data.opening import Images, from_tensors
 from mixveil.encoders.identity import Identity
 from mixveil.encoders.singular import Singular
 from mixveil.features.cache import cache_folder
-from mixveil.features.projection import Projected, fit
+from mixveil.features.projection import Projected
+from mixveil.features.projection_fit import fit
 from mixveil.releases import ledger_file, traces
 from mixveil.releases.ledger import Entry, Ledger
 from mixveil.releases.records import verify_release, write_release
@@ -532,7 +533,7 @@ def test_images_that_change_while_they_are_summed_are_refused(tmp_path: Path) ->
     with pytest.raises(errors.MismatchError, match="row 59, changed since"):  # also if they are entered afterwards
         write_statistics(tmp_path / "s", rows, "b" * 64, 1.0, party="p", stream=SecureStream())
     with pytest.raises(errors.MismatchError, match="row 1, changed since"):
-        rows.features.part(torch.tensor([5, 59])).originals(torch.arange(2))
+        rows.rows.part(torch.tensor([5, 59])).originals(torch.arange(2))
     assert len(Ledger().entries()) == 1
 
 

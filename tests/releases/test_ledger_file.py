@@ -19,7 +19,8 @@ from mixveil.core.randomness import SecureStream
 from mixveil.core.types import Cost
 from mixveil.data.fingerprint import old_pixels
 from mixveil.data.opening import from_tensors
-from mixveil.features.projection import Projected, fit
+from mixveil.features.projection import Projected
+from mixveil.features.projection_fit import fit
 from mixveil.releases.ledger import Entry, Ledger
 from mixveil.releases.ledger_file import LedgerFile, Tables, mac64
 from mixveil.releases.spending import Owners

@@ -12,7 +12,8 @@ from torch import Tensor
 from mixveil.core.errors import ArgumentError
 from mixveil.core.randomness import SecureStream, SeededStream
 from mixveil.core.types import Batch
-from mixveil.features.projection import Projected, fit
+from mixveil.features.projection import Projected
+from mixveil.features.projection_fit import fit
 from mixveil.learn import discriminant
 from mixveil.releases import second_moments
 from mixveil.releases.sums import class_sums

@@ -17,7 +17,8 @@ from mixveil.core.types import Batch, Fact, Facts, Mu
 from mixveil.data.opening import Images, from_tensors
 from mixveil.encoders.singular import Singular
 from mixveil.features.cache import Features
-from mixveil.features.projection import Projected, Projection, fit
+from mixveil.features.projection import Projected, Projection
+from mixveil.features.projection_fit import fit
 from mixveil.releases import sums as statistics
 from mixveil.releases.ledger import Ledger
 from mixveil.releases.sums import Sums, class_means, class_sums, directions, read_statistics, write_statistics
@@ -100,7 +101,7 @@ class Unclipped(Projected):
     """Records that come out as they are, far beyond the clip norm."""
 
     def take(self, index: Tensor) -> Batch:
-        return self.features.take(index)
+        return self.rows.take(index)
 
 
 def test_the_sums_clip_by_themselves() -> None:

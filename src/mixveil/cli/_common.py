@@ -289,9 +289,9 @@ def open_projected(
     """Images through a projection, and its digest. For a certified release, it must not be fitted on any of them:
     nobody but their owner sees that it is refused here. seeded: an experiment, which promises nothing."""
     from mixveil.core.errors import PrivateFactError
-    from mixveil.features import projection
+    from mixveil.features import projection, projection_file
 
-    found, digest = projection.read(path)
+    found, digest = projection_file.read(path)
     if certified and (shared := projection.shared(found, images)):
         said = f"it was fitted on {shared:,} of these {len(images):,} images, and is not public for them"
         if not seeded:

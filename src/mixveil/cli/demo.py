@@ -85,12 +85,12 @@ class _Job:
         self.dealt = _dealt(private, parties)
 
     def run(self) -> dict[str, Any]:
-        from mixveil.features import projection
+        from mixveil.features import projection_fit
         from mixveil.learn.protocol import learn
 
         self._title(f"1. All prepare the same public projection, from {len(self.known):,} public images")
-        whole = projection.fit(self.known, self.weights)
-        k = projection.directions_for_sums(
+        whole = projection_fit.fit(self.known, self.weights)
+        k = projection_fit.directions_for_sums(
             whole,
             parties=len(self.dealt),
             rows=len(self.private),
@@ -129,7 +129,7 @@ class _Job:
         from mixveil.core.types import Mu
         from mixveil.encoders.calibration import settled_facts
         from mixveil.encoders.singular import Singular
-        from mixveil.features import projection
+        from mixveil.features import projection_file
         from mixveil.features.projection import Projected, projected
         from mixveil.learn.model import in_words, write_model
         from mixveil.learn.training import opened, train
@@ -138,7 +138,7 @@ class _Job:
 
         half = self.mu / math.sqrt(2)
         self.folder.mkdir(parents=True)
-        digest = projection.write(self.folder / "public.projection", wide)
+        digest = projection_file.write(self.folder / "public.projection", wide)
         self._title(f"2. Each party sends noisy class sums, at μ = {half:.3g}")
         sums = []
         for name, part in zip(self.names, self._parts(), strict=True):
@@ -152,7 +152,7 @@ class _Job:
             )
         found = directions([read_statistics(self.folder / "statistics" / name) for name in self.names], wide, digest)
         narrow = self.folder / "task.projection"
-        digest = projection.write(narrow, found)
+        digest = projection_file.write(narrow, found)
         self._say(f"The server finds {found.dimension} directions in which the classes differ")
         self._title(f"3. Each sends its records there, at μ = {half:.3g}: {self.mu:g} in all")
         releases = []
@@ -202,7 +202,8 @@ class _Job:
         from mixveil.core.randomness import SeededStream
         from mixveil.core.types import View
         from mixveil.data.row_views import Subset
-        from mixveil.features.projection import Projected, read
+        from mixveil.features.projection import Projected
+        from mixveil.features.projection_file import read
         from mixveil.releases.records import read_release
         from mixveil.releases.traces import load_trace
         from mixveil.report.audit_page import write_audit

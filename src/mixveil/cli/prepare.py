@@ -48,7 +48,7 @@ def prepare(
     """
     from mixveil.core import checks, files
     from mixveil.data.opening import open_data
-    from mixveil.features import projection
+    from mixveil.features import projection_file, projection_fit
     from mixveil.features.extractor import Extractor
 
     files.check_new(path)
@@ -59,16 +59,16 @@ def prepare(
     images = open_data(public, data_dir=data_dir, size=size, grey=grey, depth=depth)
     features, weights = _common.open_features(images, extractor, data_dir, cache)
     origin: Literal["public", "private"] = "private" if private else "public"
-    found = projection.fit(features, weights, whitening=whitening, origin=origin)
+    found = projection_fit.fit(features, weights, whitening=whitening, origin=origin)
     if mu is not None and parties is not None and rows is not None and classes is not None:
         for name, value in (("rows", rows), ("classes", classes)):
             checks.at_least(name, value, 2)
         first = mu / 2**0.5
-        k = projection.directions_for_sums(found, parties=parties, rows=rows, classes=classes, mu=first)
+        k = projection_fit.directions_for_sums(found, parties=parties, rows=rows, classes=classes, mu=first)
     if k is not None:
         found = found.first(k)
     with _spending.entered(features) if private else nullcontext():
-        digest = projection.write(path, found)
+        digest = projection_file.write(path, found)
     told = {
         "projection": str(path),
         "sha256": digest,

@@ -110,14 +110,14 @@ def directions(
         _common.look_at_json(folder / "manifest.json", "a release")
     _common.look_at_projection(projection)
     from mixveil.core import files
-    from mixveil.features import projection as projections
+    from mixveil.features import projection_file
     from mixveil.releases.sums import directions as find
     from mixveil.releases.sums import read_statistics
 
     files.check_new(path)
-    base, digest = projections.read(projection)
+    base, digest = projection_file.read(projection)
     found = find([read_statistics(folder) for folder in folders], base, digest)
-    written = projections.write(path, found)
+    written = projection_file.write(path, found)
     if as_json:
         print_json({"projection": str(path), "sha256": written, "directions": found.dimension, "clip": found.clip})
         return

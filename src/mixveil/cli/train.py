@@ -70,14 +70,14 @@ def train(
     _common.look_at_projection(projection_path)
     from mixveil.core import checkpoint, files
     from mixveil.data.opening import open_data
-    from mixveil.features import projection
+    from mixveil.features import projection_file
     from mixveil.learn import distributed, training
     from mixveil.learn.model import in_words, write_model
 
     files.check_new(out_dir)
     files.check_writable(out_dir)
     recipe = _recipe(head, epochs=epochs, batch=batch, optimiser=optimiser, learning_rate=learning_rate, seed=seed)
-    job = training.opened(releases, None if projection_path is None else projection.read(projection_path))
+    job = training.opened(releases, None if projection_path is None else projection_file.read(projection_path))
     images: Images | None = None
     if test is not None and distributed.leads():
         images = _checked(job, open_data(test, data_dir=data_dir, size=size, grey=grey, depth=depth), data_dir, cache)

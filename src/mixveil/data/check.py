@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -14,6 +13,7 @@ from torch import Tensor
 
 from mixveil.core.errors import DataFormatError, PixelError, UnreadableImageError
 from mixveil.data import alike
+from mixveil.data.fingerprint import fingerprint
 from mixveil.data.images import Images
 
 _BLOCK = 16
@@ -96,12 +96,9 @@ class _Seen:
     textured: list[int] = field(default_factory=list)
 
     def add(self, row: int, image: Tensor) -> None:
-        if image.ndim == 3 and len(image) == 3 and bool((image[:1] == image).all()):
-            image = image[:1]  # greyscale in a file of colours
         darkest, brightest = (float(value) for value in torch.aminmax(image))
         self.low, self.high = min(self.low, darkest), max(self.high, brightest)
-        digest = hashlib.sha256(repr(tuple(image.shape)).encode() + image.contiguous().numpy().tobytes()).digest()
-        rows = self.rows.setdefault(digest, [])
+        rows = self.rows.setdefault(fingerprint(image), [])
         rows.append(row)
         if len(rows) > 1 or image.ndim != 3:
             return

@@ -1,4 +1,4 @@
-"""Data sets made of others: some rows of a larger one, or the same rows seen differently."""
+"""Views of a data set: a subset of its rows, or the same rows with something changed."""
 
 from __future__ import annotations
 
@@ -14,48 +14,54 @@ from mixveil.core.types import Batch, Dataset, Rows
 
 @dataclass(frozen=True)
 class RowsView:
-    """What it does not say itself, the rows inside say; all of it only where they are a Dataset."""
+    """The same rows. A subclass overrides what it changes; everything else is forwarded to `rows`.
+
+    Only `take` and the length exist where `rows` is not a whole `Dataset`.
+    """
 
     rows: Rows
 
     def __len__(self) -> int:
         return len(self.rows)
 
+    def take(self, index: Tensor) -> Batch:
+        return self.rows.take(index)
+
     @property
-    def _inside(self) -> Dataset:
+    def _dataset(self) -> Dataset:
         return cast(Dataset, self.rows)
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return self._inside.shape
+        return self._dataset.shape
 
     @property
     def classes(self) -> tuple[str, ...]:
-        return self._inside.classes
+        return self._dataset.classes
 
     @property
     def low(self) -> float:
-        return self._inside.low
+        return self._dataset.low
 
     @property
     def high(self) -> float:
-        return self._inside.high
+        return self._dataset.high
 
     @property
     def declared(self) -> bool:
-        return self._inside.declared
+        return self._dataset.declared
 
     @property
     def units(self) -> tuple[str, ...] | None:
-        return self._inside.units
+        return self._dataset.units
 
     def originals(self, index: Tensor) -> Sequence[Tensor]:
-        return self._inside.originals(index)
+        return self._dataset.originals(index)
 
 
 @dataclass(frozen=True)
 class Subset(RowsView):
-    """The rows of `index`, in its order."""
+    """The rows of `index`, (m,) int64, in its order."""
 
     index: Tensor
 
@@ -67,16 +73,16 @@ class Subset(RowsView):
 
     @property
     def units(self) -> tuple[str, ...] | None:
-        units = self._inside.units
+        units = self._dataset.units
         return None if units is None else tuple(units[row] for row in self.index.tolist())
 
     def originals(self, index: Tensor) -> Sequence[Tensor]:
-        return self._inside.originals(self.index[checks.rows_within(index, len(self))])
+        return self._dataset.originals(self.index[checks.rows_within(index, len(self))])
 
 
 @dataclass(frozen=True)
 class InMemoryRows:
-    """Rows in memory."""
+    """The rows of one batch."""
 
     batch: Batch
 

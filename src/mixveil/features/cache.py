@@ -19,7 +19,8 @@ from torch import Tensor
 from mixveil.core import checks, files
 from mixveil.core.errors import ArgumentError, MismatchError
 from mixveil.core.types import Batch, Progress
-from mixveil.data.opening import Images
+from mixveil.data.images import Images
+from mixveil.data.row_views import RowsView
 from mixveil.features.backbones import loading
 from mixveil.features.extractor import Extractor
 
@@ -72,28 +73,33 @@ def load(extractor: Extractor, folder: Path | None, device: str | None = None) -
 
 
 @dataclass(frozen=True)
-class Features:
-    """A data set whose rows are features, read from the files in which they are kept, or computed as they are asked.
-    made_of: (n,) hashes of the images that they were computed from, where that is known."""
+class Features(RowsView):
+    """A data set whose rows are features of images.
 
+    Attributes:
+        rows: the images themselves; labels, classes and units are theirs.
+        read: from (m,) row numbers to (m, dimension) float32 features.
+        extractor: which networks compute the features.
+        dimension: how many features an image has.
+        low, high: the range of a feature; unbounded where the networks give none.
+        image_hashes: (n,) hashes of the images that the features were computed from; None where they are not known.
+    """
+
+    rows: Images = field(repr=False)
     read: Callable[[Tensor], Tensor] = field(repr=False)
-    images: Images = field(repr=False)
     extractor: Extractor
-    shape: tuple[int, ...]
+    dimension: int
     low: float = -float("inf")
     high: float = float("inf")
-    made_of: tuple[bytes, ...] | None = field(default=None, repr=False)
-
-    def __len__(self) -> int:
-        return len(self.images)
+    image_hashes: tuple[bytes, ...] | None = field(default=None, repr=False)
 
     @property
-    def classes(self) -> tuple[str, ...]:
-        return self.images.classes
+    def shape(self) -> tuple[int, ...]:
+        return (self.dimension,)
 
     @property
     def labels(self) -> Tensor:
-        return self.images.labels
+        return self.rows.labels
 
     def take(self, index: Tensor) -> Batch:
         checks.rows_within(index, len(self))
@@ -101,34 +107,26 @@ class Features:
         y[torch.arange(len(index)), self.labels[index]] = 1
         return Batch(self.read(index), y)
 
-    @property
-    def declared(self) -> bool:
-        return self.images.declared
-
-    @property
-    def units(self) -> tuple[str, ...] | None:
-        return self.images.units
-
     def originals(self, index: Tensor) -> Sequence[Tensor]:
-        """The images behind some rows; refused where they are no longer those that the features were computed from."""
-        if self.made_of is not None:
-            now = _hashes(self.images.take(index).x)
-            changed = [row for row, found in zip(index.tolist(), now, strict=True) if found != self.made_of[row]]
+        """The images behind some rows. Images that changed since their features were computed are refused."""
+        if self.image_hashes is not None:
+            now = _hashes(self.rows.take(index).x)
+            changed = [row for row, hashed in zip(index.tolist(), now, strict=True) if hashed != self.image_hashes[row]]
             if changed:
                 raise MismatchError(
-                    f"{len(changed)} image(s), the first of them row {changed[0]}, changed since their features were "
-                    f"computed: leave the data alone while they are encoded, and try again"
+                    f"{len(changed)} of the images, the first of them row {changed[0]}, changed since their features "
+                    f"were computed: do not change the data during an encoding, and try again"
                 )
-        return self.images.originals(index)
+        return self.rows.originals(index)
 
     def part(self, index: Tensor) -> Features:
         """The rows of `index`."""
-        read, images, known = self.read, self.images.part(index), self.made_of
-        made_of = None if known is None else tuple(known[row] for row in index.tolist())
-        return replace(self, read=lambda rows: read(index[rows]), images=images, made_of=made_of)
+        read, known = self.read, self.image_hashes
+        hashes = None if known is None else tuple(known[row] for row in index.tolist())
+        return replace(self, rows=self.rows.part(index), read=lambda rows: read(index[rows]), image_hashes=hashes)
 
     def warnings(self) -> list[str]:
-        return self.images.warnings()
+        return self.rows.warnings()
 
 
 def extract(images: Images, loaded: Loaded, cache: Path | None, progress: Progress = lambda _: None) -> Features:
@@ -137,14 +135,14 @@ def extract(images: Images, loaded: Loaded, cache: Path | None, progress: Progre
     They are kept as float16: three digits are more than any head can use."""
     index = torch.split(torch.arange(len(images)), CHUNK)
     chunks: list[Tensor] = []
-    made_of: list[bytes] = []
+    image_hashes: list[bytes] = []
     with ThreadPoolExecutor(1) as ahead:  # reads the next images while the network is at work
         coming = ahead.submit(images.take, index[0])
         for number in range(len(index)):
             x = coming.result().x
             if number + 1 < len(index):
                 coming = ahead.submit(images.take, index[number + 1])
-            made_of += _hashes(x)
+            image_hashes += _hashes(x)
             chunks.append(_chunk(x, loaded, cache, progress))
     first, size = chunks[0], len(index[0])
 
@@ -156,7 +154,7 @@ def extract(images: Images, loaded: Loaded, cache: Path | None, progress: Progre
             found[inside] = chunks[number][index[inside] - number * size].float()
         return found
 
-    return Features(read, images, loaded.extractor, tuple(first.shape[1:]), made_of=tuple(made_of))
+    return Features(images, read, loaded.extractor, first.shape[1], image_hashes=tuple(image_hashes))
 
 
 def _hashes(x: Tensor) -> list[bytes]:

@@ -21,7 +21,8 @@ from mixveil.encoders import calibration
 from mixveil.encoders.gaussian import Gaussian
 from mixveil.encoders.singular import CERTIFIED_ALPHA, Singular
 from mixveil.features.cache import Features
-from mixveil.features.projection import Projected, Projection, directions_for_records, directions_for_sums
+from mixveil.features.projection import Projected, Projection
+from mixveil.features.projection_fit import directions_for_records, directions_for_sums
 from mixveil.learn import discriminant
 from mixveil.learn.discriminant import Discriminant
 from mixveil.learn.layers import Layers

@@ -21,7 +21,7 @@ from mixveil.core.randomness import SeededStream
 from mixveil.data.opening import open_data
 from mixveil.encoders.grid import stored_dtype
 from mixveil.encoders.singular import Singular
-from mixveil.features import projection
+from mixveil.features import projection_file, projection_fit
 from mixveil.features.cache import extract
 from mixveil.features.cache import load as load_networks
 from mixveil.features.extractor import Extractor
@@ -93,7 +93,7 @@ def test_two_steps_cost_what_one_would(tmp_path: Path, three: dict[str, Answer])
         records = read_release(job.folder / "records" / name)
         assert sums.mu == pytest.approx(4 / math.sqrt(2))
         assert records.guarantees[0].nominal == pytest.approx(4 / math.sqrt(2))
-        assert records.assets["projection"] == projection.read(job.directions_path)[1]
+        assert records.assets["projection"] == projection_file.read(job.directions_path)[1]
     assert read_model(Path(whole["model"])).card["mu"]["a"] == pytest.approx(4.0)
     assert len(Ledger().entries()) == 6
 
@@ -710,7 +710,7 @@ def test_records_through_another_projection_are_not_taken(tmp_path: Path, three:
     inbox = Inbox(job_of(tmp_path).folder)
     job = job_of(tmp_path, job="other")
     answer = three["a"](Parcel({**job.task.plain(), "ask": "offer", "kind": "records", "projection": None}))
-    known = projection.read(a_projection(tmp_path))
+    known = projection_file.read(a_projection(tmp_path))
     with pytest.raises(RefusedError, match="went through no projection, and this job's records go through the"):
         inbox.offer("a", "records", answer.files[MANIFEST], known)
 
@@ -796,7 +796,7 @@ def test_two_steps_are_not_begun_where_the_second_could_not_be_paid(tmp_path: Pa
 def test_a_second_step_is_held_back_from_other_jobs(tmp_path: Path) -> None:
     """Two jobs at once: the statistics of both fit, the records of both do not."""
     path = a_projection(tmp_path)
-    sent, digest = {"projection": path.read_bytes()}, projection.read(path)[1]
+    sent, digest = {"projection": path.read_bytes()}, projection_file.read(path)[1]
     party = a_party(tmp_path, "a", 0, budget=5.0)
     first = {"version": 1, "job": "1" * 32, "name": "one", "method": "two-step", "ask": "offer", "kind": "statistics"}
     second = {**first, "job": "2" * 32, "name": "two"}
@@ -850,9 +850,9 @@ def test_nothing_is_computed_for_a_projection_that_does_not_fit(
     data = images(40, shape=(3, 32, 32), classes=3)
     loaded = load_networks(Extractor.parse("tiny"), folder)
     wide = load_networks(Extractor.parse("tiny", stage="stem"), folder)
-    found = projection.fit(extract(images(60, shape=(3, 32, 32), classes=3, seed=5), loaded, None), loaded.digest)
+    found = projection_fit.fit(extract(images(60, shape=(3, 32, 32), classes=3, seed=5), loaded, None), loaded.digest)
     path = tmp_path / "wide.safetensors"
-    digest = projection.write(path, replace(found, extractor=wide.extractor, weights=wide.digest))
+    digest = projection_file.write(path, replace(found, extractor=wide.extractor, weights=wide.digest))
     party = a_party(tmp_path, "a", 0, images=data, data_dir=str(folder))
     work: list[int] = []
     real = Tiny.maps
@@ -866,7 +866,7 @@ def test_nothing_is_computed_for_a_projection_that_does_not_fit(
     parcel = Parcel({**about, "projection": digest}, {"projection": path.read_bytes()})
     assert "and the projection is for 3" in party.answer(parcel).about["reason"] and sum(work) == 1
     monkeypatch.setattr("mixveil.federated.jobs.settings._MEMORY", 100)
-    digest = projection.write(tmp_path / "right.safetensors", found)
+    digest = projection_file.write(tmp_path / "right.safetensors", found)
     parcel = Parcel({**about, "projection": digest}, {"projection": (tmp_path / "right.safetensors").read_bytes()})
     assert "more than it computes for a server" in party.answer(parcel).about["reason"] and sum(work) == 2
     assert not list(tmp_path.glob("jobs-a/a/*/"))
@@ -907,7 +907,7 @@ def test_labels_have_a_budget(tmp_path: Path) -> None:
 def test_half_a_job_costs_a_label_half(tmp_path: Path) -> None:
     """Two-step jobs that are never finished: the second step's half is held back, and nothing is beyond the budget."""
     path = a_projection(tmp_path)
-    sent, digest = {"projection": path.read_bytes()}, projection.read(path)[1]
+    sent, digest = {"projection": path.read_bytes()}, projection_file.read(path)[1]
     party = a_party(tmp_path, "a", 0, mu=0.1, label_epsilon=1.0, label_budget=2.5)
     about = {"version": 1, "name": "j", "method": "two-step", "ask": "offer", "kind": "statistics"}
     states = [
@@ -946,7 +946,7 @@ def test_a_server_does_not_fill_a_partys_disk(tmp_path: Path, three: dict[str, A
 
 def test_of_what_cannot_be_made_nothing_is_kept(tmp_path: Path) -> None:
     path = a_projection(tmp_path)
-    digest, files = projection.read(path)[1], {"projection": path.read_bytes()}
+    digest, files = projection_file.read(path)[1], {"projection": path.read_bytes()}
     party = a_party(tmp_path, "a", 0, budget=5.0)
     asked(party)
     for number in range(1, 5):  # beyond the budget
@@ -967,7 +967,9 @@ def test_a_projection_has_a_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     path = a_projection(tmp_path)
     party = a_party(tmp_path, "a", 0)
     about = {"version": 1, "job": "0" * 32, "name": "j", "method": "one-shot", "ask": "offer", "kind": "records"}
-    answer = party.answer(Parcel({**about, "projection": projection.read(path)[1]}, {"projection": path.read_bytes()}))
+    answer = party.answer(
+        Parcel({**about, "projection": projection_file.read(path)[1]}, {"projection": path.read_bytes()})
+    )
     assert "is more than the 1,000 that it takes" in answer.about["reason"]
     asked(party)
     large = Parcel({**about, "ask": "model"}, {"model.safetensors": bytes(2000), "card.json": b"{}"})
@@ -1005,11 +1007,11 @@ def test_who_said_no_is_not_asked_for_ever(tmp_path: Path) -> None:
 def test_classes_are_no_oracle(tmp_path: Path) -> None:
     """Whether its data have certain classes is not said before anything is entered."""
     path = a_projection(tmp_path)
-    found = projection.read(path)[0]
+    found = projection_file.read(path)[0]
     narrow = replace(found, classes=("x", "y"), means=found.means.new_zeros(2, found.dimension),
                      precision=found.precision.new_ones(2))  # fmt: skip
     other = tmp_path / "other.safetensors"
-    digest = projection.write(other, narrow)
+    digest = projection_file.write(other, narrow)
     party = a_party(tmp_path, "a", 0)
     about = {"version": 1, "job": "0" * 32, "name": "j", "method": "one-shot", "ask": "offer", "kind": "records"}
     answer = party.answer(Parcel({**about, "projection": digest}, {"projection": other.read_bytes()}))
@@ -1025,7 +1027,7 @@ def test_a_job_that_calls_itself_another_is_refused(tmp_path: Path) -> None:
 
 def test_directions_must_come_from_the_partys_own_statistics(tmp_path: Path) -> None:
     path = a_projection(tmp_path)
-    digest = projection.read(path)[1]
+    digest = projection_file.read(path)[1]
     party = a_party(tmp_path, "a", 0)
     answer = asked(party, "two-step", projection=digest)
     assert answer.about["state"] == "send projection"
@@ -1041,7 +1043,7 @@ def test_directions_must_come_from_the_partys_own_statistics(tmp_path: Path) -> 
 def test_a_projection_must_be_what_it_is_called(tmp_path: Path) -> None:
     path = a_projection(tmp_path)
     party = a_party(tmp_path, "a", 0)
-    digest = projection.read(path)[1]
+    digest = projection_file.read(path)[1]
     whole = {"version": 1, "job": "0" * 32, "name": "j", "method": "one-shot", "ask": "offer", "kind": "records"}
     wrong = Parcel({**whole, "projection": "1" * 64}, {"projection": path.read_bytes()})
     assert "is not the one that was named" in party.answer(wrong).about["reason"]

@@ -24,7 +24,7 @@ from mixveil.core.types import Mu
 from mixveil.data.opening import Images, from_tensors
 from mixveil.encoders.calibration import calibrate
 from mixveil.encoders.singular import Singular
-from mixveil.features import projection
+from mixveil.features import projection_file, projection_fit
 from mixveil.features.cache import extract
 from mixveil.features.cache import load as load_networks
 from mixveil.features.extractor import Extractor
@@ -177,7 +177,7 @@ def test_a_changed_record_takes_no_other_time(tmp_path: Path, monkeypatch: pytes
     loaded = load_networks(Extractor.parse("tiny"), folder)
     public = images(60, shape=(3, 16, 16), classes=3, seed=5)
     path = tmp_path / "public.safetensors"
-    digest = projection.write(path, projection.fit(extract(public, loaded, None), loaded.digest))
+    digest = projection_file.write(path, projection_fit.fit(extract(public, loaded, None), loaded.digest))
     data = images(40, shape=(3, 16, 16), classes=3, seed=6)
     party = a_party(tmp_path, "a", 0, images=data, data_dir=str(folder))
     work = 0

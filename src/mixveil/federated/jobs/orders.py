@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from mixveil.core import checks, files, randomness
 from mixveil.core.errors import ArgumentError, MismatchError, ServiceError
-from mixveil.features import projection
+from mixveil.features import projection_file
 from mixveil.features.extractor import Extractor
 from mixveil.features.projection import Projection
 from mixveil.federated.algorithms import Rounds
@@ -192,10 +192,10 @@ def begin(server: Path, order: Order, names: Iterable[str] = ()) -> Job:
         digest = None
         if order.projection:
             shutil.copyfile(order.projection, folder / "projection.safetensors")
-            digest = projection.read(folder / "projection.safetensors")[1]
+            digest = projection_file.read(folder / "projection.safetensors")[1]
         files.write_json(path, {**task.plain(), "projection": digest})
     stated = json.loads(path.read_text(encoding="utf-8"))
-    known = None if stated["projection"] is None else projection.read(folder / "projection.safetensors")
+    known = None if stated["projection"] is None else projection_file.read(folder / "projection.safetensors")
     (folder / "outcome.json").unlink(missing_ok=True)
     (folder / "incoming").mkdir(mode=0o700, exist_ok=True)
     return Job(folder, order, Task.read(stated), known, frozenset(names))
@@ -203,7 +203,7 @@ def begin(server: Path, order: Order, names: Iterable[str] = ()) -> Job:
 
 def look(server: Path, order: Order) -> None:
     """Refuse an order that cannot be done, before anything is begun."""
-    known = projection.read(Path(order.projection)) if order.projection else None
+    known = projection_file.read(Path(order.projection)) if order.projection else None
     _check(order, known)
     path = server / "jobs" / order.job / "job.json"
     if not path.exists():

@@ -12,7 +12,7 @@ import torch
 
 from mixveil.core import checkpoint
 from mixveil.core.errors import ArgumentError, MismatchError, MixveilError, ProjectionError, RefusedError, TrainingError
-from mixveil.features import projection
+from mixveil.features import projection_file
 from mixveil.features.projection import Projection
 from mixveil.federated.jobs import asking
 from mixveil.federated.jobs.asking import (
@@ -131,9 +131,9 @@ def _releases(job: Job, fleet: Fleet, poll: float) -> Trained:
                 return found
 
             narrow, agreed = _with_most(job, inbox, "statistics", agreed, find)
-            projection.write(job.directions_path, narrow)
+            projection_file.write(job.directions_path, narrow)
             job.say(f"{narrow.dimension} directions were found from the statistics of {len(agreed)} part(ies)")
-        known = projection.read(job.directions_path)
+        known = projection_file.read(job.directions_path)
         _gather(job, fleet, poll, among=inbox.arrived("statistics"))  # somebody may have said no meanwhile
     found = _collected(job, fleet, inbox, "records", known, poll)
     releases = {name: read_release(folder) for name, folder in found.items()}
@@ -162,7 +162,7 @@ def _state(job: Job, opened: training.Job) -> Path:
 
 def _check_readable(found: Projection) -> None:
     try:
-        projection.check(found)
+        projection_file.check(found)
     except ArgumentError as error:
         raise ProjectionError(f"the directions cannot be: {error}") from None
 

@@ -22,7 +22,7 @@ from mixveil.core.errors import DataFormatError, FalseClaimError, MismatchError,
 from mixveil.data.opening import Images
 from mixveil.encoders import calibration
 from mixveil.encoders.singular import Singular
-from mixveil.features import projection
+from mixveil.features import projection, projection_file
 from mixveil.features.extractor import Extractor
 from mixveil.features.projection import Projected
 from mixveil.federated.jobs.messages import INLINE, MANIFEST, MODELS_LIMIT, PROJECTION_LIMIT, Parcel, Task
@@ -202,7 +202,7 @@ class Desk:
             raise RefusedError("the projection that came is not the one that was named")
         files.write_whole(path, data, 0o600)
         try:
-            projection.read(path)
+            projection_file.read(path)
         except DataFormatError as error:
             path.unlink()
             raise RefusedError(f"what came is not a projection: {str(error).partition(': ')[2]}") from None
@@ -215,7 +215,7 @@ class Desk:
         return self.settings.images()
 
     def _projected(self, digest: str) -> Projected:
-        found, _ = projection.read(self._projection(digest))
+        found, _ = projection_file.read(self._projection(digest))
         wanted = found.weights, found.mean.numel()
         loaded = self.settings.networks(self._images, modest(found.extractor), *wanted)
         protected = self.settings.certified or self.settings.label_epsilon is not None

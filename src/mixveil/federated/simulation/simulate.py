@@ -22,7 +22,7 @@ from mixveil.core.types import Fact, Progress, Tau
 from mixveil.data.partition import partition
 from mixveil.encoders.calibration import facts_for, unwatched, watched_moments
 from mixveil.encoders.singular import Singular
-from mixveil.features import projection
+from mixveil.features import projection_fit
 from mixveil.features.cache import Features
 from mixveil.features.projection import Projection
 from mixveil.federated.algorithms import HeadName, Rounds
@@ -108,7 +108,7 @@ def prepared(public: Features, weights: str, *, tau: float, radius: float | None
     mean = known.mean(0)
     norm = float(torch.linalg.vector_norm(known - mean, dim=1).median())
     return Prepared(
-        projection=projection.fit(public, weights),
+        projection=projection_fit.fit(public, weights),
         encoder=Singular().calibrate(target, facts)[0],
         lambda_max=facts["lambda_max"],
         tau=tau,
