@@ -1,4 +1,4 @@
-"""Encoding and attacking need torch, numpy and safetensors, and nothing else that is installed here."""
+"""Encoding and attacking need torch, numpy, scipy and safetensors, and nothing else that is installed here."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ sys.meta_path[sys.meta_path.index(PathFinder)] = Without
 import torch
 from pathlib import Path
 import mixveil
-from mixveil import calibration, survey
-from mixveil.attacks import attacks
-from mixveil.attacks._training import Workshop
-from mixveil.errors import MissingDependencyError
-from mixveil.state import load_trace
-from mixveil.types import Known, Units, View
+from mixveil.attacks.catalogue import attacks
+from mixveil.attacks.shared.training import Workshop
+from mixveil.core.errors import MissingDependencyError
+from mixveil.core.types import Known, Units, View
+from mixveil.encoders import calibration, calibration_report
+from mixveil.releases.traces import load_trace
 
 data = mixveil.from_tensors(mixveil.SeededStream(0).uniform(12, 1, 4, 4).float(), torch.arange(12) % 3)
 facts = calibration.settled_facts(data, certified=True, public=None, clip=None)
@@ -43,7 +43,8 @@ view = View((release,), (load_trace(release.id, 12),), public, x, data.labels, K
 for kind in attacks().values():
     attack = kind(workshop=Workshop(most=2)) if hasattr(kind, "workshop") else kind()
     attack(view, stream=mixveil.SeededStream(2))
-survey.survey(data, mixveil.Singular(), survey.targets(1.0, 0.1), public=None, clip=None, seed=0)
+targets = calibration_report.targets(1.0, 0.1)
+calibration_report.survey(data, mixveil.Singular(), targets, public=None, clip=None, seed=0)
 for needs in (mixveil.SecureStream, lambda: mixveil.open_data("digits")):
     try:
         needs()
@@ -71,13 +72,13 @@ def closure(*names: str) -> set[str]:
 
 
 def test_everything_else_blocked(tmp_path: Path) -> None:
-    needed = closure("torch", "numpy", "safetensors")
+    needed = closure("torch", "numpy", "scipy", "safetensors")
     blocked = {
         module
         for module, owners in metadata.packages_distributions().items()
         if not {re.sub(r"[-_.]+", "-", owner).lower() for owner in owners} & (needed | {"mixveil", "pip", "setuptools"})
     }
-    assert {"cryptography", "sklearn", "scipy", "typer", "rich", "PIL"} <= blocked
+    assert {"cryptography", "sklearn", "typer", "rich", "PIL"} <= blocked
     done = subprocess.run(
         [sys.executable, "-c", CODE, ",".join(sorted(blocked)), str(tmp_path)], capture_output=True, text=True
     )

@@ -29,7 +29,8 @@ from mixveil.attacks.records.unet_strong import UnetStrong
 from mixveil.attacks.shared.model import Mixing
 from mixveil.attacks.shared.pixels import Pixels
 from mixveil.attacks.shared.training import Recipe, Workshop, fastest
-from mixveil.core.randomness import DeviceStream, SeededStream
+from mixveil.core.device_random import DeviceStream
+from mixveil.core.randomness import SeededStream
 from mixveil.core.types import Attack, Batch, Release, Trace, View
 from mixveil.data import similarity
 from mixveil.data.opening import data_folder, open_data

@@ -21,8 +21,9 @@ from mixveil.attacks.shared.estimates import LEVELS, held_out, of_public, of_rel
 from mixveil.attacks.shared.model import Mixing, prior_of
 from mixveil.attacks.shared.pixels import Pixels, total_variation
 from mixveil.attacks.shared.training import Recipe, Workshop
+from mixveil.core.device_random import DeviceStream
 from mixveil.core.errors import ArgumentError, TrainingError, TrainingStopped
-from mixveil.core.randomness import DeviceStream, SeededStream
+from mixveil.core.randomness import SeededStream
 from mixveil.core.types import Attack, Tau, Trace, View
 from mixveil.data.opening import Images, from_tensors, open_data
 from mixveil.data.similarity import mse, ssim

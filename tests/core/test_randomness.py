@@ -10,7 +10,6 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -18,8 +17,9 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from mixveil.core import randomness
+from mixveil.core.device_random import DeviceStream
 from mixveil.core.errors import ArgumentError, StreamError, TooFewRowsError
-from mixveil.core.randomness import NORMAL_BOUND, DeviceStream, SecureStream, SeededStream, Stream, box_muller
+from mixveil.core.randomness import NORMAL_BOUND, SecureStream, SeededStream, Stream, box_muller
 
 UNLIKELY = 1e-7  # a p-value that a right generator shows once in ten million runs
 CPU = torch.device("cpu")
@@ -268,19 +268,6 @@ def test_signs_are_fair_and_independent(stream: Stream) -> None:
     many = stream.signs(200_000).double()
     assert abs(float(many.mean())) < 6 / math.sqrt(200_000)
     assert abs(float((many[1:] * many[:-1]).mean())) < 6 / math.sqrt(200_000)
-
-
-@pytest.mark.parametrize("concentration", [0.1, 1.0, 5.0])
-def test_dirichlet_marginals_are_beta(stream: Stream, concentration: float) -> None:
-    rows = stream.dirichlet(20_000, 4, concentration)
-    assert torch.allclose(rows.sum(1), torch.ones(20_000, dtype=torch.float64))
-    law = stats.beta(concentration, 3 * concentration)
-    assert stats.kstest(rows[:, 1].numpy(), law.cdf).pvalue > UNLIKELY
-
-
-def test_a_tiny_concentration_still_gives_a_distribution() -> None:
-    rows = SeededStream(0).dirichlet(100, 10, 1e-4)
-    assert bool(rows.isfinite().all()) and np.allclose(rows.sum(1).numpy(), 1)
 
 
 def test_release_ids_are_new_every_time() -> None:

@@ -4,10 +4,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
 
 from mixveil.core.errors import ArgumentError
 from mixveil.core.randomness import SeededStream
-from mixveil.data.partition import partition, set_aside, sizes
+from mixveil.data.partition import dirichlet, partition, set_aside, sizes
 
 CASES = st.tuples(
     st.integers(1, 400),  # rows
@@ -81,7 +82,7 @@ def test_class_proportions_follow_the_dirichlet_law() -> None:
     labels = torch.zeros(1000, dtype=torch.int64)
     draws = []
     for _ in range(800):
-        dealt = _dealt(labels, torch.full((parties,), 250), stream.dirichlet(1, parties, beta), stream)
+        dealt = _dealt(labels, torch.full((parties,), 250), dirichlet(stream, 1, parties, beta), stream)
         draws.append([len(part) / 1000 for part in dealt])
     found = torch.tensor(draws)
     expected = (parties - 1) / parties**2 / (parties * beta + 1)
@@ -115,3 +116,15 @@ def test_rows_are_set_aside_class_by_class_however_they_are_sorted(period: int) 
 def test_bad_settings_are_named(settings: dict[str, float], said: str) -> None:
     with pytest.raises(ArgumentError, match=said):
         partition(torch.arange(20) % 2, stream=SeededStream(0), **settings)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("beta", [0.1, 1.0, 5.0])
+def test_dirichlet_marginals_are_beta(beta: float) -> None:
+    rows = dirichlet(SeededStream(7), 20_000, 4, beta)
+    assert torch.allclose(rows.sum(1), torch.ones(20_000, dtype=torch.float64))
+    assert stats.kstest(rows[:, 1].numpy(), stats.beta(beta, 3 * beta).cdf).pvalue > 1e-9
+
+
+def test_a_tiny_beta_still_gives_a_distribution() -> None:
+    rows = dirichlet(SeededStream(0), 100, 10, 1e-4)
+    assert bool(rows.isfinite().all()) and torch.allclose(rows.sum(1), torch.ones(100, dtype=torch.float64))

@@ -14,8 +14,9 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.data import DataLoader, TensorDataset, default_collate
 
+from mixveil.core.device_random import DeviceStream
 from mixveil.core.errors import ArgumentError, LabelError, NotCalibratedError, TooFewRowsError
-from mixveil.core.randomness import DeviceStream, SeededStream
+from mixveil.core.randomness import SeededStream
 from mixveil.encoders.batch_transform import BatchTransform
 from mixveil.encoders.gaussian import Gaussian
 from mixveil.encoders.identity import Identity

@@ -12,7 +12,8 @@ import pytest
 import torch
 
 from mixveil.core import errors
-from mixveil.core.randomness import DeviceStream, SeededStream
+from mixveil.core.device_random import DeviceStream
+from mixveil.core.randomness import SeededStream
 from mixveil.core.types import Batch, Mu
 from mixveil.encoders.calibration import settled_facts
 from mixveil.encoders.singular import Singular

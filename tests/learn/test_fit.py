@@ -22,7 +22,8 @@ import mixveil.core.checkpoint
 import mixveil.releases.records
 from mixveil.core import errors
 from mixveil.core.checkpoint import Saved, discard
-from mixveil.core.randomness import DeviceStream, SeededStream
+from mixveil.core.device_random import DeviceStream
+from mixveil.core.randomness import SeededStream
 from mixveil.core.tensor_files import check_header
 from mixveil.core.types import Mu, Release
 from mixveil.encoders.batch_transform import BatchTransform

@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from mixveil.core.randomness import DeviceStream, SeededStream
+from mixveil.core.device_random import DeviceStream
+from mixveil.core.randomness import SeededStream
 from mixveil.learn.mlp import Classifier
 
 CPU = torch.device("cpu")

@@ -5,6 +5,7 @@ import torch
 from torch import Tensor
 
 from mixveil.core.randomness import SeededStream
+from mixveil.data.partition import dirichlet
 from mixveil.theory.shrinkage import _likeliest, ridge_means, shrunk_means
 
 
@@ -12,7 +13,7 @@ def made(spread: float, noise: float, seed: int, n: int = 400, classes: int = 6,
     """True means, soft labels and rows, with uneven classes."""
     stream = SeededStream(seed)
     means = 3 + stream.normal(classes, k) * spread**0.5
-    shares = stream.dirichlet(n, classes, 0.3)
+    shares = dirichlet(stream, n, classes, 0.3)
     return means, shares, shares @ means + noise**0.5 * stream.normal(n, k)
 
 

@@ -157,11 +157,17 @@ def atomic_folder(out: Path, mark: str, mode: int = 0o755) -> Iterator[Path]:
 
 
 def write_file(path: Path, data: bytes, mode: int = 0o644) -> None:
+    """Create a file, and return when it is on the disk. A file that exists is left alone, and is an error; a file that
+    could not be written to its end is removed."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError:
+        path.unlink(missing_ok=True)
+        raise
 
 
 def check_parent(path: Path) -> None:

@@ -1,11 +1,11 @@
-"""The only room that makes randomness.
+"""Random draws for everything that leaves a party.
 
-`SecureStream` for everything that leaves a party, `SeededStream` for experiments that must repeat; `DeviceStream` for
-training and for batches in a loop, where speed counts and nothing leaves.
-The first two are the same distributions over different 64-bit words, so what is tested of one holds for the other.
+`SecureStream` makes the noise of releases; `SeededStream` makes experiments that must repeat. Both have the same
+distributions over different 64-bit words, so that a test of one holds for the other. Training draws from
+`device_random.DeviceStream`, where speed counts and nothing leaves. All other modules draw through these three.
 
-Certified noise needs more than a float32 generator gives: normals are made in float64 from 63-bit
-uniforms, so that they reach 9.3σ and no low-order bits betray how they were made.
+Certified noise needs more than a float32 generator gives: normals are made in float64 from 63-bit uniforms, so that
+they reach 9.3σ and no low-order bits betray how they were made.
 """
 
 from __future__ import annotations
@@ -34,9 +34,6 @@ WEIGHT_BITS = 24
 _BLOCK = 1 << 17  # words a pass of Box–Muller: fewer cost more in calls, more do not stay in the cache
 _SWAPS = 100  # rounds
 _63_BITS = (1 << 63) - 1
-_MEMORY = torch.device("cpu")
-
-
 _forks = 0  # how many forks lie between this process and the one that imported this module
 
 
@@ -48,14 +45,17 @@ def _count_fork() -> None:
 os.register_at_fork(after_in_child=_count_fork)
 
 
-def _this_process() -> tuple[int, int]:
-    """Another value in every process that a stream can be carried into. The number that the system gives it is not
-    enough: a fork into a new namespace, or one that is forked late, may have that of an ancestor."""
+def this_process() -> tuple[int, int]:
+    """A different value in every process that a stream can be carried into.
+
+    The process number of the operating system is not enough: a fork into a new namespace, or a late fork, may have the
+    number of an ancestor.
+    """
     return os.getpid(), _forks
 
 
 def local_key() -> bytes:
-    """A fresh key for what stays on this machine."""
+    """A fresh key, for data that stay on this machine."""
     return os.urandom(32)
 
 
@@ -79,9 +79,9 @@ def box_muller(words: Tensor) -> Tensor:
 
 
 class Stream(ABC):
-    """Independent draws. Fork it by name for each consumer: adding a consumer leaves the others' draws alone.
+    """Independent draws. Fork it by name for each consumer: a new consumer does not change the draws of the others.
 
-    Forking the same name again gives a new stream, never the old one's draws a second time.
+    A second fork of the same name is a new stream; it never repeats the draws of the first.
     """
 
     reproducible: bool
@@ -108,7 +108,7 @@ class Stream(ABC):
         return self._from_key(hmac.digest(self._key, f"{name}#{count}".encode() + self._fresh(), "sha256"))
 
     def _fresh(self) -> bytes:
-        """What a fork's key has that does not follow from this stream's."""
+        """The part of a fork's key that does not follow from this stream's key."""
         return b""
 
     def uniform(self, *shape: int) -> Tensor:
@@ -164,13 +164,15 @@ class Stream(ABC):
     def derangement_across_units(self, units: Tensor) -> Tensor:
         """(n,) int64: a permutation that gives no row a partner of its own unit. units: (n,) the unit of each row.
 
-        A uniform permutation, mended by swaps at random; where those do not get there in time, rows in the order of
-        their units (units, and rows within them, in random order), shifted by the size of the largest."""
+        Starts from a uniform permutation and swaps partners at random until no unit meets itself. If that takes too
+        many rounds, the rows are put in the order of their units (units, and rows within them, in random order) and
+        shifted by the size of the largest unit.
+        """
         n, largest = checks.enough_rows(len(units)), int(units.bincount().max())
         if 2 * largest > n:
             raise TooFewRowsError(
-                f"a unit has {largest} of {n} rows, more than half: they cannot all be paired with others' rows. "
-                f"Leave some of them out, or use an encoder that pairs nothing (gaussian)"
+                f"one unit has {largest} of {n} rows, more than half: they cannot all be paired with rows of other "
+                f"units. Leave some of them out, or use the encoder gaussian, which pairs nothing"
             )
         partner = self.permutation(n)
         for _ in range(_SWAPS):
@@ -209,33 +211,9 @@ class Stream(ABC):
         parts[:, -1] += scale - parts.sum(1)
         return parts.div_(scale).float()
 
-    def dirichlet(self, n: int, k: int, concentration: float) -> Tensor:
-        """(n, k) float64 rows from Dir(concentration · 1): normalised Gamma draws, kept in logarithms."""
-        checks.finite_positive("concentration", concentration)
-        return torch.softmax(self._log_gamma(n * k, concentration).view(n, k), dim=1)
-
-    def _log_gamma(self, n: int, shape: float) -> Tensor:
-        """Logarithms of Gamma(shape, 1) draws by Marsaglia and Tsang's rejection; below shape 1 a draw of
-        Gamma(shape + 1) times U^(1/shape)."""
-        if shape < 1:
-            boost = torch.log(1 - self.uniform(n)) / shape
-            return self._log_gamma(n, shape + 1) + boost
-        d = shape - 1 / 3
-        c = 1 / math.sqrt(9 * d)
-        draws = torch.empty(n, dtype=torch.float64)
-        left = torch.arange(n)
-        while len(left):
-            x, u = self.normal(len(left)), 1 - self.uniform(len(left))
-            v = (1 + c * x) ** 3
-            log_v = torch.where(v > 0, v, 1).log()
-            good = (v > 0) & (u.log() < 0.5 * x * x + d - d * v + d * log_v)
-            draws[left[good]] = math.log(d) + log_v[good]
-            left = left[~good]
-        return draws
-
 
 class SeededStream(Stream):
-    """The same draws for the same seed, on every machine. Whoever knows the seed can remove the noise."""
+    """The same draws for the same seed, on every machine. An attacker who knows the seed can remove the noise."""
 
     reproducible = True
 
@@ -255,9 +233,9 @@ class SeededStream(Stream):
 class SecureStream(Stream):
     """AES-128 in counter mode under a key from the operating system. The key is never written or shown.
 
-    A copy, a pickle or a forked process would repeat its draws, and two releases under the same noise
-    cancel it: all three are refused. Every fork by name has fresh randomness from the operating system in its key: two
-    copies of a whole machine, made from one snapshot, part at the next one.
+    A copy, a pickle or a forked process would repeat its draws, and two releases under the same noise cancel it: all
+    three are refused. Every fork by name takes fresh randomness from the operating system into its key, so that two
+    copies of a whole machine, made from one snapshot, draw differently from the next fork on.
     """
 
     reproducible = False
@@ -273,8 +251,8 @@ class SecureStream(Stream):
                 "secure noise needs the package cryptography: pip install cryptography"
             ) from None
         super()._start(key)
-        self._process = _this_process()
-        # The key of the words and the key of the forks are derived apart: neither tells the other.
+        self._process = this_process()
+        # The words and the forks have keys of their own: neither key reveals the other.
         word_key = hmac.digest(key, b"words", "sha256")[:16]
         self._cipher = Cipher(algorithms.AES(word_key), modes.CTR(bytes(16))).encryptor()
 
@@ -295,7 +273,7 @@ class SecureStream(Stream):
         return os.urandom(32)
 
     def _refuse_fork(self) -> None:
-        if _this_process() != self._process:
+        if this_process() != self._process:
             raise StreamError("a secure stream crossed into a forked process: its draws would repeat; make a new one")
 
     def __repr__(self) -> str:
@@ -303,75 +281,3 @@ class SecureStream(Stream):
 
     def __reduce__(self) -> NoReturn:
         raise StreamError("a secure stream is never copied or stored: its draws would repeat; make a new one")
-
-
-class DeviceStream:
-    """Fast draws by torch's own generators: for training, and for batches that never leave. Its noise is float32 and
-    would betray itself: what leaves a party needs a `Stream`. Large draws are made on the device that needs them, small
-    ones in memory, by numpy: there they cost less than it takes to ask a GPU for them.
-
-    In a worker process of a data loader it draws anew, as told by the seed that torch gives that worker.
-    """
-
-    def __init__(self, stream: Stream) -> None:
-        self._seed = int(stream.words(1)).to_bytes(8, "big", signed=True)
-        self._place = ""
-        self._process = _this_process()
-        self._generators: dict[torch.device, torch.Generator] = {}
-
-    def restart(self, number: int) -> None:
-        """From here on draws follow from the stream and this number alone, whatever was drawn before."""
-        self._settle()
-        self._begin(f"number {number}")
-
-    def uniform(self, *shape: int, device: torch.device) -> Tensor:
-        """Uniform in [0, 1), float32."""
-        return torch.rand(shape, generator=self._on(device), device=device)
-
-    def normal(self, like: Tensor) -> Tensor:
-        """Standard normals of the same shape, type and device."""
-        return torch.randn(like.shape, generator=self._on(like.device), device=like.device, dtype=like.dtype)
-
-    def permutation(self, n: int) -> Tensor:
-        return torch.randperm(n, generator=self._on(_MEMORY))
-
-    def cycle(self, n: int) -> Tensor:
-        """(n,) a partner for each row, never itself (n ≥ 2): the rows in random order, each with the next."""
-        order = self.permutation(checks.enough_rows(n)).numpy()
-        partner = np.empty_like(order)
-        partner[order] = np.roll(order, -1)
-        return torch.from_numpy(partner)
-
-    def capped_weights(self, n: int, alpha: float) -> Tensor:
-        """(n, 2) by the law of `Stream.capped_weights`, in float32."""
-        checks.cap("alpha", alpha)
-        draws = self.uniform(2, n, device=_MEMORY).numpy()
-        larger = np.minimum(1 / (2 - draws[0] * (2 - 1 / alpha)), alpha)
-        own = np.where(draws[1] < 0.5, larger, 1 - larger)
-        return torch.from_numpy(np.stack([own, 1 - own], axis=1).astype(np.float32))
-
-    def mixing_weights(self, n: int, k: int) -> Tensor:
-        """(n, k) by the law of `Stream.mixing_weights`, in float32."""
-        draws = 1 - self.uniform(n, k, device=_MEMORY).numpy()
-        return torch.from_numpy(draws / draws.sum(1, keepdims=True))
-
-    def _settle(self) -> None:
-        """In a new process, draw what no other does."""
-        if _this_process() != self._process:
-            self._process, self._generators = _this_process(), {}
-            self._begin(f"{self._place}, worker {torch.initial_seed()}")
-
-    def _on(self, device: torch.device) -> torch.Generator:
-        self._settle()
-        if device not in self._generators:
-            self._generators[device] = torch.Generator(device).manual_seed(self._derived(device))
-        return self._generators[device]
-
-    def _begin(self, place: str) -> None:
-        self._place = place
-        for device, generator in self._generators.items():
-            generator.manual_seed(self._derived(device))
-
-    def _derived(self, device: torch.device) -> int:
-        name = f"{device.type}, {self._place}".encode()  # whichever of several GPUs it is
-        return int.from_bytes(hmac.digest(self._seed, name, "sha256")[:8], "big") >> 1

@@ -1,7 +1,8 @@
-"""Who has what: labelled rows dealt to parties, alike or as unlike as asked."""
+"""Dealing labelled rows to parties, alike or as unlike as asked."""
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import torch
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from mixveil.core.randomness import Stream
 
 FEWEST = 2
-"""Rows of a party: one alone has nobody to be paired with."""
+"""Rows of a party: a single row has no partner."""
 
 
 def sizes(rows: int, parties: int, *, rho: float = 1.0, fewest: int = FEWEST) -> list[int]:
@@ -43,16 +44,15 @@ def partition(
 ) -> list[Tensor]:
     """The rows of each party, each row once, in increasing order; parties have exactly their `sizes`.
 
-    beta: each class is dealt in proportions from Dir(β·1), times the parties' sizes: the smaller, the more unlike the
-    parties are; None: dealt alike. What then is too much for a party is moved, at random, to those that lack rows: so
-    equal sizes soften a small β.
+    beta: each class is dealt in proportions from Dir(β·1), times the parties' sizes; the smaller β, the more unlike the
+    parties. None deals all rows alike. Rows beyond a party's size move, at random, to the parties that lack rows, so
+    that equal sizes soften a small β.
     """
     wanted = torch.tensor(sizes(len(labels), parties, rho=rho, fewest=fewest))
     if beta is None:
         order = stream.permutation(len(labels))
         return [part.sort().values for part in torch.split(order, wanted.tolist())]
-    checks.finite_positive("beta", beta)
-    held = _dealt(labels, wanted, stream.dirichlet(int(labels.max()) + 1, parties, beta), stream)
+    held = _dealt(labels, wanted, dirichlet(stream, int(labels.max()) + 1, parties, beta), stream)
     spare = [part[int(size) :] for part, size in zip(held, wanted, strict=True)]
     moving = torch.cat(spare)
     moving = moving[stream.permutation(len(moving))]
@@ -60,6 +60,31 @@ def partition(
     moved = torch.split(moving, lacking.tolist())
     kept = (part[: int(size)] for part, size in zip(held, wanted, strict=True))
     return [torch.cat(both).sort().values for both in zip(kept, moved, strict=True)]
+
+
+def dirichlet(stream: Stream, n: int, k: int, beta: float) -> Tensor:
+    """(n, k) float64 rows from Dir(β·1): normalised Gamma draws, kept in logarithms."""
+    return torch.softmax(_log_gamma(stream, n * k, checks.finite_positive("beta", beta)).view(n, k), dim=1)
+
+
+def _log_gamma(stream: Stream, n: int, shape: float) -> Tensor:
+    """Logarithms of Gamma(shape, 1) draws by Marsaglia and Tsang's rejection; below shape 1 a draw of Gamma(shape + 1)
+    times U^(1/shape)."""
+    if shape < 1:
+        boost = torch.log(1 - stream.uniform(n)) / shape
+        return _log_gamma(stream, n, shape + 1) + boost
+    d = shape - 1 / 3
+    c = 1 / math.sqrt(9 * d)
+    draws = torch.empty(n, dtype=torch.float64)
+    left = torch.arange(n)
+    while len(left):
+        x, u = stream.normal(len(left)), 1 - stream.uniform(len(left))
+        v = (1 + c * x) ** 3
+        log_v = torch.where(v > 0, v, 1).log()
+        good = (v > 0) & (u.log() < 0.5 * x * x + d - d * v + d * log_v)
+        draws[left[good]] = math.log(d) + log_v[good]
+        left = left[~good]
+    return draws
 
 
 def set_aside(labels: Tensor, share: int, *, stream: Stream) -> tuple[Tensor, Tensor]:

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from mixveil.core import checks
+from mixveil.core.device_random import DeviceStream
 from mixveil.core.errors import ArgumentError, LabelError
-from mixveil.core.randomness import DeviceStream, SecureStream, Stream
+from mixveil.core.randomness import SecureStream, Stream
 from mixveil.encoders.mixup import Mixup
 from mixveil.encoders.noisy import calibrated
 from mixveil.encoders.singular import PAPER_ALPHA, Singular

@@ -17,7 +17,6 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch._C._distributed_c10d import FileStore
 
 from mixveil.core.errors import ArgumentError
 
@@ -80,7 +79,7 @@ def joined(meeting: Path) -> Iterator[Group]:
     for old in meeting.parent.glob(f".{glob.escape(meeting.name)}.*.meeting"):  # of processes that were killed
         if old != path:
             old.unlink(missing_ok=True)
-    store = FileStore(str(path), size)
+    store = dist.FileStore(str(path), size)  # type: ignore[attr-defined]
     dist.init_process_group("nccl" if gpus else "gloo", store=store, rank=rank, world_size=size)
     try:
         yield Group(rank, size, device)

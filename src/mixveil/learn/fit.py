@@ -18,8 +18,9 @@ from torch.nn.functional import cross_entropy
 
 from mixveil.core import checks
 from mixveil.core.checkpoint import Saved
+from mixveil.core.device_random import DeviceStream
 from mixveil.core.errors import ArgumentError, TrainingError, TrainingStopped
-from mixveil.core.randomness import DeviceStream, SeededStream
+from mixveil.core.randomness import SeededStream
 from mixveil.core.types import Batch, Progress
 from mixveil.learn.batches import BatchSource
 from mixveil.learn.distributed import ALONE, Group

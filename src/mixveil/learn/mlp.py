@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise
-from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.nn.functional import all_reduce
 from torch.nn.functional import batch_norm, gelu
 
-from mixveil.core.randomness import DeviceStream
+from mixveil.core.device_random import DeviceStream
 from mixveil.learn.distributed import ALONE, Group
 from mixveil.learn.layers import Layers
 
@@ -114,31 +113,10 @@ class _Norm(nn.Module):
             settings = (self.weight, self.bias, self.training, _MOMENTUM, _EPSILON)
             return batch_norm(x, self.running_mean, self.running_var, *settings)
         x = x.float()
-        mean = _everywhere(x.sum(0)) / rows
+        mean: Tensor = all_reduce(x.sum(0)) / rows  # type: ignore[no-untyped-call]
         left = x - mean
-        variance = _everywhere(left.square().sum(0)) / rows
+        variance: Tensor = all_reduce(left.square().sum(0)) / rows  # type: ignore[no-untyped-call]
         with torch.no_grad():
             self.running_mean.lerp_(mean, _MOMENTUM)
             self.running_var.lerp_(variance * (rows / (rows - 1)), _MOMENTUM)
         return left * (variance + _EPSILON).rsqrt() * self.weight + self.bias
-
-
-class _Everywhere(torch.autograd.Function):
-    """A sum over all processes. What depends on it depends on all of them, so gradients are summed as well."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        total = x.clone()
-        dist.all_reduce(total)
-        return total
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
-        total = gradients[0].clone()
-        dist.all_reduce(total)
-        return total
-
-
-def _everywhere(x: Tensor) -> Tensor:
-    total: Tensor = _Everywhere.apply(x)  # type: ignore[no-untyped-call]
-    return total

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-import torch
+from scipy.special import erfcx, ndtr, ndtri
 from torch import Tensor
 
 from mixveil.core import checks
@@ -32,28 +32,18 @@ def record_factor(alpha: float) -> float:
 
 def mu_worst(clip: float, sigma: float, alpha: float) -> float:
     """μ of every record, whatever weights are drawn under the cap α."""
-    return 2 * checks.finite_positive("clip", clip) / checks.finite_positive("sigma", sigma) * record_factor(alpha)
+    return _sensitivity(clip, sigma) * record_factor(alpha)
 
 
 def mu_together(clip: float, sigma: float, alpha: float) -> float:
     """(2C/σ)/(1 − α): times √m, the μ of m records together however they are paired."""
-    return (
-        2
-        * checks.finite_positive("clip", clip)
-        / checks.finite_positive("sigma", sigma)
-        / (1 - checks.cap("alpha", alpha))
-    )
+    return _sensitivity(clip, sigma) / (1 - checks.cap("alpha", alpha))
 
 
 def mu_records(clip: float, sigma: float, weight: Tensor) -> Tensor:
     """(n,) μ of each record under the weights that were drawn, (n, 2)."""
     own, partner = weight.double().unbind(1)
-    return (
-        2
-        * checks.finite_positive("clip", clip)
-        / checks.finite_positive("sigma", sigma)
-        * (own / partner).square().add(1).sqrt()
-    )
+    return _sensitivity(clip, sigma) * (own / partner).square().add(1).sqrt()
 
 
 def sigma_for(mu: float, clip: float, alpha: float) -> float:
@@ -79,12 +69,12 @@ def delta(mu: float, epsilon: float) -> float:
     checks.finite_positive("mu", mu)
     upper, lower = -epsilon / mu + mu / 2, -epsilon / mu - mu / 2
     density = math.exp(-(upper**2) / 2) / math.sqrt(2 * math.pi)
-    first = _ndtr(upper) if upper > 0 else density * _mills(-upper)
+    first = float(ndtr(upper)) if upper > 0 else density * _mills(-upper)
     return max(0.0, first - density * _mills(-lower))
 
 
 def epsilon(mu: float, delta_: float = 1e-5) -> float:
-    """The smallest ε ≥ 0 for which μ-GDP is (ε, δ)-DP, by bisection.
+    """The smallest ε ≥ 0 for which μ-GDP is (ε, δ)-DP, by bisection from above: the result is never too small.
 
     >>> [round(epsilon(mu), 1) for mu in (0.5, 1, 2)]
     [2.0, 4.4, 10.0]
@@ -108,13 +98,14 @@ def member_tpr(mu: float, fpr: float) -> float:
     if mu < 0 or math.isnan(mu):
         raise ArgumentError(f"mu must not be negative, got {mu}")
     checks.probability("fpr", fpr)
-    return _ndtr(float(torch.special.ndtri(torch.tensor(fpr, dtype=torch.float64))) + mu)
+    return float(ndtr(ndtri(fpr) + mu))
 
 
-def _ndtr(x: float) -> float:
-    return math.erfc(-x / math.sqrt(2)) / 2
+def _sensitivity(clip: float, sigma: float) -> float:
+    """2C/σ: how far replacing a record moves a row, in units of its noise."""
+    return 2 * checks.finite_positive("clip", clip) / checks.finite_positive("sigma", sigma)
 
 
 def _mills(x: float) -> float:
     """Φ(−x)/φ(x), for any x ≥ 0."""
-    return math.sqrt(math.pi / 2) * float(torch.special.erfcx(torch.tensor(x / math.sqrt(2), dtype=torch.float64)))
+    return math.sqrt(math.pi / 2) * float(erfcx(x / math.sqrt(2)))

@@ -18,8 +18,9 @@ from mixveil.attacks.shared import estimates, model, nets, training
 from mixveil.attacks.shared.estimates import Estimates, held_out, nearest, worth_of
 from mixveil.attacks.shared.model import Prior
 from mixveil.attacks.shared.training import NOTHING_KEPT, Recipe, Workshop
+from mixveil.core.device_random import DeviceStream
 from mixveil.core.errors import ArgumentError
-from mixveil.core.randomness import DeviceStream, Stream
+from mixveil.core.randomness import Stream
 from mixveil.core.types import Guess, View
 
 _DIRECTIONS = 2048  # the strongest: weaker ones hardly show in pictures

@@ -17,8 +17,9 @@ from torch import Tensor
 from mixveil.attacks.shared import model, nets, training
 from mixveil.attacks.shared.pixels import Pixels, total_variation
 from mixveil.attacks.shared.training import NOTHING_KEPT, Recipe, Workshop
+from mixveil.core.device_random import DeviceStream
 from mixveil.core.errors import ArgumentError
-from mixveil.core.randomness import DeviceStream, Stream
+from mixveil.core.randomness import Stream
 from mixveil.core.types import Encoder, Guess, View
 
 _PUBLIC_ROWS = 4000

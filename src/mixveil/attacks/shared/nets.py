@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import interpolate, max_pool2d, pad, relu
 
-from mixveil.core.randomness import DeviceStream
+from mixveil.core.device_random import DeviceStream
 
 _LEVELS = 3
 

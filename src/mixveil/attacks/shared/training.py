@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 from mixveil.core import files
 from mixveil.core.checkpoint import Saved, discard
+from mixveil.core.device_random import DeviceStream
 from mixveil.core.errors import ArgumentError, TrainingError, TrainingStopped
-from mixveil.core.randomness import DeviceStream
 
 VERSION = 1
 """Raised whenever the same settings would train another network: what was kept before is then trained anew."""

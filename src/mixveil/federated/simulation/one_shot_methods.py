@@ -9,8 +9,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from mixveil.core.device_random import DeviceStream
 from mixveil.core.errors import ArgumentError
-from mixveil.core.randomness import DeviceStream, SeededStream
+from mixveil.core.randomness import SeededStream
 from mixveil.core.types import Batch, Progress, Release
 from mixveil.encoders.singular import PAPER_ALPHA
 from mixveil.federated.simulation.setup import Method, Outcome, Point, Scene, share_right

@@ -47,7 +47,7 @@ from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, push_task_output
 
-from mixveil.core import randomness
+from mixveil.core import files, randomness
 from mixveil.core.errors import ServiceError
 from mixveil.federated.transport import certificates
 from mixveil.federated.transport.flower.app_hash import own_app
@@ -77,9 +77,7 @@ def join(node: Node, folder: Path, config: Path) -> None:
     port, secret = free_port(), randomness.local_key()
     with tempfile.TemporaryDirectory(prefix="mixveil-") as private:
         path = Path(private) / "secret"  # others on this machine must not take the node's work
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(secret)
+        files.write_file(path, secret, 0o600)
         work = threading.Thread(target=_until_it_ends, args=(port, secret), daemon=True)
         work.start()
         fixed = ["--isolation", "process", "--host", "127.0.0.1", "--port", str(port)]

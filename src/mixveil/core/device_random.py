@@ -1,0 +1,88 @@
+"""Fast random draws for training and for batches that never leave a party.
+
+The noise is float32 and would betray itself: everything that leaves a party draws from `randomness.Stream`.
+"""
+
+from __future__ import annotations
+
+import hmac
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mixveil.core import checks
+from mixveil.core.randomness import Stream, this_process
+
+_MEMORY = torch.device("cpu")
+
+
+class DeviceStream:
+    """Fast draws by the generators of torch.
+
+    Large draws are made on the device that needs them; small ones in memory by numpy, which costs less than asking a
+    GPU. In a worker process of a data loader the draws follow from the seed that torch gives that worker.
+    """
+
+    def __init__(self, stream: Stream) -> None:
+        self._seed = int(stream.words(1)).to_bytes(8, "big", signed=True)
+        self._place = ""
+        self._process = this_process()
+        self._generators: dict[torch.device, torch.Generator] = {}
+
+    def restart(self, number: int) -> None:
+        """From here on the draws follow from the stream and this number alone, not from earlier draws."""
+        self._settle()
+        self._begin(f"number {number}")
+
+    def uniform(self, *shape: int, device: torch.device) -> Tensor:
+        """Uniform in [0, 1), float32."""
+        return torch.rand(shape, generator=self._on(device), device=device)
+
+    def normal(self, like: Tensor) -> Tensor:
+        """Standard normals of the same shape, type and device."""
+        return torch.randn(like.shape, generator=self._on(like.device), device=like.device, dtype=like.dtype)
+
+    def permutation(self, n: int) -> Tensor:
+        return torch.randperm(n, generator=self._on(_MEMORY))
+
+    def cycle(self, n: int) -> Tensor:
+        """(n,) a partner for each row, never itself (n ≥ 2): the rows in random order, each with the next."""
+        order = self.permutation(checks.enough_rows(n)).numpy()
+        partner = np.empty_like(order)
+        partner[order] = np.roll(order, -1)
+        return torch.from_numpy(partner)
+
+    def capped_weights(self, n: int, alpha: float) -> Tensor:
+        """(n, 2) by the law of `Stream.capped_weights`, in float32."""
+        checks.cap("alpha", alpha)
+        draws = self.uniform(2, n, device=_MEMORY).numpy()
+        larger = np.minimum(1 / (2 - draws[0] * (2 - 1 / alpha)), alpha)
+        own = np.where(draws[1] < 0.5, larger, 1 - larger)
+        return torch.from_numpy(np.stack([own, 1 - own], axis=1).astype(np.float32))
+
+    def mixing_weights(self, n: int, k: int) -> Tensor:
+        """(n, k) by the law of `Stream.mixing_weights`, in float32."""
+        draws = 1 - self.uniform(n, k, device=_MEMORY).numpy()
+        return torch.from_numpy(draws / draws.sum(1, keepdims=True))
+
+    def _settle(self) -> None:
+        """Draw differently in every process."""
+        if this_process() != self._process:
+            self._process, self._generators = this_process(), {}
+            self._begin(f"{self._place}, worker {torch.initial_seed()}")
+
+    def _on(self, device: torch.device) -> torch.Generator:
+        self._settle()
+        if device not in self._generators:
+            self._generators[device] = torch.Generator(device).manual_seed(self._derived(device))
+        return self._generators[device]
+
+    def _begin(self, place: str) -> None:
+        self._place = place
+        for device, generator in self._generators.items():
+            generator.manual_seed(self._derived(device))
+
+    def _derived(self, device: torch.device) -> int:
+        name = f"{device.type}, {self._place}".encode()  # the same on each of several GPUs
+        return int.from_bytes(hmac.digest(self._seed, name, "sha256")[:8], "big") >> 1
