@@ -381,7 +381,7 @@ def test_an_attack_that_fails_without_a_defence_is_broken_not_a_defence(monkeypa
 class Blind:
     """Says something of everything, and knows nothing."""
 
-    threat = "Nobody."
+    threat, trains, least_releases = "Nobody.", False, 1
 
     def __init__(self, name: str, needs: frozenset[str]) -> None:
         self.name, self.needs = name, needs

@@ -31,7 +31,7 @@ from mixveil.encoders.noisy import NO_TARGET, Noisy, check_noise, gdp_conditions
 class Gaussian:
     name: ClassVar[str] = "gaussian"
     targets: ClassVar[tuple[type[Target], ...]] = (Mu,)
-    noisy: ClassVar[bool] = True
+    needs_facts: ClassVar[bool] = True
 
     @classmethod
     def ready(cls) -> type[Encoder]:
@@ -70,6 +70,7 @@ class CalibratedGaussian(Noisy):
 
     law: ClassVar[NoiseLaw] = "gaussian"
     sources: ClassVar[int] = 1
+    tau_conditions: ClassVar[Mapping[str, str]] = {}
 
     @property
     def name(self) -> str:

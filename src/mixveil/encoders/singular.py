@@ -74,7 +74,7 @@ class Singular:
 
     name: ClassVar[str] = "singular"
     targets: ClassVar[tuple[type[Target], ...]] = (Mu, Tau)
-    noisy: ClassVar[bool] = True
+    needs_facts: ClassVar[bool] = True
     alpha: float | None = None
     noise: Literal["gaussian", "sphere"] = "gaussian"
     fixed_points: bool = False
@@ -195,6 +195,10 @@ class CalibratedSingular(Noisy):
     @property
     def law(self) -> NoiseLaw:
         return self.noise
+
+    @property
+    def tau_conditions(self) -> Mapping[str, str]:
+        return {**AVERAGE_SNR_CONDITIONS, **(FIXED_POINTS if self.fixed_points else {})}
 
     def directional_snr(self, lambda_max: float) -> float:
         return snr.directional_snr(lambda_max, self.sigma, self.alpha)
