@@ -53,7 +53,7 @@ def encoding(rows: int = 50_000, values: int = 3072) -> list[dict[str, float]]:
     encoder, _ = Singular().calibrate(Mu(1.0), settled_facts(data, certified=True, public=None, clip=None))
     trace = encoder.plan(rows, stream=SeededStream(1))
     partner, weight = trace.partner[:, 0], trace.weight
-    sigma, step = float(encoder.sigma or 0), float(encoder.step or 0)
+    sigma, step = encoder.sigma, float(encoder.step or 0)
 
     def ours() -> Release:
         return in_memory(data, encoder, (), party="bench", stream=SecureStream())
@@ -269,7 +269,7 @@ def mixed_steps(device: torch.device, rows: int, size: int) -> dict[str, Any]:
     optimizer = torch.optim.SGD(net.parameters(), lr=1e-3, momentum=0.9)
     x = torch.rand(rows, 3, size, size, device=device).contiguous(memory_format=torch.channels_last)
     y = torch.arange(rows, device=device) % 1000
-    mix = BatchTransform(Singular(alpha=0.7, sigma=0.5), classes=1000, stream=SeededStream(0))
+    mix = BatchTransform(Singular(alpha=0.7), sigma=0.5, classes=1000, stream=SeededStream(0))
 
     def step(x: torch.Tensor, y: torch.Tensor) -> None:
         optimizer.zero_grad()

@@ -40,8 +40,8 @@ def main() -> None:
     x, y = rows.x, rows.y.argmax(1)
     train, test = TensorDataset(x[:1200], y[:1200]), (x[1200:], y[1200:])
 
-    encoder = mixveil.Singular(alpha=0.7, sigma=0.5)
-    transform = mixveil.BatchTransform(encoder, classes=10, stream=mixveil.SeededStream(0))
+    encoder = mixveil.Singular(alpha=0.7)
+    transform = mixveil.BatchTransform(encoder, sigma=0.5, classes=10, stream=mixveil.SeededStream(0))
     print(f"clean batches: {accuracy(train, test, None):.1%} of the test images are right")
     print(f"mixed batches: {accuracy(train, test, transform):.1%}")
     print("promised: nothing. The loop holds the images; what it makes of them is not a release.")

@@ -125,7 +125,7 @@ def dense_posterior(view: View) -> Tensor:
         precision, target = torch.eye(n, dtype=torch.float64) / variance, torch.zeros(n, dtype=torch.float64)
         for release, trace in zip(view.releases, view.traces, strict=True):
             matrix = mixing_matrix(trace.partner[:, 0], trace.weight)
-            noise = torch.diag(1 / (trace.weight[:, 1].double() * float(release.encoder.sigma or 0)) ** 2)
+            noise = torch.diag(1 / (trace.weight[:, 1].double() * release.encoder.sigma) ** 2)
             rows = release.payload.take(torch.arange(n)).x.flatten(1).double()
             precision += matrix.T @ noise @ matrix
             target += matrix.T @ noise @ ((rows + 0.5 - prior.mean) @ prior.basis[:, k])

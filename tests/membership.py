@@ -10,15 +10,15 @@ from torch import Tensor
 from mixveil.core.randomness import SecureStream
 from mixveil.core.types import Trace
 from mixveil.data.opening import from_tensors
-from mixveil.encoders.singular import Singular
+from mixveil.encoders.singular import CalibratedSingular
 from mixveil.theory.gdp import member_tpr
 
 
-def likelihood_ratio(x: Tensor, records: Tensor, other: Tensor, encoder: Singular, trace: Trace) -> float:
+def likelihood_ratio(x: Tensor, records: Tensor, other: Tensor, encoder: CalibratedSingular, trace: Trace) -> float:
     """log p(release | records) − log p(release | record 0 replaced by `other`), everything else known.
 
     Record 0 is in two rows: its own, and that of the record whose partner it is."""
-    sigma, total = float(encoder.sigma or 0), 0.0
+    sigma, total = encoder.sigma, 0.0
     partner, weight = trace.partner[:, 0].tolist(), trace.weight.double().tolist()
     for row in range(len(records)):
         if row != 0 and partner[row] != 0:
@@ -30,12 +30,14 @@ def likelihood_ratio(x: Tensor, records: Tensor, other: Tensor, encoder: Singula
     return total
 
 
-def scores(stated: Singular, actual: Singular, repetitions: int, *, length: float = 1.0) -> tuple[Tensor, Tensor]:
+def scores(
+    stated: CalibratedSingular, actual: CalibratedSingular, repetitions: int, *, length: float = 1.0
+) -> tuple[Tensor, Tensor]:
     """Test scores of `repetitions` fresh releases with record 0 in, and as many with its opposite in.
 
     The records are the worst case: two opposite ones, `length` times the clip norm long. The attacker believes the
     stated settings, the releases are made by the actual ones."""
-    clip, centre = float(stated.clip or 0), stated.centre
+    clip, centre = stated.clip, stated.centre
     direction = torch.tensor([0.5, -0.5, 0.5, 0.5], dtype=torch.float64)
     worlds = []
     for sign in (1, -1):

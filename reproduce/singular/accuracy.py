@@ -27,7 +27,7 @@ from mixveil.core.types import Fact, Release, Tau
 from mixveil.data.opening import data_folder, open_data
 from mixveil.encoders.batch_transform import BatchTransform
 from mixveil.encoders.calibration import facts_for, unwatched, watched_moments
-from mixveil.encoders.singular import PAPER_ALPHA, Singular
+from mixveil.encoders.singular import PAPER_ALPHA, CalibratedSingular, Singular
 from mixveil.features import cache, displacement
 from mixveil.features.cache import Features
 from mixveil.features.displacement import Displacement, Normalisation
@@ -66,7 +66,7 @@ class Work:
     test: Features
     x: Tensor
     test_x: Tensor
-    encoder: Singular
+    encoder: CalibratedSingular
     measured: list[Displacement]
     lambda_max: float
     releases: dict[tuple[int, int], Release] = field(default_factory=dict)

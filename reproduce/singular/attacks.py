@@ -28,7 +28,7 @@ from mixveil.core.randomness import SeededStream, Stream
 from mixveil.core.types import Batch, Release, Trace, View
 from mixveil.data.opening import Images, open_data
 from mixveil.data.similarity import snr_db
-from mixveil.encoders.singular import Singular
+from mixveil.encoders.singular import CalibratedSingular
 from mixveil.releases.records import Records
 from mixveil.report import results
 from mixveil.theory.snr import amplification
@@ -75,7 +75,8 @@ def released(
 ) -> tuple[Release, Trace]:
     """A release as the paper makes it: `energy` noise, and every own weight 0.7 unless they are drawn."""
     sigma = (variance * (amplification(ALPHA) / tau - 1)) ** 0.5
-    encoder = Singular(ALPHA, noise, False, 0.0, WIDE * 1e3, WIDE, sigma)  # type: ignore[arg-type]
+    settings: dict[str, Any] = {"centre": 0.0, "clip": WIDE * 1e3, "amplitude": WIDE, "sigma": sigma, "noise": noise}
+    encoder = CalibratedSingular(alpha=ALPHA, **settings)
     trace = encoder.plan(len(data), stream=stream.fork("plan"))
     if fixed:
         trace = Trace(trace.partner, torch.tensor([[ALPHA, 1 - ALPHA]]).expand(len(data), 2).contiguous())
@@ -179,7 +180,7 @@ def with_float32_sphere(release: Release, truth: Tensor, trace: Trace, stream: S
     """The same release with noise that is drawn, normalised and mixed in float32, as quick scripts do."""
     x = truth.flatten(1).float()
     noise = stream.fork("float32").normal(*x.shape).float()
-    noise *= float(release.encoder.sigma or 0) * x.shape[1] ** 0.5 / noise.norm(dim=1, keepdim=True)
+    noise *= release.encoder.sigma * x.shape[1] ** 0.5 / noise.norm(dim=1, keepdim=True)
     own, other = trace.weight.float().T[:, :, None]
     rows = own * x + other * (x[trace.partner[:, 0]] + noise)
     labels = release.payload.take(torch.arange(len(x))).y

@@ -34,7 +34,7 @@ from mixveil.core.randomness import SeededStream
 from mixveil.core.types import Attack, Batch, Release, Trace, View
 from mixveil.data import similarity
 from mixveil.data.opening import data_folder, open_data
-from mixveil.encoders.singular import Singular
+from mixveil.encoders.singular import CalibratedSingular
 from mixveil.features import lpips
 from mixveil.features.cache import cache_folder
 from mixveil.releases.records import Records
@@ -207,7 +207,7 @@ def by_unet(truth: Tensor, labels: Tensor, tau: float, spread: float, public: st
     """The paper's network at 224 × 224, trained on 4,000 public images."""
     rows, trace = mixed(truth.to(fastest()), tau, spread, DeviceStream(SeededStream(seed).fork(f"rows {tau}")))
     sigma = (spread * (amplification(ALPHA) / tau - 1)) ** 0.5
-    encoder = Singular(ALPHA, "gaussian", False, 0.0, WIDE * 1e3, WIDE, sigma)
+    encoder = CalibratedSingular(alpha=ALPHA, centre=0.0, clip=WIDE * 1e3, amplitude=WIDE, sigma=sigma)
     y = torch.nn.functional.one_hot(labels, 10).float()
     payload = Records((Batch(rows.cpu(), ALPHA * y + (1 - ALPHA) * y[trace.partner[:, 0]]),), None)
     classes = tuple(str(i) for i in range(10))

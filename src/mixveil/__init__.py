@@ -3,7 +3,7 @@
 Names are imported when they are first used, so that `import mixveil` is quick.
 
 >>> import mixveil
->>> mixveil.Singular().sigma is None  # not calibrated yet
+>>> mixveil.Singular().alpha is None  # the target decides
 True
 """
 

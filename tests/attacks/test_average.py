@@ -39,7 +39,7 @@ TRUTH = PRIVATE.take(torch.arange(N)).x
 def made(count: int, noise: float) -> tuple[tuple[Release, ...], tuple[Trace, ...]]:
     """noise: times that of τ = 1 by `energy`."""
     ready, _, _ = calibration.calibrate(Singular(), Tau(1.0, "energy"), PRIVATE, stream=SeededStream(0))
-    ready = replace(ready, sigma=float(ready.sigma or 0) * noise)
+    ready = replace(ready, sigma=ready.sigma * noise)
     pairs = [encoded(ready, PRIVATE, SeededStream(seed)) for seed in range(count)]
     return tuple(r for r, _ in pairs), tuple(t for _, t in pairs)
 
@@ -102,7 +102,7 @@ def test_a_guessed_weight_is_near_and_its_error_counts_as_noise() -> None:
     prior = model.prior_of(view)
     (own,), _ = understood(view, prior, SeededStream(0))
     shown = (release.payload.take(torch.arange(N)).y > 0).sum(1) > 1
-    noise = (own.weight[:, 1:] * float(release.encoder.sigma or 0)).square()
+    noise = (own.weight[:, 1:] * release.encoder.sigma).square()
     assert torch.allclose(own.noise[shown], noise[shown].expand_as(own.noise[shown]))
     off = (own.weight - trace.weight)[~shown, 0].square().mean()
     assert float(off) < 0.5 * float((trace.weight[~shown, 0] - 0.5).square().mean())

@@ -77,7 +77,7 @@ def test_who_knows_all_others_leaves_what_theory_says() -> None:
     seen = View((release,), (trace,), gaussian(5000, 2), known=Known(known, truth[known]))
     images = Attack()(seen, stream=SeededStream(0)).images
     assert images is not None
-    shown = bayes.precisions(trace.partner[:, 0], trace.weight, float(encoder.sigma or 0))
+    shown = bayes.precisions(trace.partner[:, 0], trace.weight, encoder.sigma)
     risk = bayes.known_risk((SCALES.double() / 4).square(), shown)[::3].mean()
     assert float(mse(truth[::3], images[::3]).mean()) == pytest.approx(float(risk), rel=0.06)
 

@@ -22,7 +22,7 @@ from mixveil.core.types import Mu, Tau, Trace, View
 from mixveil.data.opening import Images, from_tensors
 from mixveil.data.similarity import mse
 from mixveil.encoders.gaussian import Gaussian
-from mixveil.encoders.singular import Singular
+from mixveil.encoders.singular import CalibratedSingular, Singular
 from mixveil.theory import bayes
 from tests.made import dense_posterior, encoded, range_facts, with_moments
 
@@ -35,7 +35,7 @@ def gaussian(n: int, seed: int) -> Images:
     return from_tensors(x.clamp(0, 1).float().view(n, 1, 2, 3), torch.arange(n) % 3, classes=3)
 
 
-def weak(data: Images, tau: float = 0.5, *, sphere: bool = False) -> Singular:
+def weak(data: Images, tau: float = 0.5, *, sphere: bool = False) -> CalibratedSingular:
     facts = with_moments(range_facts(data), energy=0.004, lambda_max=0.0025)
     return Singular(noise="sphere" if sphere else "gaussian").calibrate(Tau(tau, "energy"), facts)[0]
 
@@ -63,7 +63,7 @@ def test_single_row_lmmse_is_the_dense_posterior_of_one_row() -> None:
     for i in range(40):
         own, other = trace.weight[i].double().tolist()
         eye = torch.eye(6, dtype=torch.float64)
-        observed = (own**2 + other**2) * covariance + (other * float(release.encoder.sigma or 0)) ** 2 * eye
+        observed = (own**2 + other**2) * covariance + (other * release.encoder.sigma) ** 2 * eye
         x = prior.mean + own * covariance @ torch.linalg.solve(observed, rows[i] + 0.5 - prior.mean)
         assert torch.allclose(images[i].flatten(), x, atol=1e-6)
 
@@ -76,8 +76,8 @@ def test_the_risk_that_theory_states_is_what_the_attack_leaves() -> None:
     seen = View((release,), (trace,), gaussian(5000, 2))
     truth = data.take(torch.arange(3000)).x
     variance = (SCALES.double() / 4).square()
-    whole = bayes.whole_release_risk(variance, trace.partner[:, 0], trace.weight, float(encoder.sigma or 0))
-    single = bayes.single_row_risk(variance, trace.weight, float(encoder.sigma or 0))
+    whole = bayes.whole_release_risk(variance, trace.partner[:, 0], trace.weight, encoder.sigma)
+    single = bayes.single_row_risk(variance, trace.weight, encoder.sigma)
     for attack, risk in ((Lmmse(), whole), (LmmseRow(), single)):
         images = attack(seen, stream=SeededStream(0)).images
         assert images is not None
@@ -141,7 +141,7 @@ def test_linkage_ratios_are_those_of_the_densities() -> None:
         for r in range(12):
             p, ratio = int(behind[r]), 0.0
             (own, other), (first, second) = trace.weight[r].double().tolist(), trace.weight[p].double().tolist()
-            noises = [(w * float(release.encoder.sigma or 0)) ** 2 for w in (other, second)]
+            noises = [(w * release.encoder.sigma) ** 2 for w in (other, second)]
             for k, variance in enumerate(prior.variance.tolist()):
                 x = [float(rows[r, k]), float(rows[p, k])]
                 a = float(asked[c, k])
@@ -159,7 +159,7 @@ def spread(n: int, seed: int) -> Images:
     return from_tensors(x, torch.arange(n) % 3, classes=3)
 
 
-def members_and_others(encoder: Singular, n: int = 200) -> tuple[View, Trace]:
+def members_and_others(encoder: CalibratedSingular, n: int = 200) -> tuple[View, Trace]:
     data, others = spread(n, 1), spread(n, 2)
     release, trace = encoded(encoder, data, SecureStream())
     candidates = torch.cat([d.take(torch.arange(n)).x for d in (data, others)])
@@ -246,7 +246,7 @@ def test_releases_of_the_same_records_with_other_centres_and_clips_are_solved_to
     data, public = gaussian(300, 1), gaussian(2000, 2)
     truth = data.take(torch.arange(300)).x
     one = weak(data)
-    other = replace(one, centre=0.2, clip=10.0, sigma=1.2 * float(one.sigma or 0))
+    other = replace(one, centre=0.2, clip=10.0, sigma=1.2 * one.sigma)
     made = [encoded(one, data, SeededStream(1)), encoded(other, data, SeededStream(2))]
     errors = []
     for count in (1, 2):
@@ -275,6 +275,6 @@ def test_plain_gaussian_records_are_attacked_like_any() -> None:
     images = Lmmse()(View((release,), (trace,)), stream=SeededStream(0)).images
     assert images is not None
     truth = data.take(torch.arange(4000)).x
-    variance, noise = (SCALES.double() / 4).square(), float(encoder.sigma or 0) ** 2
+    variance, noise = (SCALES.double() / 4).square(), encoder.sigma**2
     risk = float((variance * noise / (variance + noise)).mean())
     assert float(mse(truth, images).mean()) == pytest.approx(risk, rel=0.06)

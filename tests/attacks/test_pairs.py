@@ -11,7 +11,7 @@ from mixveil.attacks.records.radius import Radius, RadiusLabels
 from mixveil.core.randomness import SecureStream, SeededStream
 from mixveil.core.types import Attack, Batch, Mu, Release, Tau, Trace, View
 from mixveil.encoders.mixup import Mixup
-from mixveil.encoders.singular import Singular
+from mixveil.encoders.singular import CalibratedSingular, Singular
 from tests.made import encoded, images, in_memory, range_facts, with_moments
 
 DATA = images(24, (3, 32, 32), classes=6)
@@ -65,7 +65,7 @@ def test_without_noise_the_smallest_residual_is_the_pair() -> None:
     assert torch.equal(pairs[shown].sort(1).values, truth[shown].sort(1).values)
 
 
-def naive_float32(encoder: Singular, trace: Trace, width: int) -> Release:
+def naive_float32(encoder: CalibratedSingular, trace: Trace, width: int) -> Release:
     """The same mechanism as a quick script would write it: float32 Box–Muller from uniforms of few bits."""
     x = CANDIDATES.flatten(1) - 0.5
     bits = SeededStream(8).words(24 * 3072).bitwise_and((1 << width) - 1).view(2, 24, 1536)
@@ -73,7 +73,7 @@ def naive_float32(encoder: Singular, trace: Trace, width: int) -> Release:
     angle = bits[1].float() * (2 * math.pi * 2.0**-width)
     noise = torch.stack([radius * torch.cos(angle), radius * torch.sin(angle)], dim=2).view(24, 3072)
     weight = trace.weight
-    rows = weight[:, :1] * x + weight[:, 1:] * (x[trace.partner[:, 0]] + float(encoder.sigma or 0) * noise)
+    rows = weight[:, :1] * x + weight[:, 1:] * (x[trace.partner[:, 0]] + encoder.sigma * noise)
     labels = DATA.take(torch.arange(24)).y
     mixed = weight[:, :1] * labels + weight[:, 1:] * labels[trace.partner[:, 0]]
     return in_memory(encoder, Batch(rows.view(24, 3, 32, 32), mixed), None, DATA.classes)

@@ -19,7 +19,7 @@ from mixveil.core.randomness import SecureStream, SeededStream, Stream
 from mixveil.core.types import Attack, Batch, Encoder, Fact, Facts, Mu, Release, Trace, Units, View
 from mixveil.data.opening import Images, from_tensors
 from mixveil.data.row_views import InMemoryRows
-from mixveil.encoders.singular import Singular
+from mixveil.encoders.singular import CalibratedSingular, Singular
 from mixveil.theory.gdp import member_tpr
 from tests.made import in_memory, mixing_matrix
 from tests.membership import refutes
@@ -50,7 +50,7 @@ def dense(view: View, rows: list[int], candidates: list[int]) -> float:
     prior, release, trace = prior_of(view), view.releases[0], view.traces[0]
     n = len(trace.weight)
     matrix = mixing_matrix(trace.partner[:, 0], trace.weight)
-    noise = torch.diag((trace.weight[:, 1].double() * float(release.encoder.sigma or 0)) ** 2)
+    noise = torch.diag((trace.weight[:, 1].double() * release.encoder.sigma) ** 2)
     seen = (release.payload.take(torch.arange(n)).x.flatten(1).double() + 0.5 - prior.mean) @ prior.basis
     asked = (view.candidates[candidates].flatten(1).double() - prior.mean) @ prior.basis
     here = [row for row in range(n) if float(matrix[row, rows].abs().sum()) > 0]
@@ -162,7 +162,7 @@ def scores(encoder: Encoder, draws: int, m: int = M, singly: bool = False) -> di
     return {name: (torch.cat([a for a, _ in of]), torch.cat([b for _, b in of])) for name, of in found.items()}
 
 
-def calibrated(mu: float, rows: int = M) -> Singular:
+def calibrated(mu: float, rows: int = M) -> CalibratedSingular:
     return Singular().calibrate(Mu(mu), wide(rows))[0]
 
 

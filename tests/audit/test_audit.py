@@ -97,7 +97,7 @@ def test_noise_that_is_not_what_the_release_says_is_found() -> None:
     """A lie that no reader can see: the settings say σ, the noise is 5 % less."""
     (release, trace) = made(Mu(1.0))
     truthful = release.encoder
-    liar = replace(truthful, sigma=float(truthful.sigma or 0) * 0.95)  # type: ignore[type-var]
+    liar = replace(truthful, sigma=truthful.sigma * 0.95)  # type: ignore[type-var]
     lied, trace = encoded(liar, PRIVATE, SeededStream(0))
     lied = replace(lied, encoder=truthful, guarantees=release.guarantees, certified=True, reproducible=False)
     found = audited((lied, trace), names=["prior"])
@@ -109,7 +109,7 @@ def replaced_noise(noise: torch.Tensor) -> Audit:
     release, trace = made(Mu(1.0))
     x = release.encoder.prepare(PRIVATE.take(torch.arange(500)).x)
     weight = trace.weight.double()
-    rows = weight[:, :1] * x + weight[:, 1:] * (x[trace.partner[:, 0]] + float(release.encoder.sigma or 0) * noise)
+    rows = weight[:, :1] * x + weight[:, 1:] * (x[trace.partner[:, 0]] + release.encoder.sigma * noise)
     batch = Batch(rows.view(500, 1, 8, 8).float(), release.payload.take(torch.arange(500)).y)
     return audited((replace(release, payload=Records((batch,), None)), trace), names=["prior"])
 
@@ -161,7 +161,7 @@ def test_a_certified_release_beside_a_weak_one_is_no_weaker_and_no_stronger() ->
 def test_a_manifest_that_claims_twice_the_noise_is_found() -> None:
     """Integers times a step: a doubled σ doubles the rows too, so it is the records in them that give it away."""
     release, trace = made(Tau(0.1, "energy"))
-    doubled = replace(release.encoder, sigma=2 * float(release.encoder.sigma or 0))  # type: ignore[type-var]
+    doubled = replace(release.encoder, sigma=2 * release.encoder.sigma)  # type: ignore[type-var]
     payload = release.payload
     assert isinstance(payload, Records)
     lied = replace(release, encoder=doubled, payload=Records(payload.shards, doubled.step))
@@ -381,7 +381,7 @@ def test_an_attack_that_fails_without_a_defence_is_broken_not_a_defence(monkeypa
 class Blind:
     """Says something of everything, and knows nothing."""
 
-    threat = "Nobody."
+    threat, trains, least_releases = "Nobody.", False, 1
 
     def __init__(self, name: str, needs: frozenset[str]) -> None:
         self.name, self.needs = name, needs

@@ -91,7 +91,8 @@ def test_the_share_that_mu_leaves_unknown_is_stated_and_holds() -> None:
     promise = next(promise for promise in found.promises if promise.name == "variance left unknown")
     x = pairs[0][0].encoder.prepare(PRIVATE.take(torch.arange(500)).x)
     spectrum = torch.linalg.eigvalsh(torch.cov(x.T, correction=0)).clamp(min=0)
-    clip = float(pairs[0][0].encoder.clip)  # type: ignore[attr-defined]
+    clip = pairs[0][0].encoder.clip
+    assert clip is not None
     risk = bayes.certified_risk(spectrum, gdp.compose([8.0, 6.0]), clip).sum()
     assert promise.nominal == pytest.approx(float(risk / spectrum.sum()), rel=1e-9)
     assert promise.found is not None and promise.nominal < promise.found < 1 and not promise.broken

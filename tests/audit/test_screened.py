@@ -21,7 +21,7 @@ from mixveil.core.randomness import SeededStream
 from mixveil.core.types import Batch, Encoder, Release, Tau, Trace, View
 from mixveil.data.row_views import Subset
 from mixveil.encoders import calibration
-from mixveil.encoders.laplace import Laplace
+from mixveil.encoders.laplace import CalibratedLaplace
 from mixveil.encoders.mixup import Mixup
 from mixveil.encoders.singular import Singular
 from mixveil.releases.records import Records
@@ -122,7 +122,7 @@ def test_a_part_of_a_screened_release_hangs_together(monkeypatch: pytest.MonkeyP
     assert not any("Do not send" in text or "strength" in text for text in found.warnings)
 
 
-@pytest.mark.parametrize("encoder", [Mixup(), Laplace(scale=0.5)])
+@pytest.mark.parametrize("encoder", [Mixup(), CalibratedLaplace(alpha=0.5, centre=0.0, scale=0.5)])
 def test_no_test_of_single_values_is_claimed_where_there_is_none(encoder: Encoder) -> None:
     found = audited(released(encoder, torch.arange(500) % 5 != 0), ["prior", "labels"])
     said = " ".join((*found.verdict, *found.warnings))
@@ -170,7 +170,7 @@ def test_choosing_moves_a_sum_by_no_more_than_is_allowed() -> None:
 
 def test_noise_that_is_not_what_it_says_is_found_all_the_same() -> None:
     encoder = ready(0.3)
-    weaker = replace(encoder, sigma=float(encoder.sigma or 0) * 0.7)  # type: ignore[type-var]
+    weaker = replace(encoder, sigma=encoder.sigma * 0.7)  # type: ignore[type-var]
     view = released(weaker, torch.arange(500) % 10 != 0, says=encoder)
     release: Release = replace(view.releases[0], payload=rescaled(view.releases[0], weaker))
     found = audited(replace(view, releases=(release,)), ["prior"])

@@ -194,7 +194,7 @@ def test_units_and_randomised_labels_are_kept() -> None:
     attack, sweep = partial(audit, names=["lmmse", "labels"]), Sweep.parse("mu=1,2")
     found = attack(View((release,), (trace,)), named, stream=SeededStream(0))
     result = run(sweep, calibrated(sweep, release, named, seed=0), found, named, attack, seed=0)
-    assert result.points[1].sigma == pytest.approx(4 * float(ready.sigma or 0))
+    assert result.points[1].sigma == pytest.approx(4 * ready.sigma)
     assert all(item.status == "ran" for point in result.points for item in point.attacks)
 
 

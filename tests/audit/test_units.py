@@ -54,7 +54,7 @@ def facts(m: int) -> Facts:
 def made(data: Images, mu: float, m: int, *, less: float = 1.0) -> tuple[Release, Trace]:
     """less: with so much less noise than is stated."""
     encoder, guarantees = Singular().calibrate(Mu(mu), facts(m))
-    encoder = replace(encoder, sigma=float(encoder.sigma or 0) / less)
+    encoder = replace(encoder, sigma=encoder.sigma / less)
     release, trace = traced_in_memory(data, encoder, (), party="p", stream=SeededStream(7))
     return replace(release, guarantees=guarantees, certified=True, reproducible=False), trace
 
@@ -100,7 +100,7 @@ def test_mu_on_these_records_is_that_of_whole_units() -> None:
     data = patients(60, 3)
     release, trace = made(data, 1.0, 3)
     found = audited((release, trace), data, "prior")
-    mu = gdp.mu_records(1.0, float(release.encoder.sigma or 0), trace.weight).view(20, 3).square().sum(1).sqrt().max()
+    mu = gdp.mu_records(1.0, release.encoder.sigma, trace.weight).view(20, 3).square().sum(1).sqrt().max()
     assert next(p.found for p in found.promises if p.name == "gdp") == pytest.approx(float(mu))
     bare = audited((release, trace), replace(data, units=None), "prior")  # not known: the worst that may be
     assert (next(p.found for p in bare.promises if p.name == "gdp") or 0) > float(mu)

@@ -23,7 +23,7 @@ from mixveil.encoders.gaussian import Gaussian
 from mixveil.encoders.identity import Identity
 from mixveil.encoders.laplace import Laplace
 from mixveil.encoders.mixup import Mixup
-from mixveil.encoders.singular import Singular
+from mixveil.encoders.singular import CalibratedSingular, Singular
 from mixveil.features.projection import Projected
 from mixveil.features.projection_fit import fit
 from mixveil.releases.ledger import Ledger
@@ -91,7 +91,7 @@ def test_a_hundred_thousand_rows_of_units_of_a_thousand() -> None:
 def test_the_noise_grows_with_the_root_of_the_rows_of_a_unit(encoder: Singular | Gaussian) -> None:
     three, stated = encoder.calibrate(Mu(1.0), FACTS)
     one, _ = encoder.calibrate(Mu(1.0), FACTS.with_(unit_rows=Fact(1.0, "public")))
-    assert three.unit_rows == 3 and float(three.sigma or 0) == pytest.approx(math.sqrt(3) * float(one.sigma or 0))
+    assert three.unit_rows == 3 and three.sigma == pytest.approx(math.sqrt(3) * one.sigma)
     claim = next(g for g in stated if g.name == "gdp")
     assert claim.realised == pytest.approx(1) and "all rows of a unit, at most 3" in claim.assumes["unit"]
 
@@ -99,7 +99,7 @@ def test_the_noise_grows_with_the_root_of_the_rows_of_a_unit(encoder: Singular |
 def test_the_bound_for_any_pairing_is_that_of_the_literature() -> None:
     """(2C/σ)√m/(1 − α) covers pairs within a unit; kept apart, the same rows cost less."""
     encoder, _ = Singular().calibrate(Mu(1.0), FACTS)
-    clip, sigma, alpha = float(encoder.clip or 0), float(encoder.sigma or 0), float(encoder.alpha or 0)
+    clip, sigma, alpha = encoder.clip, encoder.sigma, encoder.alpha
     cost = encoder.cost()
     assert cost is not None and cost.mu_if_paired == pytest.approx(2 * clip / sigma / (1 - alpha))
     assert cost.of(3) == pytest.approx(1) and cost.mu < cost.mu_if_paired
@@ -181,10 +181,10 @@ def test_an_audit_finds_a_pairing_that_breaks_the_promise(tmp_path: Path, monkey
 # The guarantee itself
 
 
-def whole_unit(encoder: Singular, repetitions: int, mine: Tensor = PATIENTS) -> tuple[Tensor, Tensor]:
+def whole_unit(encoder: CalibratedSingular, repetitions: int, mine: Tensor = PATIENTS) -> tuple[Tensor, Tensor]:
     """Scores of the optimal test of whether patient 0's three images are these or their opposites, all else known.
     mine: the units that the pairing is told of."""
-    clip = float(encoder.clip or 0)
+    clip = encoder.clip
     direction = torch.tensor([0.5, -0.5, 0.5, 0.5], dtype=torch.float64)
     worlds = []
     for sign in (1, -1):
@@ -192,7 +192,7 @@ def whole_unit(encoder: Singular, repetitions: int, mine: Tensor = PATIENTS) -> 
         records[:3] = sign * clip * direction
         records[3:] = 0.2 * clip * direction.flip(0)
         worlds.append((from_tensors((records + encoder.centre).float(), torch.arange(7) % 2), records))
-    stream, index, sigma = SecureStream(), torch.arange(7), float(encoder.sigma or 0)
+    stream, index, sigma = SecureStream(), torch.arange(7), encoder.sigma
     difference = worlds[0][1] - worlds[1][1]
     found: tuple[list[float], list[float]] = ([], [])
     for _ in range(repetitions):
@@ -225,7 +225,7 @@ def test_a_patient_whose_images_are_paired_with_one_another_is_easier_to_find() 
     assert float(members.mean() - others.mean()) > 1.1 * float(whole_mu(encoder)) ** 2
 
 
-def whole_mu(encoder: Singular) -> float:
+def whole_mu(encoder: CalibratedSingular) -> float:
     """For likelihood ratios of Gaussians the means lie μ² apart."""
     cost = encoder.cost()
     return cost.of(3) if cost else 0.0

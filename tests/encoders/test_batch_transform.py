@@ -21,14 +21,14 @@ from mixveil.encoders.batch_transform import BatchTransform
 from mixveil.encoders.gaussian import Gaussian
 from mixveil.encoders.identity import Identity
 from mixveil.encoders.mixup import Mixup
-from mixveil.encoders.singular import Singular
+from mixveil.encoders.singular import CalibratedSingular, Singular
 
 CPU = torch.device("cpu")
 CLASSES = 5
-GAUSSIAN = Singular(alpha=0.7, sigma=0.5)
+CLIPPED = CalibratedSingular(alpha=0.7, centre=0.5, clip=2.0, amplitude=2.0, sigma=0.5)
+GAUSSIAN = replace(CLIPPED, centre=0.0, clip=1e9)  # a clip norm that no row reaches
 SPHERE = replace(GAUSSIAN, noise="sphere")
-CLIPPED = replace(GAUSSIAN, centre=0.5, clip=2.0)
-ENCODERS = [GAUSSIAN, SPHERE, CLIPPED, replace(SPHERE, clip=1.5), Singular(sigma=2.0), Mixup(k=2), Mixup(k=4)]
+ENCODERS = [GAUSSIAN, SPHERE, CLIPPED, replace(SPHERE, clip=1.5), Mixup(k=2), Mixup(k=4)]
 
 
 def batch(n: int = 6, shape: tuple[int, ...] = (3, 4, 4), seed: int = 0) -> tuple[Tensor, Tensor]:
@@ -36,11 +36,11 @@ def batch(n: int = 6, shape: tuple[int, ...] = (3, 4, 4), seed: int = 0) -> tupl
     return stream.uniform(n, *shape).float(), torch.arange(n) % CLASSES
 
 
-def made(encoder: Mixup | Singular, seed: int = 3, classes: int = CLASSES) -> BatchTransform:
+def made(encoder: Mixup | CalibratedSingular, seed: int = 3, classes: int = CLASSES) -> BatchTransform:
     return BatchTransform(encoder, classes=classes, stream=SeededStream(seed))
 
 
-def twin(encoder: Mixup | Singular, x: Tensor, y: Tensor, seed: int = 3) -> tuple[Tensor, Tensor]:
+def twin(encoder: Mixup | CalibratedSingular, x: Tensor, y: Tensor, seed: int = 3) -> tuple[Tensor, Tensor]:
     """Row by row in float64, from the same draws."""
     draws = DeviceStream(SeededStream(seed))
     n, mixed_x, mixed_y = len(x), [], []
@@ -54,12 +54,11 @@ def twin(encoder: Mixup | Singular, x: Tensor, y: Tensor, seed: int = 3) -> tupl
             mixed_y.append(sum((weight[i, j] * shares[source] for j, source in enumerate(sources)), shares[0] * 0))
         return torch.stack(mixed_x), torch.stack(mixed_y)
     partner = draws.cycle(n)
-    weight = draws.capped_weights(n, encoder.alpha or 0.7).double()
+    weight = draws.capped_weights(n, encoder.alpha).double()
     normals = draws.normal(x.flatten(1)).double()
-    # Without a clip, one that nobody reaches.
-    z = replace(encoder, clip=encoder.clip or 1e9).prepare(x)
+    z = encoder.prepare(x)
     for i in range(n):
-        noise = normals[i] * float(encoder.sigma or 0)
+        noise = normals[i] * encoder.sigma
         if encoder.noise == "sphere":
             noise *= math.sqrt(len(noise)) / float(normals[i].norm())
         other = int(partner[i])
@@ -71,7 +70,7 @@ def twin(encoder: Mixup | Singular, x: Tensor, y: Tensor, seed: int = 3) -> tupl
 
 @pytest.mark.parametrize("encoder", ENCODERS, ids=str)
 @pytest.mark.parametrize("shape", [(3, 4, 4), (7,)], ids=str)
-def test_the_formula_row_by_row(encoder: Mixup | Singular, shape: tuple[int, ...]) -> None:
+def test_the_formula_row_by_row(encoder: Mixup | CalibratedSingular, shape: tuple[int, ...]) -> None:
     x, y = batch(9, shape)
     kept = x.clone(), y.clone()
     mixed, labels = made(encoder)(x, y)
@@ -83,7 +82,7 @@ def test_the_formula_row_by_row(encoder: Mixup | Singular, shape: tuple[int, ...
 
 
 @pytest.mark.parametrize("encoder", ENCODERS, ids=str)
-def test_class_numbers_and_shares_say_the_same(encoder: Mixup | Singular) -> None:
+def test_class_numbers_and_shares_say_the_same(encoder: Mixup | CalibratedSingular) -> None:
     x, y = batch(20)
     shares = torch.nn.functional.one_hot(y, CLASSES).double()
     kept = shares.clone()
@@ -96,7 +95,7 @@ def test_class_numbers_and_shares_say_the_same(encoder: Mixup | Singular) -> Non
 
 def test_partners_are_others_and_weights_keep_to_the_cap() -> None:
     n = 40
-    transform = made(Singular(alpha=0.6, sigma=1e-3), classes=n)
+    transform = made(replace(GAUSSIAN, alpha=0.6, sigma=1e-3), classes=n)
     for _ in range(50):
         _, shares = transform(torch.eye(n), torch.arange(n))  # every row a class of its own
         assert bool(((shares > 0).sum(1) == 2).all())  # itself and one other
@@ -139,14 +138,14 @@ def test_a_clip_shortens_long_records_and_leaves_the_others() -> None:
     assert torch.equal(made(encoder)(x, torch.arange(6) % 2)[0], mixed)
 
 
-def test_without_a_clip_the_centre_changes_nothing() -> None:
+def test_where_nothing_is_clipped_the_centre_changes_nothing() -> None:
     x, y = batch()
-    assert torch.equal(made(GAUSSIAN)(x, y)[0], made(replace(GAUSSIAN, centre=0.5))(x, y)[0])
+    assert torch.allclose(made(GAUSSIAN)(x, y)[0], made(replace(GAUSSIAN, centre=0.5))(x, y)[0], atol=1e-6)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64], ids=str)
 @pytest.mark.parametrize("encoder", [SPHERE, CLIPPED, Mixup(k=3)], ids=str)
-def test_other_precisions(encoder: Mixup | Singular, dtype: torch.dtype) -> None:
+def test_other_precisions(encoder: Mixup | CalibratedSingular, dtype: torch.dtype) -> None:
     x, y = batch(32)
     mixed, labels = made(encoder)(x.to(dtype), y)
     assert mixed.dtype == dtype and labels.dtype == torch.float32
@@ -165,7 +164,7 @@ def test_weights_sum_to_one_in_half_precision() -> None:
 
 def test_long_records_of_half_precision_do_not_overflow() -> None:
     x = torch.full((4, 3, 64, 64), 200.0, dtype=torch.float16)  # its squares sum to 5·10⁸
-    encoder = Singular(alpha=0.5, sigma=1e-3, clip=100.0)
+    encoder = replace(GAUSSIAN, alpha=0.5, sigma=1e-3, clip=100.0)
     mixed, _ = made(encoder)(x, torch.arange(4))
     assert torch.allclose(mixed.flatten(1).double().norm(dim=1), torch.full((4,), 100.0).double(), rtol=2e-2)
 
@@ -204,7 +203,8 @@ def test_the_same_seed_repeats_and_nothing_else_does() -> None:
 
 def test_gradients_reach_the_batch() -> None:
     x = batch()[0].requires_grad_()
-    mixed, shares = made(GAUSSIAN, classes=6)(x, torch.arange(6))
+    transform = BatchTransform(Singular(), sigma=0.5, classes=6, stream=SeededStream(3))
+    mixed, shares = transform(x, torch.arange(6))
     mixed.sum().backward()
     assert x.grad is not None
     assert torch.allclose(x.grad, shares.sum(0)[:, None, None, None].expand_as(x), atol=1e-5)
@@ -221,7 +221,7 @@ class NoWaiting(TorchDispatchMode):
 
 
 @pytest.mark.parametrize("encoder", ENCODERS, ids=str)
-def test_nothing_is_read_from_the_device(encoder: Mixup | Singular) -> None:
+def test_nothing_is_read_from_the_device(encoder: Mixup | CalibratedSingular) -> None:
     x, y = batch()
     shares = torch.nn.functional.one_hot(y, CLASSES).float()
     transform = made(encoder)
@@ -235,7 +235,7 @@ def test_nothing_is_read_from_the_device(encoder: Mixup | Singular) -> None:
 @pytest.mark.filterwarnings("ignore:Synchronization debug mode")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("encoder", ENCODERS, ids=str)
-def test_a_gpu_is_not_waited_for(encoder: Mixup | Singular, dtype: torch.dtype) -> None:
+def test_a_gpu_is_not_waited_for(encoder: Mixup | CalibratedSingular, dtype: torch.dtype) -> None:
     x, y = batch(64)
     x, y = x.to("cuda", dtype), y.to("cuda")
     transform = made(encoder)
@@ -291,12 +291,23 @@ def test_it_can_be_sent_to_a_process() -> None:
         assert sent(x, y)[0].shape == x.shape
 
 
+def test_a_sigma_alone_is_noise_without_a_clip_norm() -> None:
+    x, y = batch()
+    alone = BatchTransform(Singular(), sigma=2.0, classes=CLASSES, stream=SeededStream(3))(x, y)
+    assert all(torch.equal(a, b) for a, b in zip(alone, made(replace(GAUSSIAN, sigma=2.0))(x, y), strict=True))
+
+
 def test_bad_settings_are_refused() -> None:
     for encoder in (Identity(), Gaussian(), None):
         with pytest.raises(ArgumentError, match="encoder must be"):
             BatchTransform(encoder, classes=5)  # type: ignore[arg-type]
     with pytest.raises(NotCalibratedError, match="sigma"):
-        made(Singular())
+        BatchTransform(Singular(), classes=5)
+    for ready in (GAUSSIAN, Mixup()):
+        with pytest.raises(ArgumentError, match="sigma"):
+            BatchTransform(ready, sigma=0.5, classes=5)
+    with pytest.raises(ArgumentError, match="sigma must be positive"):
+        BatchTransform(Singular(), sigma=-1.0, classes=5)
     with pytest.raises(ArgumentError, match="classes must be at least 2, got 1"):
         made(Mixup(), classes=1)
 

@@ -194,7 +194,7 @@ def test_the_noise_between_classes_is_what_least_squares_leave() -> None:
     means = torch.linalg.lstsq(rows.y.double(), rows.x.flatten(1).double()).solution
     means -= torch.stack([clear.x[data.labels == k].flatten(1).double().mean(0) for k in range(20)]) - facts["centre"]
     noise = float(torch.pdist(means).square().mean().sqrt()) / (2 * facts["clip"])
-    stated = calibration.noise_between_classes(float(ready.sigma or 0), facts["clip"], data)
+    stated = calibration.noise_between_classes(ready.sigma, facts["clip"], data)
     assert noise == pytest.approx(stated, rel=0.08)
 
 

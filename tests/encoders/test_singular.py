@@ -9,7 +9,6 @@ import torch
 from mixveil.core.errors import (
     ArgumentError,
     MissingFactError,
-    NotCalibratedError,
     PixelError,
     PrivateFactError,
     TooFewRowsError,
@@ -32,7 +31,7 @@ def test_rows_are_mixtures_with_noise_rounded_to_the_grid() -> None:
     """The slow twin: the formula, record by record, with the noise drawn once more from the same seed."""
     encoder, _ = Singular().calibrate(Mu(2.0), FACTS)
     release, trace = encoded(encoder, DATA, SeededStream(4))
-    noise = SeededStream(4).fork("noise").gaussian(40, 16, encoder.sigma * 4.0)  # type: ignore[operator]
+    noise = SeededStream(4).fork("noise").gaussian(40, 16, encoder.sigma * 4.0)
     x = DATA.take(torch.arange(40)).x.flatten(1).double() - 0.5
     got = release.payload.take(torch.arange(40))
     assert encoder.step is not None
@@ -56,7 +55,7 @@ def test_encoding_block_by_block_is_encoding_at_once() -> None:
     parts = [encoder.encode(DATA, torch.arange(i, i + 10), trace, stream=stream) for i in range(0, 40, 10)]
     # Box–Muller pairs the draws of a call, so values differ between blockings; mixtures and labels do not.
     assert torch.equal(torch.cat([part.y for part in parts]), whole.y)
-    quiet = replace(encoder, sigma=1e-6 * float(encoder.sigma or 0), noise="sphere")
+    quiet = replace(encoder, sigma=1e-6 * encoder.sigma, noise="sphere")
     stream = SeededStream(2)
     parts = [quiet.encode(DATA, torch.arange(i, i + 10), trace, stream=stream) for i in range(0, 40, 10)]
     at_once = quiet.encode(DATA, torch.arange(40), trace, stream=SeededStream(2))
@@ -70,16 +69,16 @@ def test_certified_noise_is_that_of_mu() -> None:
     by_name = {guarantee.name: guarantee for guarantee in guarantees}
     assert by_name["gdp"].nominal == 0.5 and by_name["gdp"].realised == pytest.approx(0.5)
     assert by_name["gdp"].assumes["clip"] == "range"
-    assert by_name["directional_snr"].nominal == pytest.approx((0.55 / 0.45) ** 2 * 4.0 / (encoder.sigma or 0) ** 2)
+    assert by_name["directional_snr"].nominal == pytest.approx((0.55 / 0.45) ** 2 * 4.0 / encoder.sigma**2)
 
 
 @pytest.mark.parametrize(("calibration", "signal"), [("theorem", 1.3), ("spectral", 0.4), ("energy", 1.3 / 16)])
 def test_tau_noise_is_that_of_theorem_2(calibration: str, signal: float) -> None:
     encoder, (guarantee,) = Singular().calibrate(Tau(0.1, calibration), PRIVATE)  # type: ignore[arg-type]
     assert encoder.alpha == 0.7
-    assert (encoder.sigma or 0) ** 2 == pytest.approx(signal * (snr.amplification(0.7) / 0.1 - 1))
+    assert encoder.sigma**2 == pytest.approx(signal * (snr.amplification(0.7) / 0.1 - 1))
     assert guarantee.nominal == 0.1
-    assert guarantee.realised == pytest.approx(snr.directional_snr(0.4, encoder.sigma or 0, 0.7))
+    assert guarantee.realised == pytest.approx(snr.directional_snr(0.4, encoder.sigma, 0.7))
     assert guarantee.assumes["lambda_max"] == "private"
     assert ("NOT" in guarantee.assumes["calibration"]) == (calibration == "energy")
 
@@ -112,12 +111,14 @@ def test_a_missing_fact_is_named() -> None:
         Singular().calibrate(Tau(0.1), FACTS)
 
 
-def test_uncalibrated_use_raises() -> None:
-    with pytest.raises(NotCalibratedError, match="alpha"):
-        Singular().plan(4, stream=SeededStream(0))
-    trace = Singular(alpha=0.7).plan(40, stream=SeededStream(0))
-    with pytest.raises(NotCalibratedError, match="sigma"):
-        Singular(alpha=0.7).encode(DATA, torch.arange(3), trace, stream=SeededStream(0))
+def test_only_what_is_calibrated_encodes() -> None:
+    encoder, _ = Singular(noise="sphere", fixed_points=True).calibrate(Tau(0.1), PRIVATE)
+    assert not hasattr(Singular(), "encode") and Singular.ready() is type(encoder)
+    assert encoder.scheme == Singular(alpha=0.7, noise="sphere", fixed_points=True)
+    assert encoder.scheme.calibrate(Tau(0.1), PRIVATE)[0] == encoder
+    for settings in ({"alpha": 0.2}, {"noise": "pink"}, {"clip": 0.0}, {"sigma": math.inf}, {"unit_rows": 0}):
+        with pytest.raises(ArgumentError, match=next(iter(settings))):
+            replace(encoder, **settings)
 
 
 def test_sphere_noise_and_fixed_points_have_no_mu() -> None:
@@ -132,7 +133,7 @@ def test_sphere_noise_and_fixed_points_have_no_mu() -> None:
 
 def test_fixed_points_are_excluded_unless_asked_for() -> None:
     encoder, _ = Singular().calibrate(Mu(1.0), FACTS)
-    free = Singular(alpha=0.7, fixed_points=True)
+    free, _ = Singular(fixed_points=True).calibrate(Tau(0.1), PRIVATE)
     rows = torch.arange(5)
     plans = [encoder.plan(5, stream=SeededStream(seed)).partner[:, 0] for seed in range(50)]
     assert not any(bool((plan == rows).any()) for plan in plans)
@@ -151,9 +152,9 @@ def test_the_index_bound_holds_for_the_largest_values_and_noise() -> None:
     encoder, _ = Singular().calibrate(Mu(1.0), FACTS)
     bound, step = encoder.index_bound, encoder.step
     assert bound is not None and step is not None
-    extreme = (0.5 + 0.55 * NORMAL_BOUND * (encoder.sigma or 0)) / step
+    extreme = (0.5 + 0.55 * NORMAL_BOUND * encoder.sigma) / step
     assert extreme <= bound < extreme + 3
-    assert step == pytest.approx((encoder.sigma or 0) * GRID)
+    assert step == pytest.approx(encoder.sigma * GRID)
 
 
 @pytest.mark.parametrize("mu", [1.0, 16.0])

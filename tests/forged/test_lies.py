@@ -37,7 +37,7 @@ def with_settings(**settings: float) -> Callable[[dict[str, Any]], None]:
     def change(whole: dict[str, Any]) -> None:
         whole["encoder"]["settings"] |= settings
         try:
-            made = encoder(whole["encoder"]["name"])(**whole["encoder"]["settings"])
+            made = encoder(whole["encoder"]["name"]).ready()(**whole["encoder"]["settings"])
         except errors.ArgumentError:
             return
         whole["grid"] = manifest.grid(made)

@@ -192,7 +192,7 @@ def test_a_class_that_nobody_has_is_never_named() -> None:
 def test_mixed_anew_in_every_batch() -> None:
     data = blobs(64, 1)
     x = data.take(torch.arange(64)).x
-    transform = BatchTransform(Singular(alpha=0.7, sigma=0.1), classes=3, stream=SeededStream(1))
+    transform = BatchTransform(Singular(alpha=0.7), sigma=0.1, classes=3, stream=SeededStream(1))
     source = RemixedEveryBatch(x, data.labels, 3, transform)
     index = torch.arange(32)
     first, later, again = source.batch(index, 0), source.batch(index, 1), source.batch(index, 0)

@@ -77,7 +77,7 @@ def test_class_means_are_weighed_least_squares(plain: bool) -> None:
         y = release.payload.take(torch.arange(len(release.payload))).y.double()
         mixed = y[(y > 0).sum(1) == 2]
         share = float(mixed.square().sum(1).mean()) if len(mixed) else 1.0
-        sigma = float(release.encoder.sigma or 0)
+        sigma = release.encoder.sigma
         precisions.append(1 / (share + (sigma**2 * share / 2 if len(mixed) else sigma**2)))
     means = least_squares(releases, precisions)
     assert torch.allclose(head.weight.T, means - means.mean(0), rtol=1e-6, atol=1e-6)

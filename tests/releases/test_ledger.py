@@ -114,7 +114,7 @@ def test_copies_of_an_image_are_one_unit(tmp_path: Path) -> None:
     copies = from_tensors(x, data.labels)
     release(tmp_path / "a", copies)
     encoder, _ = Singular().calibrate(Mu(1.0), range_facts(copies))
-    worst = 2 * (encoder.clip or 0) / (encoder.sigma or 0) * math.sqrt(3) / (1 - (encoder.alpha or 0))
+    worst = 2 * encoder.clip / encoder.sigma * math.sqrt(3) / (1 - encoder.alpha)
     assert spent(copies).most == pytest.approx(worst) and len(spent(copies).mu) == 18
 
 

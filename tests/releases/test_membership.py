@@ -10,8 +10,8 @@ from torch import Tensor
 from mixveil.core.randomness import SecureStream
 from mixveil.core.types import Fact, Facts, Mu
 from mixveil.data.opening import from_tensors
-from mixveil.encoders.gaussian import Gaussian
-from mixveil.encoders.singular import Singular
+from mixveil.encoders.gaussian import CalibratedGaussian, Gaussian
+from mixveil.encoders.singular import CalibratedSingular, Singular
 from tests.membership import refutes, scores
 
 FACTS = Facts(
@@ -24,7 +24,7 @@ FACTS = Facts(
 )
 
 
-def calibrated(mu: float, alpha: float | None = None) -> Singular:
+def calibrated(mu: float, alpha: float | None = None) -> CalibratedSingular:
     return Singular(alpha=alpha).calibrate(Mu(mu), FACTS)[0]
 
 
@@ -43,14 +43,14 @@ def test_records_beyond_the_clip_norm_are_no_easier_to_find() -> None:
     clipping either would be found at once."""
     encoder = calibrated(1.0, alpha=0.5)
     assert not refutes(*scores(encoder, encoder, 3_000, length=4.0), mu=1.0)
-    unclipped = replace(encoder, clip=float(encoder.clip or 0) * 100)
+    unclipped = replace(encoder, clip=encoder.clip * 100)
     assert refutes(*scores(encoder, unclipped, 3_000, length=4.0), mu=1.0)
 
 
 def test_a_planted_lie_is_caught() -> None:
     """Settings that say σ for μ = 0.5, and noise of half that σ: a manifest cannot show it, the test does."""
     stated = calibrated(0.5)
-    liar = replace(stated, sigma=float(stated.sigma or 0) / 2)
+    liar = replace(stated, sigma=stated.sigma / 2)
     assert refutes(*scores(stated, liar, 3_000), mu=0.5)
     assert not refutes(*scores(stated, stated, 3_000), mu=0.5)
 
@@ -60,10 +60,12 @@ def test_the_default_weights_stay_under_the_bound() -> None:
     assert not refutes(*scores(encoder, encoder, 2_000), mu=1.0)
 
 
-def plain_scores(stated: Gaussian, actual: Gaussian, repetitions: int, length: float = 1.0) -> tuple[Tensor, Tensor]:
+def plain_scores(
+    stated: CalibratedGaussian, actual: CalibratedGaussian, repetitions: int, length: float = 1.0
+) -> tuple[Tensor, Tensor]:
     """The optimal test against plain Gaussian records: every row is one repetition, ± the longest record."""
     direction = torch.tensor([0.5, -0.5, 0.5, 0.5], dtype=torch.float64)
-    clip, sigma = float(stated.clip or 0), float(stated.sigma or 0)
+    clip, sigma = stated.clip, stated.sigma
     found = []
     for sign in (1, -1):
         points = (stated.centre + sign * length * clip * direction).expand(repetitions, 4)
@@ -72,7 +74,7 @@ def plain_scores(stated: Gaussian, actual: Gaussian, repetitions: int, length: f
         batch = actual.encode(
             replace(data, low=-9.0, high=9.0), torch.arange(repetitions), trace, stream=SecureStream()
         )
-        found.append(batch.x.double() * float(actual.step or 1) @ direction * 2 * clip / sigma**2)
+        found.append(batch.x.double() * actual.step @ direction * 2 * clip / sigma**2)
     return found[0], found[1]
 
 

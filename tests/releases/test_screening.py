@@ -269,7 +269,7 @@ def test_units_are_found_apart_in_what_is_left(tmp_path: Path) -> None:
     data = replace(images(60, (1, 8, 8)), units=tuple(str(i // 2) for i in range(60)))
     left = read_release(write(tmp_path / "r", data))
     trace = load_trace(left.id, len(left.payload))
-    assert trace is not None and trace.kept is not None and left.encoder.unit_rows == 2  # type: ignore[attr-defined]
+    assert trace is not None and trace.kept is not None and left.encoder.unit_rows == 2
     assert unit_faults(*rows_first(View((left,), (trace,)), data)) == []
     row = int(trace.kept.nonzero()[0])
     trace.partner[row] = row ^ 1

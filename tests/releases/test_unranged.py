@@ -11,11 +11,11 @@ import torch
 
 from mixveil.core.errors import ArgumentError, MissingFactError
 from mixveil.core.randomness import SecureStream, SeededStream
-from mixveil.core.types import Batch, Encoder, Fact, Guarantee, Mu, Tau
+from mixveil.core.types import Batch, Fact, Mu, Tau
 from mixveil.encoders import calibration, calibration_report
 from mixveil.encoders.catalogue import encoders
 from mixveil.encoders.gaussian import Gaussian
-from mixveil.encoders.laplace import Laplace
+from mixveil.encoders.identity import Identity
 from mixveil.encoders.singular import Singular
 from mixveil.features.cache import Features
 from mixveil.features.extractor import Extractor
@@ -67,7 +67,7 @@ def test_a_certified_release_of_rows_without_a_range_verifies(tmp_path: Path) ->
 
 
 def test_features_are_named_with_their_digest_or_not_at_all(tmp_path: Path) -> None:
-    encoder, named = encoders()["identity"](), Extractor(("tiny",), "head")
+    encoder, named = Identity(), Extractor(("tiny",), "head")
     for extractor, assets in ((named, {}), (None, {"features": "0" * 64})):
         with pytest.raises(ArgumentError, match="both name features, or neither"):
             write_release(
@@ -95,7 +95,7 @@ def test_tau_clips_nothing_and_says_whose_figures_it_shows(kind: str) -> None:
     assert {guarantee.assumes[name] for name in ("clip", "amplitude", "lambda_max")} == {"private"}
     covariance = torch.cov(X.T, correction=0)
     largest = float(torch.linalg.eigvalsh(covariance)[-1])
-    expected = (0.7 / 0.3) ** 2 * largest / (largest + float(ready.sigma or 0) ** 2)
+    expected = (0.7 / 0.3) ** 2 * largest / (largest + ready.sigma**2)
     assert guarantee.realised == pytest.approx(expected, rel=1e-9)
 
 
@@ -142,12 +142,10 @@ def test_a_survey_reads_rows_for_their_bound_only_once() -> None:
 
 @pytest.mark.parametrize("name", sorted(encoders()))
 def test_every_encoder_takes_rows_without_a_range(name: str, tmp_path: Path) -> None:
-    encoder: Encoder = encoders()[name]()
-    guarantees: tuple[Guarantee, ...] = ()
-    if name in ("singular", "gaussian"):
-        encoder, guarantees, _ = calibration.calibrate(encoder, Mu(1.0), ROWS, clip=3.0, stream=SeededStream(0))
-    elif name == "laplace":
-        encoder, guarantees, _ = calibration.calibrate(Laplace(), None, ROWS, stream=SeededStream(0))
+    scheme = encoders()[name]()
+    target = Mu(1.0) if scheme.targets else None
+    encoder, guarantees, _ = calibration.calibrate(scheme, target, ROWS, clip=3.0, stream=SeededStream(0))
+    if encoder.law == "laplace":
         assert encoder.sigma == pytest.approx(2**0.5 * float(X.abs().mean()))
     write_release(tmp_path / "r", ROWS, encoder, guarantees, party="p", stream=SecureStream())
     batch: Batch = read_release(tmp_path / "r").payload.take(torch.arange(60))
@@ -220,7 +218,7 @@ def test_the_warning_speaks_of_the_records_and_not_of_the_public_data() -> None:
     )
     z = ready.prepare(ROWS.take(torch.arange(len(ROWS))).x)
     largest = float(torch.linalg.eigvalsh(torch.cov(z.T, correction=0))[-1])
-    assert f"SNR {snr.directional_snr(largest, ready.sigma or 0, 0.7):.3g} is" in warning
+    assert f"SNR {snr.directional_snr(largest, ready.sigma, 0.7):.3g} is" in warning
 
 
 def test_no_value_is_larger_than_the_norm_it_is_clipped_to() -> None:

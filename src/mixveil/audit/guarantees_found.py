@@ -12,10 +12,10 @@ from torch import Tensor
 from mixveil.audit import noise_check
 from mixveil.audit.figures import Whose
 from mixveil.audit.judge import record_mu
-from mixveil.audit.truth import Inspected, standardised_noise
+from mixveil.audit.truth import Inspected, covered_in_pairs, standardised_noise
 from mixveil.core.types import Dataset, Guarantee, Release, Trace, View
 from mixveil.data import privacy_units
-from mixveil.theory import bayes, gdp, snr
+from mixveil.theory import bayes, gdp
 from mixveil.theory.moments import Moments
 from mixveil.theory.response import keep_probability
 
@@ -42,11 +42,11 @@ def promises(view: View, inspected: list[Inspected], found: Moments, whose: Tens
     for t, release in enumerate(view.releases):
         trace = view.traces[t] if view.traces is not None else None
         said += [_kept(release, trace, guarantee, found, whose) for guarantee in release.guarantees]
-        sigma = release.encoder.sigma
-        if sigma and trace is not None:
+        sigma, law = release.encoder.sigma, release.encoder.law
+        if law != "none" and trace is not None:
             count = len(inspected[t].energies) * inspected[t].values
             measured = math.sqrt(float(inspected[t].energies.sum()) / count)
-            spread = 5 if _law(release) == "laplace" else 2  # the variance of a square
+            spread = 5 if law == "laplace" else 2  # the variance of a square
             slack = (6 + inspected[t].moved) * math.sqrt(spread / (4 * count)) + 1e-5
             said.append(Promise(release.id, "noise", sigma, None, measured * sigma, abs(measured - 1) > slack))
     return said + _left_unknown(view, found)
@@ -57,29 +57,24 @@ def _left_unknown(view: View, found: Moments) -> list[Promise]:
     the weights that were drawn leave to one who knows all other records. Of records as they enter the mixture, each by
     itself: who knows that images of a unit are alike, and takes them together, may explain more."""
     mu, encoders = gdp.compose(map(record_mu, view.releases)), [release.encoder for release in view.releases]
-    ways_in = {(getattr(encoder, "centre", None), getattr(encoder, "clip", None)) for encoder in encoders}
-    clip = getattr(encoders[0], "clip", None)
+    ways_in, clip = {(encoder.centre, encoder.clip) for encoder in encoders}, encoders[0].clip
     if not math.isfinite(mu) or len(ways_in) > 1 or clip is None or not found.energy > 0:
         return []
     values, measured = found.energy / len(found.mean), None
     nominal = found.average(bayes.certified_risk(found.eigenvalues, mu, clip)) / values
-    if view.traces is not None and all(trace.weight.shape[1] == 2 for trace in view.traces):
-        shown = [
-            bayes.precisions(trace.partner[:, 0], trace.weight, encoder.sigma or math.inf)
-            for trace, encoder in zip(view.traces, encoders, strict=True)
-        ]
+    made = [] if view.traces is None else list(zip(view.releases, view.traces, strict=True))
+    if made and all(covered_in_pairs(release, trace) for release, trace in made):
+        shown = [bayes.precisions(t.partner[:, 0], t.weight, release.encoder.sigma) for release, t in made]
         measured = found.average(bayes.known_risk(found.eigenvalues, torch.stack(shown).sum(0))) / values
     broken = measured is not None and measured < nominal * (1 - 1e-6)
-    release = view.releases[0].id if len(encoders) == 1 else "all"
-    return [Promise(release, "variance left unknown", nominal, None, measured, broken)]
+    whole = view.releases[0].id if len(encoders) == 1 else "all"
+    return [Promise(whole, "variance left unknown", nominal, None, measured, broken)]
 
 
 def _kept(release: Release, trace: Trace | None, stated: Guarantee, found: Moments, whose: Tensor | None) -> Promise:
-    encoder, rows = release.encoder, getattr(release.encoder, "unit_rows", 1)
-    alpha, clip, sigma = getattr(encoder, "alpha", None), getattr(encoder, "clip", None), encoder.sigma
+    encoder, rows = release.encoder, release.encoder.unit_rows
     measured, broken, loose = None, False, False
-    if stated.name == "directional_snr" and alpha and sigma:
-        measured = snr.directional_snr(found.lambda_max, sigma, alpha)
+    if stated.name == "directional_snr" and (measured := encoder.directional_snr(found.lambda_max)) is not None:
         if release.certified:  # stated for the worst record there can be
             broken = measured > stated.nominal
         else:
@@ -87,8 +82,8 @@ def _kept(release: Release, trace: Trace | None, stated: Guarantee, found: Momen
             untrue = stated.realised is not None and measured > exact * stated.realised
             broken = untrue or measured > 2 * stated.nominal
             loose = measured < stated.nominal / 2
-    if stated.name == "gdp" and clip and sigma and trace is not None and trace.weight.shape[1] == 2:
-        measured = _largest(gdp.mu_records(clip, sigma, trace.weight), rows, whose)
+    if stated.name == "gdp" and encoder.clip is not None and trace is not None and covered_in_pairs(release, trace):
+        measured = _largest(gdp.mu_records(encoder.clip, encoder.sigma, trace.weight), rows, whose)
         broken = measured > stated.nominal * (1 + 1e-6)
     of: Whose = "unit" if stated.name == "gdp" and rows > 1 else "record"
     return Promise(release.id, stated.name, stated.nominal, stated.realised, measured, broken, loose, of)
@@ -102,15 +97,9 @@ def _largest(mu: Tensor, rows: int, whose: Tensor | None) -> float:
     return math.sqrt(float(torch.zeros(int(whose.max()) + 1).double().index_add_(0, whose, mu.square()).max()))
 
 
-def _law(release: Release) -> noise_check.Law:
-    if release.encoder.name == "laplace":
-        return "laplace"
-    return "sphere" if getattr(release.encoder, "noise", "") == "sphere" else "gaussian"
-
-
 def by_value(release: Release) -> bool:
     """Whether the noise of single values of the rows is tested."""
-    return bool(release.encoder.sigma) and _law(release) != "laplace"
+    return release.encoder.law in ("gaussian", "sphere")
 
 
 def unit_faults(view: View, truth: Dataset) -> list[str]:
@@ -118,7 +107,7 @@ def unit_faults(view: View, truth: Dataset) -> list[str]:
     said = []
     numbers = privacy_units.numbered(truth)
     for t, release in enumerate(view.releases):
-        rows = getattr(release.encoder, "unit_rows", 1)
+        rows = release.encoder.unit_rows
         if rows == 1 or view.traces is None:
             continue
         if numbers is None:
@@ -157,11 +146,10 @@ def noise_faults(view: View, records: Dataset, inspected: list[Inspected]) -> li
     said: list[str] = []
     kept: list[Tensor] = []
     for t, release in enumerate(view.releases):
-        if view.traces is None or not release.encoder.sigma:
+        if view.traces is None or release.encoder.law == "none":
             continue
         normals = standardised_noise(release, view.traces[t], records)
-        law = _law(release)
-        found = noise_check.faults(normals, inspected[t].energies, law, inspected[t].moved)
+        found = noise_check.faults(normals, inspected[t].energies, release.encoder.law, inspected[t].moved)
         said += [f"release {release.id[:8]}: {fault}" for fault in found]
         for earlier in kept:
             if abs(float((earlier * normals).mean())) * math.sqrt(normals.numel()) > 8:

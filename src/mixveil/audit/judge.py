@@ -16,6 +16,7 @@ from mixveil.audit import images_behind_features, known_records, self_test
 from mixveil.audit.figures import Promised, Ran, Row, Whose, finite
 from mixveil.audit.groups import GROUPS, UnitView, groups
 from mixveil.audit.metrics import detection
+from mixveil.audit.truth import covered_in_pairs
 from mixveil.core.errors import ArgumentError, TrainingError
 from mixveil.core.randomness import Stream
 from mixveil.core.types import Attack, Dataset, Guess, Release, View
@@ -173,7 +174,7 @@ class Judge:
             return self._undecodable()
         if name == "average" and any(release.label_epsilon is not None for release in self.view.releases):
             return "rows are in another order in every release, which this attacker does not know"
-        if name == "grid" and getattr(self.view.releases[0].encoder, "noise", "") == "sphere":
+        if name == "grid" and self.view.releases[0].encoder.law == "sphere":
             return "noise on a sphere is not what it looks for; radius does"
         if name == "grid" and math.prod(self.truth.shape) < _GRID_VALUES:
             return f"rows of fewer than {_GRID_VALUES} values do not show it how their noise was drawn"
@@ -325,9 +326,9 @@ class Judge:
             return None
         if name not in _LINEAR or self.clipped or traces is None or self.moments.covariance is None:
             return None
-        sigmas = [release.encoder.sigma or 0.0 for release in self.view.releases]
-        if not all(sigmas) or any(trace.partner.shape[1] != 1 for trace in traces):
+        if not all(covered_in_pairs(r, t) for r, t in zip(self.view.releases, traces, strict=True)):
             return None
+        sigmas = [release.encoder.sigma for release in self.view.releases]
         trace, sigma = traces[0], sigmas[0]
         if len(traces) == 1 and name == "lmmse-row":
             return bayes.single_row_risk(spectrum, trace.weight, sigma)
@@ -481,7 +482,7 @@ def _clips(release: Release, pixels: Tensor) -> bool:
 
 def unit_rows(releases: Sequence[Release]) -> int:
     """The most rows of a unit that any of the releases promises something to; one, where it is to records alone."""
-    return max(getattr(release.encoder, "unit_rows", 1) for release in releases)
+    return max(release.encoder.unit_rows for release in releases)
 
 
 def stated_mu(release: Release) -> float:
@@ -491,13 +492,13 @@ def stated_mu(release: Release) -> float:
 
 def record_mu(release: Release) -> float:
     """The μ of one record, by what a release states of units."""
-    return stated_mu(release) / math.sqrt(getattr(release.encoder, "unit_rows", 1))
+    return stated_mu(release) / math.sqrt(release.encoder.unit_rows)
 
 
 def unit_mu(release: Release, rows: int) -> float:
     """The μ of a unit of so many rows: as stated; or, where a release was made for records alone, by what its settings
     cost that many rows, which may be paired with one another."""
-    if getattr(release.encoder, "unit_rows", 1) > 1:
+    if release.encoder.unit_rows > 1:
         return stated_mu(release)
     cost, stated = release.encoder.cost(), stated_mu(release)
     if cost is None or not math.isfinite(stated):

@@ -1,25 +1,24 @@
-"""Is the noise of a release what it should be? Only its owner can ask: it takes the records and the pairing.
+"""Is the noise of a release what it should be? Only its owner can ask: it takes the records and the trace.
 
-What is left of a row when its mixture is taken away, over w₂σ, must be independent standard normals (or lie on one
-sphere). The thresholds are 6 and more deviations of what is tested: honest noise hardly ever fails.
+What is left of a row when its mean is taken away, over its deviation (`Observation`), must follow the encoder's law:
+independent standard normals, or values on one sphere, or Laplace values. The thresholds are 6 and more deviations of
+what is tested: honest noise hardly ever fails.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Literal
 
 import torch
 from torch import Tensor
+
+from mixveil.core.types import NoiseLaw
 
 _BEYOND = 6.0  # deviations of a normal, for tests on many rows or values at once
 _MOST = 2000  # rows or values compared with each other
 
 
-Law = Literal["gaussian", "sphere", "laplace"]
-
-
-def faults(normals: Tensor, rows: Tensor, law: Law, moved: float = 0.0) -> list[str]:
+def faults(normals: Tensor, rows: Tensor, law: NoiseLaw, moved: float = 0.0) -> list[str]:
     """What is wrong with (n, d) standardised noise, in words; nothing if it is as it should be. rows: the energies of
     these rows, or of all of a larger set that they are a part of. moved: by how many deviations sums over rows may be
     off, where the rows were chosen among more; a single row may not."""

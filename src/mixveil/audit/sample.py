@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from mixveil.core.randomness import Stream
-from mixveil.core.types import Dataset, Trace, View
+from mixveil.core.types import Dataset, View
 from mixveil.data.row_views import Subset
 
 
@@ -71,10 +71,9 @@ def _part(view: View, truth: Dataset, chosen: list[int]) -> Sample:
         for trace in view.traces:
             for partner in trace.partner[numbers].flatten().tolist():
                 place.setdefault(partner, len(place))
-        traces = tuple(
-            Trace(torch.tensor([[place[p] for p in row] for row in t.partner[numbers].tolist()]), t.weight[numbers])
-            for t in view.traces
-        )
+        renumbered = torch.full((len(truth),), -1)
+        renumbered[torch.tensor(list(place))] = torch.arange(len(place))
+        traces = tuple(trace.part(numbers, renumbered) for trace in view.traces)
     releases = tuple(replace(release, payload=Subset(release.payload, numbers)) for release in view.releases)
     return Sample(replace(view, releases=releases, traces=traces), Subset(truth, torch.tensor(list(place))), numbers)
 

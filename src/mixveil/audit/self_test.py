@@ -19,7 +19,7 @@ from mixveil.encoders.mixup import Mixup
 
 _ROWS = 300
 _PAIR_ROWS = 16
-_REPEATED = 4
+_PICTURES = 0.97  # what a brief training may leave of the error of pictures: features show them least
 
 
 def fails_on_bare_records(
@@ -29,15 +29,14 @@ def fails_on_bare_records(
     that were mixed in pairs without noise. An attack that trains is tried briefly, on records as they are. pictures:
     (n, …) the images that records are features of."""
     n = min(len(records), _ROWS)
-    count = _REPEATED if attack.name == "average" else 1  # of one release without noise nothing shows whose a weight is
     trials: list[tuple[Encoder, float, float]] = [(Identity(), 0.5, 0.5), (Mixup(), 0.95, 0.2)]
-    if hasattr(attack, "workshop"):  # a decoder has to learn pictures from features, which takes longest
-        trials = [(Identity(), 0.97 if "pictures" in attack.needs else 0.9, 0.5)]
+    if attack.trains:
+        trials = [(Identity(), 0.9, 0.5)]
     for encoder, error, found in trials:
         part = Subset(records, torch.arange(n))
-        bare = [released(view.releases[0], encoder, part, stream) for _ in range(count)]
+        bare = [released(view.releases[0], encoder, part, stream) for _ in range(attack.least_releases)]
         if why := _fails(attack, bare, view, records, others[:n], (error, found), stream, pictures):
-            brief = " after a brief training; more public data may help it" if hasattr(attack, "workshop") else ""
+            brief = " after a brief training; more public data may help it" if attack.trains else ""
             return why + brief
     return ""
 
@@ -59,21 +58,22 @@ def _fails(
     half = torch.arange(0, n, 2)
     seen = View(releases, traces, view.public, torch.cat([pixels, others]), known=Known(half, pixels[half]))
     guess = attack(replace(seen, pictures=view.pictures), stream=stream.fork("attack"))
+    largest, least = wanted
     if guess.pictures is not None and pictures is not None:
-        guess, pixels = Guess(images=guess.pictures), pictures[:n]
+        guess, pixels, largest = Guess(images=guess.pictures), pictures[:n], _PICTURES
     if guess.images is not None:
         asked = slice(1, None, 2) if "known" in attack.needs else slice(None)
         error = float(similarity.mse(pixels[asked], guess.images[asked]).mean())
         nothing = float(similarity.mse(pixels, pixels.double().mean(0).expand_as(pixels)).mean())
-        if nothing > 0 and not error <= wanted[0] * nothing:  # what is no number is broken too
+        if nothing > 0 and not error <= largest * nothing:  # what is no number is broken too
             return f"without any noise it leaves an error of {error:.3g}, knowing nothing {nothing:.3g}"
     if guess.links is not None:
         found = float(same(pixels)[guess.links[:n].argmax(1)].eq(same(pixels)).double().mean())
-        if found < wanted[1]:
+        if found < least:
             return f"without any noise it finds {found:.0%} of the rows"
     if guess.scores is not None and len(others):
         found = detection.auc(guess.scores[:n], guess.scores[n:])
-        if found < 0.5 + 0.8 * wanted[1]:
+        if found < 0.5 + 0.8 * least:
             return f"without any noise it tells members from others with an AUC of {found:.2f}"
     return ""
 
@@ -140,6 +140,7 @@ def _coarse(like: Release, x: Tensor, trace: Trace, clean: Release, stream: Stre
     angle = bits[1].float() * (2 * math.pi * 2.0**-24)
     noise = torch.stack([radius * torch.cos(angle), radius * torch.sin(angle)], dim=2).view(n, -1)[:, :d]
     z, own, other = like.encoder.prepare(x).float(), trace.weight[:, :1], trace.weight[:, 1:]
-    rows = own * z + other * (z[trace.partner[:, 0]] + float(like.encoder.sigma or 1) * noise)
+    sigma = like.encoder.sigma if like.encoder.sigma > 0 else 1.0
+    rows = own * z + other * (z[trace.partner[:, 0]] + sigma * noise)
     labels = clean.payload.take(torch.arange(n)).y
     return replace(like, payload=InMemoryRows(Batch(rows.view(x.shape), labels)), guarantees=(), certified=False)

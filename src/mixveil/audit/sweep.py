@@ -39,7 +39,7 @@ from mixveil.core.types import (
 from mixveil.data.row_views import Subset
 from mixveil.data.similarity import mse
 from mixveil.encoders.calibration import unwatched, watched_moments, with_moments
-from mixveil.encoders.singular import SAID, Singular
+from mixveil.encoders.singular import SAID
 from mixveil.releases.records import traced_in_memory
 
 MOST_VALUES = 12
@@ -140,7 +140,7 @@ def calibrated(sweep: Sweep, template: Release, truth: Dataset, *, seed: int) ->
 
     Centre, clip norm and weights stay the template's. τ is met by the template's calibration (`spectral`, where it
     states none), from the moments of the records themselves."""
-    encoder = template.encoder
+    encoder, scheme = template.encoder, template.encoder.scheme
     if template.screened is not None:
         raise ArgumentError("rows were dropped from this release, and a sweep drops none: sweep one that is whole")
     if sweep.name == "releases":
@@ -155,9 +155,9 @@ def calibrated(sweep: Sweep, template: Release, truth: Dataset, *, seed: int) ->
     for value in sweep.values:
         target: Target = Mu(value) if sweep.name == "mu" else Tau(value, how)
         known = facts
-        if isinstance(encoder, Singular):  # others refuse τ by themselves, and say why
+        if isinstance(target, scheme.targets):  # others refuse it by themselves, and say why
             known = with_moments(facts, target, truth, public=None, moments_of=moments_of, displacement=None)
-        ready[value] = encoder.calibrate(target, known)
+        ready[value] = scheme.calibrate(target, known)
     return ready
 
 
@@ -165,8 +165,10 @@ def _facts(template: Release) -> Facts:
     """What the template's settings say, and where they are from as far as its guarantees tell."""
     origins = {name: origin for stated in template.guarantees for name, origin in stated.assumes.items()}
     known = {"dimension": Fact(float(torch.Size(template.shape).numel()), "range")}
-    for name in ("centre", "clip", "amplitude", "unit_rows"):
-        if (value := getattr(template.encoder, name, None)) is not None:
+    made = template.encoder
+    settings = {"centre": made.centre, "clip": made.clip, "amplitude": made.amplitude, "unit_rows": made.unit_rows}
+    for name, value in settings.items():
+        if value is not None:
             known[name] = Fact(float(value), "private" if origins.get(name) == "private" else "public")
     return Facts(known)
 
@@ -239,7 +241,7 @@ def _encoded(
 def _point(value: float, result: Audit, numbers: Tensor, chosen: dict[str, int]) -> Point:
     """What is kept of an audit. chosen: the record that is followed under each attack, set where it is not yet."""
     followed, best = {}, {}
-    sigma = float(result.view.releases[0].encoder.sigma or 0)
+    sigma = result.view.releases[0].encoder.sigma
     images = {name: guess for name, guess in result.images.items() if name != "prior" and guess.dim() == 4}
     for name, guess in images.items():
         nothing = mse(result.pixels, result.pixels.mean(0).expand_as(result.pixels))

@@ -73,7 +73,7 @@ def in_record_order(view: View) -> View:
             continue
         place = trace.order.argsort()
         releases.append(replace(release, payload=Subset(release.payload, place)))
-        traces.append(Trace(trace.order[trace.partner[place]], trace.weight[place]))
+        traces.append(trace.part(place, trace.order))
     return replace(view, releases=tuple(releases), traces=tuple(traces))
 
 
@@ -94,8 +94,7 @@ def rows_first(view: View, truth: Dataset) -> tuple[View, Dataset]:
         raise ArgumentError(f"the trace of release {release.id[:8]} does not say which of its rows were dropped")
     order = torch.cat([kept.nonzero()[:, 0], (~kept).nonzero()[:, 0]])
     place = order.argsort()
-    found = Trace(place[trace.partner[kept]], trace.weight[kept])
-    return replace(view, traces=(found,)), Subset(truth, order)
+    return replace(view, traces=(trace.part(kept, place),)), Subset(truth, order)
 
 
 def chosen(release: Release) -> float:
@@ -108,10 +107,16 @@ def chosen(release: Release) -> float:
 
 @dataclass(frozen=True)
 class Inspected:
-    """All rows of a release, beside the records that they should be made of. telling: whether they show that they are;
-    energies: (n,) the sum of squares of each row's noise over its strength, χ² of `values` degrees if all is well;
-    kept: the share of records whose label is said as it is, where labels were randomised and that can be read; moved:
-    what choosing the rows can have done to sums over them (`chosen`)."""
+    """All rows of a release, beside the records that they should be made of.
+
+    Attributes:
+        telling: Whether the rows show that they are made of these records.
+        energies: (n,) the sum of squares of each row's noise over its strength, χ² of `values` degrees if all is well;
+            (0,) without noise.
+        values: How many values a row has.
+        kept: The share of records whose label is said as it is, where labels were randomised and that can be read.
+        moved: What choosing the rows can have done to sums over them (`chosen`).
+    """
 
     telling: bool
     energies: Tensor
@@ -123,9 +128,9 @@ class Inspected:
 def inspect(view: View, truth: Dataset) -> list[Inspected]:
     """Every row of every release, block by block; refused are rows that were not made of these data.
 
-    Labels must be the mixtures that the trace says, where they were not randomised. Pixels are judged by the likelihood
-    of the rows: if the truth is right, the rows' projection on it is E with variance E; if it is not, 0 with variance
-    E; if σ is not what the settings say, a multiple of E."""
+    Labels must be those that the observation says, where they were not randomised. Without noise the values must be its
+    means. Under noise they are judged by the likelihood of the rows: if the truth is right, the rows' projection on it
+    is E with variance E; if it is not, 0 with variance E; if σ is not what the settings say, a multiple of E."""
     return [_inspected(r, t, truth) for r, t in zip(view.releases, view.traces or (), strict=view.traces is not None)]
 
 
@@ -145,28 +150,39 @@ def unsure(view: View, inspected: list[Inspected]) -> list[str]:
     ]
 
 
+def covered_in_pairs(release: Release, trace: Trace) -> bool:
+    """Whether rows are two weighed records each, with all of the noise on the second: what the bounds of `theory.bayes`
+    and the μ of single records speak of."""
+    encoder, rows = release.encoder, torch.arange(len(trace.weight))
+    if not encoder.linear or encoder.law == "none" or trace.weight.shape[1] != 2:
+        return False
+    return torch.allclose(encoder.observation(trace).deviation(rows), trace.weight[:, 1].double() * encoder.sigma)
+
+
 def _inspected(release: Release, trace: Trace, truth: Dataset) -> Inspected:
-    prepare, n = release.encoder.prepare, len(truth)
     size = max(1, _BLOCK_VALUES // math.prod(truth.shape))
-    index = torch.split(torch.arange(n), size)
-    moved = chosen(release)
-    centre = sum((prepare(truth.take(i).x).sum(0) for i in index), start=torch.zeros(1, dtype=torch.float64)) / n
+    observation, without_noise = release.encoder.observation(trace), release.encoder.law == "none"
+    moved, centre = chosen(release), torch.zeros(1) if without_noise else _mean_record(release, truth, size)
     expected = found = 0.0
     energies, kept = [], []
     for rows in torch.split(torch.arange(len(release.payload)), size):
-        mixed, seen, labels = _mixtures(release, trace, truth, rows)
-        if release.label_epsilon is None and not torch.allclose(labels, release.payload.take(rows).y, atol=1e-6):
+        seen, said = _released(release, rows)
+        mean, labels = observation.mean(truth, rows)
+        if release.label_epsilon is None and not torch.allclose(labels, said, atol=1e-6):
             raise WrongTruthError(
                 f"release {release.id} was not made of these data: its labels are not mixtures of theirs"
             )
         if release.label_epsilon is not None:
             kept.append(_kept_labels(release, trace, truth, rows))
-        noise = release.encoder.deviation(trace.weight[rows]).square()
-        deviation = mixed - centre
+        if without_noise:
+            _check_equal(release, seen, mean)
+            continue
+        noise = observation.deviation(rows).square()
+        deviation = mean - centre
         telling = deviation / noise.clamp(min=1e-12)[:, None]
         expected += float((telling * deviation).sum())
         found += float((telling * (seen - centre)).sum())
-        energies.append((seen - mixed).square().sum(1) / noise.clamp(min=1e-300))
+        energies.append((seen - mean).square().sum(1) / noise.clamp(min=1e-300))
     if abs(found - expected) > (6 + moved) * math.sqrt(expected) + 1e-3 * expected:
         raise WrongTruthError(
             f"release {release.id} was not made of these data with these settings: its rows hold "
@@ -174,7 +190,26 @@ def _inspected(release: Release, trace: Trace, truth: Dataset) -> Inspected:
         )
     read = torch.cat(kept) if kept else torch.empty(0)
     share = float(read.double().mean()) if len(read) else None
-    return Inspected(expected > 50 + 4 * moved**2, torch.cat(energies), math.prod(truth.shape), share, moved)
+    shows = without_noise or expected > 50 + 4 * moved**2
+    measured = torch.cat(energies) if energies else torch.empty(0, dtype=torch.float64)
+    return Inspected(shows, measured, math.prod(truth.shape), share, moved)
+
+
+def _mean_record(release: Release, truth: Dataset, size: int) -> Tensor:
+    """(d,) the mean of the records as they enter: what says nothing of whether rows were made of them."""
+    parts = torch.split(torch.arange(len(truth)), size)
+    prepare, none = release.encoder.prepare, torch.zeros(1, dtype=torch.float64)
+    return sum((prepare(truth.take(rows).x).sum(0) for rows in parts), start=none) / len(truth)
+
+
+def _check_equal(release: Release, seen: Tensor, mean: Tensor) -> None:
+    """Without noise rows are their means, up to rounding: of float32, and of features that another machine made."""
+    apart, length = (torch.linalg.vector_norm(x, dim=1) for x in (seen - mean, mean))
+    if wrong := int((apart > 1e-3 * length + 1e-6).sum()):
+        raise WrongTruthError(
+            f"release {release.id} was not made of these data with these settings: it has no noise, and {wrong} of "
+            f"{len(seen)} rows are not what they should be"
+        )
 
 
 def _kept_labels(release: Release, trace: Trace, truth: Dataset, rows: Tensor) -> Tensor:
@@ -195,16 +230,12 @@ def _kept_labels(release: Release, trace: Trace, truth: Dataset, rows: Tensor) -
 
 def standardised_noise(release: Release, trace: Trace, records: Dataset) -> Tensor:
     """(n, d) what is left of the rows without their mixtures, over its strength: standard normals, if all is well."""
-    mixed, seen, _ = _mixtures(release, trace, records, torch.arange(len(trace.weight)))
-    return (seen - mixed) / release.encoder.deviation(trace.weight)[:, None]
+    rows, observation = torch.arange(len(trace.weight)), release.encoder.observation(trace)
+    seen, mean = _released(release, rows).x, observation.mean(records, rows).x
+    return (seen - mean) / observation.deviation(rows)[:, None]
 
 
-def _mixtures(release: Release, trace: Trace, records: Dataset, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """(m, d) what some rows would be without noise, the rows, and (m, classes) the labels that the trace implies."""
-    weight = trace.weight[rows]
-    mixed, labels = torch.zeros(1, dtype=torch.float64), torch.zeros(1)
-    for j, source in enumerate([rows, *trace.partner[rows].T]):
-        x, y = records.take(source)
-        mixed = mixed + release.encoder.prepare(x) * weight[:, j : j + 1].double()
-        labels = labels + y * weight[:, j : j + 1]
-    return mixed, release.payload.take(rows).x.flatten(1).double(), labels
+def _released(release: Release, rows: Tensor) -> Batch:
+    """Rows as they are released: x (m, d) float64."""
+    x, y = release.payload.take(rows)
+    return Batch(x.flatten(1).double(), y)

@@ -39,7 +39,7 @@ from mixveil.cli._spending import Budget, LabelBudget, LabelEpsilon, To
 from mixveil.core.errors import ArgumentError, MismatchError, MissingFactError
 
 if TYPE_CHECKING:
-    from mixveil.core.types import Encoder, Guarantee, Target
+    from mixveil.core.types import Encoder, Scheme, Target
     from mixveil.data.opening import Images
     from mixveil.features.cache import Features
     from mixveil.features.displacement import Displacement
@@ -117,8 +117,8 @@ def encode(
     target = _target(mu, tau, calibration)
     screens = _screening.chosen(screen, mu=mu, label_epsilon=label_epsilon, backbone=backbone, projection=projection)
     lpips = _screening.distance(screens, data_dir)
-    ready = _configured(encoder, {"alpha": alpha, "noise": noise, "k": k})
-    if ready.sigma == 0 and (clip is not None or public is not None):
+    scheme = _configured(encoder, {"alpha": alpha, "noise": noise, "k": k})
+    if not scheme.needs_facts and (clip is not None or public is not None):
         raise ArgumentError(f"--clip and --public are for noise, and the encoder {encoder} adds none")
     if target is None and clip is not None:
         raise ArgumentError("--clip is for --mu and --tau: nothing else clips records")
@@ -151,20 +151,18 @@ def encode(
         others = None if known is None else _common.features_of(known, loaded, cache)
     if mu is None:  # with μ they are refused
         told += _common.shared_images(images, known)
-    guarantees: tuple[Guarantee, ...] = ()
     warnings = rows.warnings() + told + _spending.copies(owners) + _spending.shown_labels(owners, label_epsilon)
-    if target is not None or ready.sigma != 0:
-        ready, guarantees, more = calibrations.calibrate(
-            ready,
-            target,
-            rows,
-            public=others,
-            clip=clip,
-            displacement=as_fact(measured, private=known is None),
-            stream=stream.fork("facts"),
-            watch=_common.progress,
-        )
-        warnings += more
+    ready, guarantees, more = calibrations.calibrate(
+        scheme,
+        target,
+        rows,
+        public=others,
+        clip=clip,
+        displacement=as_fact(measured, private=known is None),
+        stream=stream.fork("facts"),
+        watch=_common.progress,
+    )
+    warnings += more
     if not as_json:  # before anything is entered or written
         for text in warnings:
             _common.warn(text)
@@ -252,7 +250,7 @@ def _target(
     return None if mu is None else Mu(mu)
 
 
-def _configured(name: str, given: dict[str, object]) -> Encoder:
+def _configured(name: str, given: dict[str, object]) -> Scheme[Encoder]:
     """The encoder of that name with the settings that were given; one that it does not have is refused."""
     from mixveil.encoders.catalogue import encoder
 
@@ -261,5 +259,5 @@ def _configured(name: str, given: dict[str, object]) -> Encoder:
     settings = {option: value for option, value in given.items() if value is not None}
     if unknown := settings.keys() - fields:
         raise ArgumentError(f"the encoder {name} has no --{', --'.join(sorted(unknown))}")
-    made: Encoder = kind(**settings)
+    made: Scheme[Encoder] = kind(**settings)
     return made

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Protocol, Self, runtime_checkable
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from mixveil.core import checks
 from mixveil.core.errors import MissingFactError, PrivateFactError
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 Origin = Literal["public", "range", "private"]
 Calibration = Literal["theorem", "spectral", "energy", "displacement"]
+NoiseLaw = Literal["gaussian", "sphere", "laplace", "none"]
 Progress = Callable[[int], None]
 """Called with the number of rows that were just done."""
 
@@ -64,17 +65,27 @@ class Dataset(Rows, Protocol):
 
 @dataclass(frozen=True)
 class Trace:
-    """Who was mixed with whom, and how much. PRIVATE to the party; the noise is not in it.
+    """What was drawn for each row, but for the noise: with it and the records the rows are known up to noise. PRIVATE
+    to the party.
 
-    partner: (n, k − 1) row numbers; weight: (n, k), its first column is the row's own weight; order: (n,) the record
-    that each row is of, where rows were put in another order; None: row i is of record i. kept: (n,) which of these
-    rows were released, in the same order, where some were dropped; None: all.
+    Attributes:
+        partner: (n, k − 1) the records that are mixed with each row's own.
+        weight: (n, k) the weights of own record and partners, in this order.
+        order: (n,) the record that each row is of, where rows were put in another order; None: row i is of record i.
+        kept: (n,) which of these rows were released, where some were dropped; None: all.
+        extra: What else an encoder drew for each row, (n, …) each, by name: a mask of signs, for example.
     """
 
     partner: Tensor = field(repr=False)
     weight: Tensor = field(repr=False)
     order: Tensor | None = field(default=None, repr=False)
     kept: Tensor | None = field(default=None, repr=False)
+    extra: Mapping[str, Tensor] = field(default_factory=dict, repr=False)
+
+    def part(self, rows: Tensor, renumbered: Tensor) -> Trace:
+        """The trace of some rows, (m,) their numbers or (n,) booleans; record r is called `renumbered[r]` there."""
+        extra = {name: drawn[rows] for name, drawn in self.extra.items()}
+        return Trace(renumbered[self.partner[rows]], self.weight[rows], extra=extra)
 
 
 @dataclass(frozen=True)
@@ -192,18 +203,74 @@ class Cost:
         return self.mu * math.pow(rows, self.group_exponent)
 
 
+class Observation(Protocol):
+    """How the rows of one release come from records, given its trace: row = mean(records) + deviation · noise, where
+    the noise follows the encoder's `law` with variance one in every value.
+
+    All that is measured on a release beside the records (is it made of them? is its noise what is stated?) asks this,
+    and nothing else.
+    """
+
+    def mean(self, records: Rows, rows: Tensor) -> Batch:
+        """What some rows, (m,) their numbers, would be without noise: x (m, d) float64 in the values that are released,
+        and the soft labels y (m, classes) that are released with them. records: those that the trace numbers."""
+
+    def deviation(self, rows: Tensor) -> Tensor:
+        """(m,) float64: the standard deviation of the noise in one value of each of these rows."""
+
+
+class Visible(NamedTuple):
+    """What the labels of a release show of its mixing to a reader who does not have the trace.
+
+    Attributes:
+        share: E[Σw²], the share of a variance that mixing leaves.
+        noise: The variance of the noise in one value of a row.
+    """
+
+    share: float
+    noise: float
+
+
 class Encoder(Protocol):
-    """One defence. A frozen dataclass whose fields ARE its public settings; call arguments may be private."""
-
-    name: ClassVar[str]
-
-    @classmethod
-    def example(cls) -> Self:
-        """A small calibrated instance on 16 values in [0, 1], for the conformance tests."""
+    """One defence, ready to encode. A frozen dataclass whose fields ARE its public settings, plain values that JSON can
+    hold; call arguments may be private. tests/conformance/test_encoders.py holds every encoder to this contract.
+    """
 
     @property
-    def sigma(self) -> float | None:
-        """The noise of one value of a partner, before it is weighed; None before `calibrate`, 0 without noise."""
+    def name(self) -> str: ...
+
+    @property
+    def scheme(self) -> Scheme[Encoder]:
+        """The configuration that it was calibrated from; itself, where there is nothing to calibrate."""
+
+    @property
+    def law(self) -> NoiseLaw:
+        """How the noise is distributed; `none`: a row equals its mean, up to float32 rounding."""
+
+    @property
+    def linear(self) -> bool:
+        """Whether a row's mean is Σ_j weight[j] · prepare(source j), over its own record and its partners, with weights
+        that sum to one. Attacks, bounds and the discriminant that rest on this refuse other encoders."""
+
+    @property
+    def sigma(self) -> float:
+        """The noise of one value of a partner, before it is weighed; 0 without noise."""
+
+    @property
+    def centre(self) -> float:
+        """What is subtracted from every value of a record."""
+
+    @property
+    def clip(self) -> float | None:
+        """No record enters with a larger norm; None: records enter as they are."""
+
+    @property
+    def amplitude(self) -> float | None:
+        """No value of a record that enters is larger in size; None: it is not known."""
+
+    @property
+    def unit_rows(self) -> int:
+        """The most rows of one unit that the claims speak of."""
 
     @property
     def step(self) -> float | None:
@@ -213,8 +280,13 @@ class Encoder(Protocol):
     def index_bound(self) -> int | None:
         """No released integer is larger than this in size; None where floats are released."""
 
-    def calibrate(self, target: Target | None, facts: Facts) -> tuple[Self, tuple[Guarantee, ...]]:
-        """A new encoder with its noise. target: None where nothing is asked for."""
+    @property
+    def unpromised(self) -> tuple[str, ...]:
+        """Codes of what a manifest must say that these settings do not promise."""
+
+    @property
+    def tau_conditions(self) -> Mapping[str, str]:
+        """What a directional SNR that is not certified must say that it rests on; empty where none can be stated."""
 
     def claims(self) -> Mapping[str, Guarantee]:
         """What these settings guarantee for any records at all, by the guarantee's name, and on what conditions.
@@ -223,22 +295,65 @@ class Encoder(Protocol):
     def cost(self) -> Cost | None:
         """What any record pays for being released with these settings; None: there is no bound."""
 
+    def directional_snr(self, lambda_max: float) -> float | None:
+        """Of records with this largest variance in any direction; None where it is not defined."""
+
     def prepare(self, x: Tensor) -> Tensor:
-        """(m, d) float64: records as they enter the mixture."""
+        """(m, d) float64: records as they enter the mixture, each by itself. Never changes x."""
 
     def restore(self, z: Tensor) -> Tensor:
-        """(m, d): records in the data's own values, from records as they enter the mixture."""
+        """(m, d): records in the data's own values, from records as they enter the mixture; the inverse of `prepare`
+        where that clips nothing."""
 
     def deviation(self, weight: Tensor) -> Tensor:
         """(m,) the standard deviation of the noise in one value of rows with these weights (m, k)."""
 
     def possible_labels(self, y: Tensor) -> Tensor:
-        """(m,) whether a row with these soft labels can come from this encoder."""
+        """(m,) whether a row with these soft labels can come from this encoder: true of all that it releases."""
 
     def plan(self, n: int, *, stream: Stream, units: Tensor | None = None) -> Trace:
-        """Who is mixed with whom. units: (n,) numbers; rows of the same unit are not mixed with one another."""
+        """Draw all but the noise for n rows, n ≥ 2. units: (n,) numbers; rows of the same unit are not mixed with one
+        another."""
 
-    def encode(self, rows: Rows, index: Tensor, trace: Trace, *, stream: Stream) -> Batch: ...
+    def observation(self, trace: Trace) -> Observation:
+        """How rows with this trace come from records."""
+
+    def visible(self, released: Rows) -> Visible | None:
+        """What the labels of released rows show of their mixing; None where rows are not linear."""
+
+    def encode(self, rows: Rows, index: Tensor, trace: Trace, *, stream: Stream) -> Batch:
+        """The rows of these numbers (m,): x of the records' shape, integers on the grid or float32, and y (m, classes).
+        They follow `observation(trace)`: equal to its mean without noise, whatever rows are encoded together. Neither
+        records nor trace are changed, and all randomness comes from the stream."""
+
+
+Ready = TypeVar("Ready", bound=Encoder, covariant=True)
+
+
+class Scheme(Protocol[Ready]):
+    """A defence by name, before anything of the data is known: a frozen dataclass of what its owner chooses. Where that
+    is all there is to set, it is an Encoder too.
+
+    Attributes:
+        name: By which manifests and the command line call it.
+        targets: What can be asked of it; () where it promises nothing.
+        needs_facts: Whether `calibrate` uses facts of the data; without, the scheme is ready as it is.
+    """
+
+    name: ClassVar[str]
+    targets: ClassVar[tuple[type[Target], ...]]
+    needs_facts: ClassVar[bool]
+
+    @classmethod
+    def ready(cls) -> type[Encoder]:
+        """The class of the encoders that `calibrate` makes: a manifest's settings are its fields."""
+
+    @classmethod
+    def example(cls) -> Encoder:
+        """A small encoder for rows of 16 values in [0, 1], for the conformance tests."""
+
+    def calibrate(self, target: Target | None, facts: Facts) -> tuple[Ready, tuple[Guarantee, ...]]:
+        """An encoder with the noise for a target, and what it guarantees. target: None where nothing is asked for."""
 
 
 @dataclass(frozen=True)
@@ -329,10 +444,13 @@ class Guess:
 
 class Attack(Protocol):
     """One attack. A frozen dataclass called on a View; `needs` names the View's fields that must be set, `threat` says
-    in a sentence who could do this."""
+    in a sentence who could do this, `trains` whether it trains a network, `least_releases` how many releases of the
+    same records it takes to show anything at all."""
 
     name: ClassVar[str]
     needs: ClassVar[frozenset[str]]
     threat: ClassVar[str]
+    trains: ClassVar[bool]
+    least_releases: ClassVar[int]
 
     def __call__(self, view: View, *, stream: Stream) -> Guess: ...

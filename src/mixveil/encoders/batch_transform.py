@@ -11,11 +11,10 @@ from torch import Tensor
 
 from mixveil.core import checks
 from mixveil.core.device_random import DeviceStream
-from mixveil.core.errors import ArgumentError, LabelError
+from mixveil.core.errors import ArgumentError, LabelError, NotCalibratedError
 from mixveil.core.randomness import SecureStream, Stream
 from mixveil.encoders.mixup import Mixup
-from mixveil.encoders.noisy import calibrated
-from mixveil.encoders.singular import PAPER_ALPHA, Singular
+from mixveil.encoders.singular import PAPER_ALPHA, CalibratedSingular, Singular
 
 _FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 _WHOLE = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
@@ -28,19 +27,25 @@ class BatchTransform:
     NOTHING is promised. This is augmentation for a loop that holds the raw data and mixes each batch anew: the same
     image comes out again and again, under noise that is fast and not secret. What leaves needs `write_release`.
 
-    encoder: `Mixup`, or `Singular` with its sigma; where that has a clip, records are clipped about its centre.
+    encoder: `Mixup`; or a calibrated `Singular`, which clips records about its centre; or `Singular` with a sigma, the
+    noise of one value, which clips nothing.
     stream: a `SeededStream` to repeat the draws (in a data loader's worker processes they also follow from torch's own
     seed; the processes of a distributed run each need a seed, or a fork of the stream, of their own).
 
     It never waits for a GPU. So there, class numbers are not looked at: torch stops at one that is out of range.
     """
 
-    def __init__(self, encoder: Mixup | Singular, *, classes: int, stream: Stream | None = None) -> None:
-        if not isinstance(encoder, Mixup | Singular):
+    def __init__(
+        self,
+        encoder: Mixup | Singular | CalibratedSingular,
+        *,
+        classes: int,
+        sigma: float | None = None,
+        stream: Stream | None = None,
+    ) -> None:
+        if not isinstance(encoder, Mixup | Singular | CalibratedSingular):
             raise ArgumentError(f"encoder must be a Mixup or a Singular, got {encoder!r}")
-        if isinstance(encoder, Singular):
-            calibrated(encoder, "sigma")
-        self._encoder = encoder
+        self._encoder, self._sigma = encoder, _noise_of(encoder, sigma)
         self._classes = checks.at_least("classes", classes, 2)
         self._draws = DeviceStream(SecureStream() if stream is None else stream)
 
@@ -73,25 +78,36 @@ class BatchTransform:
 
         return mixed(rows), mixed(labels)
 
-    def _singular(self, encoder: Singular, rows: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    def _singular(self, encoder: Singular | CalibratedSingular, rows: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """w₁z + w₂(z' + σe) + centre, which is w₁(z + centre) + w₂(z' + centre + σe): weights sum to one."""
         n, device = len(rows), rows.device
         draw = self._draws.permutation if encoder.fixed_points else self._draws.cycle
         partner = _to(draw(n), device)
         alpha = PAPER_ALPHA if encoder.alpha is None else encoder.alpha
         share = _to(self._draws.capped_weights(n, alpha)[:, :1].contiguous(), device)
-        if encoder.clip is not None:
+        if isinstance(encoder, CalibratedSingular):
             rows = _clipped(rows, encoder.centre, encoder.clip)
-        cover = self._covered(rows.index_select(0, partner), encoder)
+        cover = self._covered(rows.index_select(0, partner), encoder.noise)
         return cover.lerp_(rows, share.to(cover.dtype)), labels.index_select(0, partner).lerp_(labels, share)
 
-    def _covered(self, rows: Tensor, encoder: Singular) -> Tensor:
+    def _covered(self, rows: Tensor, law: str) -> Tensor:
         """The rows plus noise, in their own memory."""
-        sigma, noise = calibrated(encoder, "sigma"), self._draws.normal(rows)
-        if encoder.noise == "gaussian":
-            return rows.add_(noise, alpha=sigma)
-        radius = sigma * math.sqrt(rows.shape[1])
+        noise = self._draws.normal(rows)
+        if law == "gaussian":
+            return rows.add_(noise, alpha=self._sigma)
+        radius = self._sigma * math.sqrt(rows.shape[1])
         return rows.addcmul_(noise, (radius / _lengths(noise)).to(rows.dtype))
+
+
+def _noise_of(encoder: Mixup | Singular | CalibratedSingular, sigma: float | None) -> float:
+    """The noise of one value: the encoder's own, or the given one where it has none yet."""
+    if isinstance(encoder, Singular):
+        if sigma is None:
+            raise NotCalibratedError("singular has no noise yet: calibrate it, or give sigma")
+        return checks.size("sigma", checks.finite_positive("sigma", sigma))
+    if sigma is not None:
+        raise ArgumentError(f"sigma = {sigma:g} is for a Singular that is not calibrated, got {encoder!r}")
+    return encoder.sigma
 
 
 def _blend(mixed: Tensor, parts: Iterable[Tensor], shares: Tensor) -> Tensor:

@@ -17,10 +17,24 @@ from torch import Tensor
 from mixveil.core import checks
 from mixveil.core.errors import ArgumentError, MissingFactError, PrivateFactError
 from mixveil.core.randomness import Stream
-from mixveil.core.types import Batch, Dataset, Encoder, Fact, Facts, Guarantee, Mu, Origin, Progress, Rows, Target, Tau
+from mixveil.core.types import (
+    Batch,
+    Dataset,
+    Encoder,
+    Fact,
+    Facts,
+    Guarantee,
+    Mu,
+    Origin,
+    Progress,
+    Rows,
+    Scheme,
+    Target,
+    Tau,
+)
 from mixveil.data import fingerprint, privacy_units
 from mixveil.encoders.noisy import prepare
-from mixveil.encoders.singular import NOT_KEPT, Singular
+from mixveil.encoders.singular import NOT_KEPT, CalibratedSingular
 from mixveil.theory import gdp, snr
 from mixveil.theory.moments import Moments, blocks, moments, passes
 
@@ -52,7 +66,7 @@ E = TypeVar("E", bound=Encoder)
 
 
 def calibrate(
-    encoder: E,
+    encoder: Scheme[E],
     target: Target | None,
     data: Dataset,
     *,
@@ -70,6 +84,8 @@ def calibrate(
         check_apart(data, public)
     moments_of = watched_moments(stream, watch)
     checks.enough_rows(len(data))
+    if not encoder.needs_facts:
+        return *encoder.calibrate(target, Facts({})), []
     if target is None:
         facts = sized_facts(data, public=public, watch=watch)
     else:
@@ -81,13 +97,13 @@ def calibrate(
     if isinstance(target, Mu) and target.value >= MEANINGLESS_MU:
         warnings.append(meaningless(target.value))
     if isinstance(target, Mu):
-        warnings += drowned(float(ready.sigma or 0), facts["clip"], data)
-    if isinstance(target, Tau) and isinstance(ready, Singular):
+        warnings += drowned(ready.sigma, facts["clip"], data)
+    if isinstance(target, Tau) and isinstance(ready, CalibratedSingular):
         warnings += _unkept(ready, target, facts, moments_of(data, facts))
     return ready, guarantees, warnings
 
 
-def _unkept(ready: Singular, target: Tau, facts: Facts, private: Moments) -> list[str]:
+def _unkept(ready: CalibratedSingular, target: Tau, facts: Facts, private: Moments) -> list[str]:
     """What to say where the records realise more than the τ that was asked for. private: their own moments."""
     said = []
     kept = target.calibration not in NOT_KEPT
@@ -97,8 +113,8 @@ def _unkept(ready: Singular, target: Tau, facts: Facts, private: Moments) -> lis
             f"your records vary up to {ratio:.3g} times as much as the public data: the directional SNR that the "
             f"manifest states does not hold for them"
         )
-    realised = snr.directional_snr(private.lambda_max, float(ready.sigma or 0), float(ready.alpha or 0))
-    return said or exceeded(target.calibration, realised, target.value, float(ready.alpha or 0))
+    realised = ready.directional_snr(private.lambda_max)
+    return said or exceeded(target.calibration, realised, target.value, ready.alpha)
 
 
 def exceeded(calibration: str, realised: float, nominal: float, alpha: float) -> list[str]:

@@ -31,7 +31,7 @@ from mixveil.encoders.calibration import (
     watched_moments,
     with_moments,
 )
-from mixveil.encoders.singular import Singular
+from mixveil.encoders.singular import CalibratedSingular, Singular
 from mixveil.theory import bayes, gdp, minimax, snr
 from mixveil.theory.moments import Moments
 
@@ -119,7 +119,7 @@ def choices(
     found = []
     for mu in mus:
         ready, _ = encoder.calibrate(Mu(mu), facts)
-        sigma, bound = float(ready.sigma or 0), float(ready.clip or 0)
+        sigma, bound = ready.sigma, ready.clip
         found.append(
             Choice(
                 mu=mu,
@@ -127,7 +127,7 @@ def choices(
                 delta=DELTA,
                 member_tpr=gdp.member_tpr(mu, FPR),
                 member_fpr=FPR,
-                alpha=float(ready.alpha or 0),
+                alpha=ready.alpha,
                 clip=bound,
                 sigma=sigma,
                 unit_rows=ready.unit_rows,
@@ -199,7 +199,7 @@ def figures(
 
     private: moments of the rows as they enter the mixture (`watched_moments`); belong: (n,) the rows' units."""
     ready, guarantees = encoder.calibrate(target, facts)
-    sigma, alpha, clip = float(ready.sigma or 0), float(ready.alpha or 0), float(ready.clip or 0)
+    sigma, alpha, clip = ready.sigma, ready.alpha, ready.clip
     radius = sigma * math.sqrt(facts["dimension"])
     trace = ready.plan(n, stream=stream.fork("plan"), units=belong)
     log_minimax = minimax.log_minimax_factors(trace.partner[:, 0], trace.weight) + 2 * math.log(sigma)
@@ -216,10 +216,8 @@ def figures(
         radius_multiple=snr.radius_multiple(radius, private.distance) if private.distance > 0 else None,
         sigma=sigma,
         nominal_tau=next(g.nominal for g in guarantees if g.name == "directional_snr"),
-        realised_snr=snr.directional_snr(private.lambda_max, sigma, alpha),
-        realised_snr_with_mean=snr.directional_snr(
-            private.lambda_max + float(private.mean.square().sum()), sigma, alpha
-        ),
+        realised_snr=ready.directional_snr(private.lambda_max),
+        realised_snr_with_mean=ready.directional_snr(private.lambda_max + float(private.mean.square().sum())),
         mean_snr=snr.mean_directional_snr(private.lambda_max, sigma, trace.weight),
         lambda_max=private.lambda_max,
         unit_rows=ready.unit_rows,
@@ -249,7 +247,7 @@ def targets(mu: float | None, tau: float | None, *, features: bool = False) -> l
     return taus + ([] if mu is None else [Mu(mu)])
 
 
-def _bayes(encoder: Singular, found: Moments, sigma: float, n: int, stream: Stream) -> tuple[float, float]:
+def _bayes(encoder: CalibratedSingular, found: Moments, sigma: float, n: int, stream: Stream) -> tuple[float, float]:
     """Mean squared error a value of the linear attacker: from one row, and from all with the pairing known.
 
     Over a plan of up to 1,024 rows: the average row hardly depends on how many there are."""

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from mixveil.core.registry import Registry
-from mixveil.core.types import Encoder
+from mixveil.core.types import Encoder, Scheme
 
-ENCODERS: Registry[Encoder] = Registry("encoder", "mixveil.encoders")
+ENCODERS: Registry[Scheme[Any]] = Registry("encoder", "mixveil.encoders")
 
 
-def encoders() -> dict[str, type[Encoder]]:
-    """All encoders, by name."""
+def encoders() -> dict[str, type[Scheme[Encoder]]]:
+    """The schemes of all encoders, by name. `encoders()[name].ready()` is the class that encodes, and whose fields are
+    the settings in a manifest."""
     return ENCODERS.all()
 
 
-def encoder(name: str) -> type[Encoder]:
+def encoder(name: str) -> type[Scheme[Encoder]]:
     return ENCODERS.named(name)

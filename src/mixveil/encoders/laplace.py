@@ -14,50 +14,82 @@ Formal guarantees
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from mixveil.core import checks
-from mixveil.core.errors import ArgumentError, NotCalibratedError
+from mixveil.core.errors import ArgumentError
 from mixveil.core.randomness import Stream
-from mixveil.core.types import Batch, Fact, Facts, Guarantee, Rows, Target, Trace
-from mixveil.encoders.plain import Plain, within_simplex
+from mixveil.core.types import Batch, Encoder, Fact, Facts, Guarantee, NoiseLaw, Rows, Target, Trace
+from mixveil.encoders.linear import Linear, unmixed
+from mixveil.encoders.plain import NoPromise
 
 
 @dataclass(frozen=True)
-class Laplace(Plain):
-    """alpha: the share of the images that would be mixed in, in (0, 1). Set by `calibrate`: centre is subtracted from
-    every value, scale is b/(1 − α), the mean size of the noise in one released value."""
+class Laplace:
+    """alpha: the share of the images that would be mixed in, in (0, 1)."""
 
     name: ClassVar[str] = "laplace"
+    targets: ClassVar[tuple[type[Target], ...]] = ()
+    needs_facts: ClassVar[bool] = True
     alpha: float = 0.5
-    centre: float = 0.0
-    scale: float | None = None
 
     def __post_init__(self) -> None:
         checks.probability("alpha", self.alpha)
-        if self.scale is not None:
-            checks.size("scale", checks.finite_positive("scale", self.scale))
-        checks.place("centre", self.centre)
 
     @classmethod
-    def example(cls) -> Self:
+    def ready(cls) -> type[Encoder]:
+        return CalibratedLaplace
+
+    @classmethod
+    def example(cls) -> CalibratedLaplace:
         known = {"dimension": 16.0, "centre": 0.5, "size": 0.25}
         return cls().calibrate(None, Facts({name: Fact(value, "public") for name, value in known.items()}))[0]
 
-    def calibrate(self, target: Target | None, facts: Facts) -> tuple[Self, tuple[Guarantee, ...]]:
+    def calibrate(self, target: Target | None, facts: Facts) -> tuple[CalibratedLaplace, tuple[Guarantee, ...]]:
         """Facts: centre, and size, the records' mean absolute value once it is subtracted."""
         if target is not None:
             raise ArgumentError("the encoder laplace promises nothing: neither mu nor tau can be asked of it")
-        scale = self.alpha / (1 - self.alpha) * facts["size"]
-        return replace(self, centre=facts["centre"], scale=checks.finite_positive("scale", scale)), ()
+        scale = checks.finite_positive("scale", self.alpha / (1 - self.alpha) * facts["size"])
+        return CalibratedLaplace(alpha=self.alpha, centre=facts["centre"], scale=scale), ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class CalibratedLaplace(NoPromise, Linear):
+    """`Laplace` with its noise.
+
+    Attributes:
+        alpha: The share of the images that would be mixed in, in (0, 1).
+        centre: Subtracted from every value.
+        scale: b/(1 − α), the mean size of the noise in one released value.
+    """
+
+    law: ClassVar[NoiseLaw] = "laplace"
+    sources: ClassVar[int] = 1
+    unpromised: ClassVar[tuple[str, ...]] = ("noise-of-the-records-size",)
+    alpha: float
+    centre: float
+    scale: float
+
+    def __post_init__(self) -> None:
+        checks.probability("alpha", self.alpha)
+        checks.size("scale", checks.finite_positive("scale", self.scale))
+        checks.place("centre", self.centre)
 
     @property
-    def sigma(self) -> float | None:
-        return None if self.scale is None else math.sqrt(2) * self.scale
+    def name(self) -> str:
+        return Laplace.name
+
+    @property
+    def scheme(self) -> Laplace:
+        return Laplace(self.alpha)
+
+    @property
+    def sigma(self) -> float:
+        return math.sqrt(2) * self.scale
 
     def prepare(self, x: Tensor) -> Tensor:
         return x.flatten(1).double() - self.centre
@@ -66,22 +98,12 @@ class Laplace(Plain):
         return z + self.centre
 
     def deviation(self, weight: Tensor) -> Tensor:
-        return torch.full((len(weight),), math.sqrt(2) * self._scale, dtype=torch.float64)
-
-    def possible_labels(self, y: Tensor) -> Tensor:
-        return within_simplex(y, 1)
+        return torch.full((len(weight),), self.sigma, dtype=torch.float64)
 
     def plan(self, n: int, *, stream: Stream, units: Tensor | None = None) -> Trace:
-        checks.enough_rows(n)
-        return Trace(torch.empty(n, 0, dtype=torch.int64), torch.ones(n, 1))
+        return unmixed(n)
 
     def encode(self, rows: Rows, index: Tensor, trace: Trace, *, stream: Stream) -> Batch:
         own = rows.take(index)
-        noise = stream.laplace(len(index), own.x[0].numel()).mul_(self._scale)
+        noise = stream.laplace(len(index), own.x[0].numel()).mul_(self.scale)
         return Batch(noise.add_(self.prepare(own.x)).float().view(own.x.shape), own.y)
-
-    @property
-    def _scale(self) -> float:
-        if self.scale is None:
-            raise NotCalibratedError("laplace has no scale yet: calibrate it first")
-        return self.scale

@@ -10,12 +10,12 @@ from torch import Tensor
 
 from mixveil.core import checks
 from mixveil.core.randomness import Stream
-from mixveil.core.types import Batch, Rows, Trace
-from mixveil.encoders.plain import Plain, mix, within_simplex
+from mixveil.core.types import Trace
+from mixveil.encoders.plain import NoNoise
 
 
 @dataclass(frozen=True)
-class Mixup(Plain):
+class Mixup(NoNoise):
     """x̃_i = Σ_j λ_j x_πj(i): π₁ the identity, the others random permutations, λ ~ U[0, 1]ᵏ scaled to sum one."""
 
     name: ClassVar[str] = "mixup"
@@ -24,18 +24,16 @@ class Mixup(Plain):
     def __post_init__(self) -> None:
         checks.at_least("k", self.k, 2)
 
+    @property
+    def sources(self) -> int:
+        return self.k
+
     @classmethod
     def example(cls) -> Self:
         return cls(k=3)
-
-    def possible_labels(self, y: Tensor) -> Tensor:
-        return within_simplex(y, self.k)
 
     def plan(self, n: int, *, stream: Stream, units: Tensor | None = None) -> Trace:
         checks.enough_rows(n)
         pairing, weights = stream.fork("pairing"), stream.fork("weights")
         partner = torch.stack([pairing.permutation(n) for _ in range(self.k - 1)], dim=1)
         return Trace(partner=partner, weight=weights.mixing_weights(n, self.k))
-
-    def encode(self, rows: Rows, index: Tensor, trace: Trace, *, stream: Stream) -> Batch:
-        return mix(rows, index, trace)

@@ -1,14 +1,17 @@
-"""What the encoders with noise share: the records' way in, the conditions of μ, and settings that must be set first."""
+"""What the encoders with Gaussian noise share: their settings, how records enter, and the conditions of μ."""
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from mixveil.core import checks
-from mixveil.core.errors import ArgumentError, NotCalibratedError, PixelError
+from mixveil.core.errors import ArgumentError, PixelError
+from mixveil.encoders.grid import stored_dtype
+from mixveil.encoders.linear import Linear
 
 NO_TARGET = "say what to ask for: --mu (certified) or --tau (Theorem 2), one of the two"
 
@@ -28,13 +31,51 @@ def gdp_conditions(unit_rows: int) -> dict[str, str]:
     }
 
 
-def check_settings(encoder: Any) -> None:
-    """The figures that `calibrate` sets: sizes that can be counted with, and where the records lie."""
-    for name in ("clip", "amplitude", "sigma"):
-        if (value := getattr(encoder, name)) is not None:
+@dataclass(frozen=True, kw_only=True)
+class Noisy(Linear):
+    """An encoder that clips records and covers them by calibrated noise.
+
+    Attributes:
+        centre: Subtracted from every value.
+        clip: Bounds a record's norm.
+        amplitude: Bounds its single values.
+        sigma: The noise of one value.
+        unit_rows: The most rows that one unit has.
+    """
+
+    centre: float
+    clip: float
+    amplitude: float
+    sigma: float
+    unit_rows: int = 1
+    unpromised: ClassVar[tuple[str, ...]] = ()
+
+    def __post_init__(self) -> None:
+        for name, value in (("clip", self.clip), ("amplitude", self.amplitude), ("sigma", self.sigma)):
             checks.size(name, checks.finite_positive(name, value))
-    checks.at_least("unit_rows", encoder.unit_rows, 1)
-    checks.place("centre", encoder.centre)
+        checks.at_least("unit_rows", self.unit_rows, 1)
+        checks.place("centre", self.centre)
+
+    def prepare(self, x: Tensor) -> Tensor:
+        return prepare(x, self.centre, self.clip)
+
+    def restore(self, z: Tensor) -> Tensor:
+        return z + self.centre
+
+    def check_units(self, n: int, units: Tensor | None) -> None:
+        """Refuse rows of which more belong to one unit than the noise was calibrated for."""
+        if units is None:
+            return
+        if len(units) != n:
+            raise ArgumentError(f"{len(units)} units are given for {n} rows")
+        largest = int(units.bincount().max())
+        if largest > self.unit_rows:
+            raise ArgumentError(f"a unit has {largest} rows, and the noise is for units of up to {self.unit_rows}")
+
+
+def on_grid(x: Tensor, bound: int) -> Tensor:
+    """Values in steps of the grid as the integers that are stored; x is overwritten."""
+    return x.round_().clamp_(-bound, bound).to(stored_dtype(bound))
 
 
 def check_noise(sigma: float) -> float:
@@ -42,25 +83,6 @@ def check_noise(sigma: float) -> float:
     if sigma > 1e30:
         raise ArgumentError(f"sigma = {sigma:g} is more noise than a release can hold")
     return sigma
-
-
-def calibrated(encoder: Any, name: str) -> float:
-    """A figure that must have been set."""
-    value: float | None = getattr(encoder, name)
-    if value is None:
-        raise NotCalibratedError(f"{encoder.name} has no {name} yet: calibrate it first")
-    return value
-
-
-def check_units(encoder: Any, n: int, units: Tensor | None) -> None:
-    """Refuse rows of which more belong to one unit than the noise was calibrated for."""
-    if units is None:
-        return
-    if len(units) != n:
-        raise ArgumentError(f"{len(units)} units are given for {n} rows")
-    largest = int(units.bincount().max())
-    if largest > encoder.unit_rows:
-        raise ArgumentError(f"a unit has {largest} rows, and the noise is for units of up to {encoder.unit_rows}")
 
 
 def prepare(x: Tensor, centre: float, clip: float) -> Tensor:

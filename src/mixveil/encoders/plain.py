@@ -1,38 +1,66 @@
-"""What the encoders share that promise nothing: floats are released, and mostly there is no noise to calibrate."""
+"""What the encoders share that promise nothing."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from typing import ClassVar, Self
 
 from torch import Tensor
 
 from mixveil.core.errors import ArgumentError
-from mixveil.core.types import Batch, Cost, Facts, Guarantee, Rows, Target, Trace
+from mixveil.core.randomness import Stream
+from mixveil.core.types import Batch, Cost, Encoder, Facts, Guarantee, NoiseLaw, Rows, Target, Trace
+from mixveil.encoders.linear import Linear
 
 
-class Plain:
-    """An encoder that promises nothing; without noise, where it does not say otherwise."""
+class NoPromise:
+    """An encoder that bounds nothing and releases floats."""
 
-    name: ClassVar[str]
-
-    @property
-    def sigma(self) -> float | None:
-        return 0.0
-
-    @property
-    def step(self) -> float | None:
-        return None
-
-    @property
-    def index_bound(self) -> int | None:
-        return None
+    clip: ClassVar[float | None] = None
+    amplitude: ClassVar[float | None] = None
+    unit_rows: ClassVar[int] = 1
+    step: ClassVar[float | None] = None
+    index_bound: ClassVar[int | None] = None
+    tau_conditions: ClassVar[Mapping[str, str]] = {}
 
     def claims(self) -> Mapping[str, Guarantee]:
         return {}
 
     def cost(self) -> Cost | None:
         return None
+
+    def directional_snr(self, lambda_max: float) -> float | None:
+        return None
+
+
+class NoNoise(NoPromise, Linear):
+    """An encoder that mixes, or not, and adds no noise: ready as it is."""
+
+    name: ClassVar[str]
+    targets: ClassVar[tuple[type[Target], ...]] = ()
+    needs_facts: ClassVar[bool] = False
+    law: ClassVar[NoiseLaw] = "none"
+    sigma: ClassVar[float] = 0.0
+    centre: ClassVar[float] = 0.0
+    unpromised: ClassVar[tuple[str, ...]] = ("no-noise",)
+
+    @property
+    def scheme(self) -> Self:
+        return self
+
+    @classmethod
+    def ready(cls) -> type[Encoder]:
+        return cls
+
+    @classmethod
+    def example(cls) -> Self:
+        return cls()
+
+    def calibrate(self, target: Target | None, facts: Facts) -> tuple[Self, tuple[Guarantee, ...]]:
+        if target is not None:
+            raise ArgumentError(f"the encoder {self.name} adds no noise: neither mu nor tau can be asked of it")
+        return self, ()
 
     def prepare(self, x: Tensor) -> Tensor:
         return x.flatten(1).double()
@@ -43,25 +71,19 @@ class Plain:
     def deviation(self, weight: Tensor) -> Tensor:
         return 0 * weight.double()[:, 0]
 
-    def calibrate(self, target: Target | None, facts: Facts) -> tuple[Self, tuple[Guarantee, ...]]:
-        raise ArgumentError(f"the encoder {self.name} adds no noise: neither mu nor tau can be asked of it")
+    @abstractmethod
+    def plan(self, n: int, *, stream: Stream, units: Tensor | None = None) -> Trace: ...
 
-
-def within_simplex(y: Tensor, sources: int) -> Tensor:
-    """(m,) whether each row has at most that many classes. That shares sum to one is checked for all releases."""
-    return (y > 0).sum(1) <= sources
-
-
-def mix(rows: Rows, index: Tensor, trace: Trace) -> Batch:
-    """Each row and its partners, weighed and added: x in float32, labels alike."""
-    weight = trace.weight[index]
-    own = rows.take(index)
-    x, y = own.x * _column(weight, 0, own.x), own.y * weight[:, :1]
-    for j in range(trace.partner.shape[1]):
-        other = rows.take(trace.partner[index, j])
-        x += other.x * _column(weight, j + 1, other.x)
-        y += other.y * weight[:, j + 1 : j + 2]
-    return Batch(x, y)
+    def encode(self, rows: Rows, index: Tensor, trace: Trace, *, stream: Stream) -> Batch:
+        """Each row and its partners, weighed and added: x in float32, labels alike."""
+        weight = trace.weight[index]
+        own = rows.take(index)
+        x, y = own.x * _column(weight, 0, own.x), own.y * weight[:, :1]
+        for j in range(trace.partner.shape[1]):
+            other = rows.take(trace.partner[index, j])
+            x += other.x * _column(weight, j + 1, other.x)
+            y += other.y * weight[:, j + 1 : j + 2]
+        return Batch(x, y)
 
 
 def _column(weight: Tensor, j: int, like: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal, Self
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -24,18 +24,9 @@ from torch import Tensor
 from mixveil.core import checks
 from mixveil.core.errors import ArgumentError
 from mixveil.core.randomness import NORMAL_BOUND, Stream
-from mixveil.core.types import Batch, Cost, Fact, Facts, Guarantee, Mu, Rows, Target, Tau, Trace
-from mixveil.encoders.grid import GRID, stored_dtype
-from mixveil.encoders.noisy import (
-    NO_TARGET,
-    calibrated,
-    centred,
-    check_noise,
-    check_settings,
-    check_units,
-    gdp_conditions,
-    prepare,
-)
+from mixveil.core.types import Batch, Cost, Encoder, Fact, Facts, Guarantee, Mu, NoiseLaw, Rows, Target, Tau, Trace
+from mixveil.encoders.grid import GRID
+from mixveil.encoders.noisy import NO_TARGET, Noisy, centred, check_noise, gdp_conditions, on_grid
 from mixveil.theory import gdp, snr
 
 CERTIFIED_ALPHA = 0.55  # the nearer to one half, the less noise a given μ costs
@@ -73,35 +64,37 @@ NOT_REALISED = "moments are the public data's: what the records themselves reali
 
 @dataclass(frozen=True)
 class Singular:
-    """alpha: cap on the weights; noise: `gaussian`, or `sphere` to reproduce the paper; fixed_points: allow
-    π(i) = i, as the paper does. The other fields are set by `calibrate`: centre is subtracted from every
-    value, clip bounds a record's norm, amplitude its single values, sigma is the noise of one value, unit_rows the
-    most rows that one unit has."""
+    """What its owner chooses.
+
+    Attributes:
+        alpha: The cap on the weights; None: 0.55 where a μ is asked for, 0.7 where a τ is.
+        noise: `gaussian`, or `sphere` to reproduce the paper.
+        fixed_points: Allow π(i) = i, as the paper does.
+    """
 
     name: ClassVar[str] = "singular"
+    targets: ClassVar[tuple[type[Target], ...]] = (Mu, Tau)
+    needs_facts: ClassVar[bool] = True
     alpha: float | None = None
     noise: Literal["gaussian", "sphere"] = "gaussian"
     fixed_points: bool = False
-    centre: float = 0.0
-    clip: float | None = None
-    amplitude: float | None = None
-    sigma: float | None = None
-    unit_rows: int = 1
 
     def __post_init__(self) -> None:
         if self.alpha is not None:
             checks.cap("alpha", self.alpha)
-        if self.noise not in ("gaussian", "sphere"):
-            raise ArgumentError(f"noise must be gaussian or sphere, got {self.noise!r}")
-        check_settings(self)
+        _check_noise_name(self.noise)
 
     @classmethod
-    def example(cls) -> Self:
+    def ready(cls) -> type[Encoder]:
+        return CalibratedSingular
+
+    @classmethod
+    def example(cls) -> CalibratedSingular:
         known = {"dimension": 16.0, "centre": 0.5, "amplitude": 0.5, "clip": 2.0}
         facts = Facts({name: Fact(value, "range") for name, value in known.items()})
         return cls().calibrate(Mu(1.0), facts)[0]
 
-    def calibrate(self, target: Target | None, facts: Facts) -> tuple[Self, tuple[Guarantee, ...]]:
+    def calibrate(self, target: Target | None, facts: Facts) -> tuple[CalibratedSingular, tuple[Guarantee, ...]]:
         """A new encoder with its noise. Facts: dimension, centre, amplitude and clip; for τ also lambda_max, and
         energy or, for its own calibration, displacement."""
         if isinstance(target, Mu):
@@ -118,9 +111,9 @@ class Singular:
             )
             sigma = math.sqrt(snr.noise_variance(target.value, alpha, signal))
         encoder = self._with(facts, alpha, sigma)
-        return encoder, (encoder._directional(target, facts, lambda_max),)
+        return encoder, (self._directional(target, facts, encoder.directional_snr(lambda_max)),)
 
-    def _certify(self, target: Mu, facts: Facts) -> tuple[Self, tuple[Guarantee, ...]]:
+    def _certify(self, target: Mu, facts: Facts) -> tuple[CalibratedSingular, tuple[Guarantee, ...]]:
         if self.noise == "sphere":
             raise ArgumentError("noise = sphere has no mu: two records lie on different spheres; use gaussian")
         if self.fixed_points:
@@ -142,7 +135,7 @@ class Singular:
             for claim in claims.values()
         )
 
-    def _directional(self, target: Tau, facts: Facts, lambda_max: float) -> Guarantee:
+    def _directional(self, target: Tau, facts: Facts, realised: float) -> Guarantee:
         """The realised figure is that of the private records; from public moments it is not known."""
         private, fails = facts.origin("lambda_max") == "private", NOT_KEPT.get(target.calibration)
         measured = ("displacement",) if target.calibration == "displacement" else ("energy",)
@@ -155,26 +148,60 @@ class Singular:
             assumes["moments"] = FROM_PUBLIC if fails is None else NOT_REALISED
         if self.fixed_points:
             assumes |= FIXED_POINTS
-        realised = snr.directional_snr(lambda_max, self._sigma, self._alpha) if private else None
-        return Guarantee("directional_snr", target.value, realised, assumes)
+        return Guarantee("directional_snr", target.value, realised if private else None, assumes)
 
-    def _with(self, facts: Facts, alpha: float, sigma: float) -> Self:
+    def _with(self, facts: Facts, alpha: float, sigma: float) -> CalibratedSingular:
         amplitude, clip = facts["amplitude"], facts["clip"]
         check_noise(sigma)
-        encoder = replace(
-            self,
+        encoder = CalibratedSingular(
             alpha=alpha,
+            noise=self.noise,
+            fixed_points=self.fixed_points,
             sigma=sigma,
             centre=facts["centre"],
             clip=clip,
             amplitude=min(amplitude, clip),
             unit_rows=facts.unit_rows,
         )
-        if (encoder.index_bound or 0) >= 1 << 31:
+        if encoder.index_bound is not None and encoder.index_bound >= 1 << 31:
             raise ArgumentError(
                 f"sigma = {sigma:g} is too small beside values of up to {amplitude:g} to be released on its grid"
             )
         return encoder
+
+
+@dataclass(frozen=True, kw_only=True)
+class CalibratedSingular(Noisy):
+    """`Singular` with its noise. sigma is that of one value of a partner, before it is weighed."""
+
+    sources: ClassVar[int] = 2
+    alpha: float
+    noise: Literal["gaussian", "sphere"] = "gaussian"
+    fixed_points: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.cap("alpha", self.alpha)
+        _check_noise_name(self.noise)
+
+    @property
+    def name(self) -> str:
+        return Singular.name
+
+    @property
+    def scheme(self) -> Singular:
+        return Singular(self.alpha, self.noise, self.fixed_points)
+
+    @property
+    def law(self) -> NoiseLaw:
+        return self.noise
+
+    @property
+    def tau_conditions(self) -> Mapping[str, str]:
+        return {**AVERAGE_SNR_CONDITIONS, **(FIXED_POINTS if self.fixed_points else {})}
+
+    def directional_snr(self, lambda_max: float) -> float:
+        return snr.directional_snr(lambda_max, self.sigma, self.alpha)
 
     def claims(self) -> Mapping[str, Guarantee]:
         """For any records, once clipped: μ and the worst directional SNR. Nothing where the noise lies on a sphere
@@ -183,7 +210,7 @@ class Singular:
         if cost is None:
             return {}
         mu = cost.of(self.unit_rows)
-        tau = snr.worst_directional_snr(self._clip, self._sigma, self._alpha)
+        tau = snr.worst_directional_snr(self.clip, self.sigma, self.alpha)
         return {
             "gdp": Guarantee("gdp", mu, mu, gdp_conditions(self.unit_rows)),
             "directional_snr": Guarantee("directional_snr", tau, tau, WORST_SNR_CONDITIONS),
@@ -193,8 +220,8 @@ class Singular:
         if self.noise != "gaussian" or self.fixed_points:
             return None
         return Cost(
-            gdp.mu_worst(self._clip, self._sigma, self._alpha),
-            gdp.mu_together(self._clip, self._sigma, self._alpha),
+            gdp.mu_worst(self.clip, self.sigma, self.alpha),
+            gdp.mu_together(self.clip, self.sigma, self.alpha),
             0.5,
         )
 
@@ -203,71 +230,52 @@ class Singular:
         shares = y.double()
         least = torch.where(shares > 0, shares, 1.0).amin(1)
         slack = 1e-6  # labels are float32
-        two = ((y > 0).sum(1) == 2) & (shares.amax(1) <= self._alpha + slack) & (least >= 1 - self._alpha - slack)
+        two = ((y > 0).sum(1) == 2) & (shares.amax(1) <= self.alpha + slack) & (least >= 1 - self.alpha - slack)
         return two | ((y > 0).sum(1) == 1)
 
     @property
     def step(self) -> float | None:
-        return self._sigma * GRID if self.noise == "gaussian" else None
+        return self.sigma * GRID if self.noise == "gaussian" else None
 
     @property
     def index_bound(self) -> int | None:
         """(amplitude + α·9.35σ)/step: the mixed values, and the largest noise that a stream can draw."""
         if self.noise != "gaussian":
             return None
-        amplitude = calibrated(self, "amplitude")
-        return math.ceil((amplitude / self._sigma + self._alpha * NORMAL_BOUND) / GRID) + 1
+        return math.ceil((self.amplitude / self.sigma + self.alpha * NORMAL_BOUND) / GRID) + 1
 
     def plan(self, n: int, *, stream: Stream, units: Tensor | None = None) -> Trace:
         checks.enough_rows(n)
-        check_units(self, n, units)
+        self.check_units(n, units)
         pairing = stream.fork("pairing")
         if self.fixed_points:
             partner = pairing.permutation(n)
         else:
             partner = pairing.derangement(n) if units is None else pairing.derangement_across_units(units)
-        weight = stream.fork("weights").capped_weights(n, self._alpha)
+        weight = stream.fork("weights").capped_weights(n, self.alpha)
         return Trace(partner=partner[:, None], weight=weight)
 
     def encode(self, rows: Rows, index: Tensor, trace: Trace, *, stream: Stream) -> Batch:
         own, other = rows.take(index), rows.take(trace.partner[index, 0])
         weight = trace.weight[index]
-        own_weight, other_weight = weight.double().T[:, :, None] / (self.step or 1)  # in steps of the grid
+        step = 1.0 if self.step is None else self.step
+        own_weight, other_weight = weight.double().T[:, :, None] / step  # in steps of the grid
         x = self._noise(len(index), own.x[0].numel(), stream).mul_(other_weight)
         for source, share in ((other, other_weight), (own, own_weight)):
-            z, factor = centred(source.x, self.centre, self._clip)
+            z, factor = centred(source.x, self.centre, self.clip)
             x.addcmul_(z, factor * share)
         y = own.y * weight[:, :1] + other.y * weight[:, 1:]
-        return Batch(self._store(x).view(own.x.shape), y)
-
-    def prepare(self, x: Tensor) -> Tensor:
-        """(m, d) float64: centred, and scaled down to norm `clip` where it is longer."""
-        return prepare(x, self.centre, self._clip)
-
-    def restore(self, z: Tensor) -> Tensor:
-        return z + self.centre
+        bound = self.index_bound
+        return Batch((x.float() if bound is None else on_grid(x, bound)).view(own.x.shape), y)
 
     def deviation(self, weight: Tensor) -> Tensor:
-        return weight.double()[:, 1] * self._sigma
+        return weight.double()[:, 1] * self.sigma
 
     def _noise(self, m: int, d: int, stream: Stream) -> Tensor:
-        radius = self._sigma * math.sqrt(d)
+        radius = self.sigma * math.sqrt(d)
         return stream.gaussian(m, d, radius) if self.noise == "gaussian" else stream.sphere(m, d, radius)
 
-    def _store(self, x: Tensor) -> Tensor:
-        bound = self.index_bound
-        if bound is None:
-            return x.float()
-        return x.round_().clamp_(-bound, bound).to(stored_dtype(bound))
 
-    @property
-    def _sigma(self) -> float:
-        return calibrated(self, "sigma")
-
-    @property
-    def _alpha(self) -> float:
-        return calibrated(self, "alpha")
-
-    @property
-    def _clip(self) -> float:
-        return calibrated(self, "clip")
+def _check_noise_name(noise: str) -> None:
+    if noise not in ("gaussian", "sphere"):
+        raise ArgumentError(f"noise must be gaussian or sphere, got {noise!r}")

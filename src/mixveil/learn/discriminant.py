@@ -19,7 +19,6 @@ import torch
 from torch import Tensor
 
 from mixveil.core.errors import ArgumentError
-from mixveil.core.mixing import mixing
 from mixveil.core.types import Progress, Release
 from mixveil.features.projection import Projection
 from mixveil.releases.second_moments import Scatter
@@ -159,12 +158,18 @@ def _equations(release: Release, progress: Progress) -> _Equations:
             f"rows of {k:,} values are too wide for the discriminant, which needs their covariance ({_WIDEST:,} at "
             f"most): go through a projection, or train the head mlp"
         )
+    mixing = release.encoder.visible(release.payload)
+    if mixing is None:
+        raise ArgumentError(
+            f"rows of the encoder {release.encoder.name} are no weighed sums of records, which the discriminant needs: "
+            f"train the head mlp"
+        )
     found = _Equations(
         torch.zeros(classes, classes, dtype=torch.float64),
         torch.zeros(classes, k, dtype=torch.float64),
         torch.zeros(k, k, dtype=torch.float64),
         n,
-        *mixing(release),
+        *mixing,
         0.0,
     )
     for index in torch.split(torch.arange(n), _ROWS):

@@ -198,7 +198,7 @@ def _check_against(releases: Sequence[Release], projection: Projection) -> None:
     """Refuse records that their projection cannot have made, or whose statistics went by another name."""
     parties = {used.party for used in projection.spent}
     for release in releases:
-        clip = getattr(release.encoder, "clip", None) or projection.clip
+        clip = projection.clip if release.encoder.clip is None else release.encoder.clip
         if release.shape != (projection.dimension,) or clip > projection.clip * (1 + 1e-6):
             raise MismatchError(
                 f"release {release.id[:8]} of {release.party} has rows of {release.shape} clipped to {clip:g}, its "
@@ -224,7 +224,7 @@ def _sources(job: Job) -> tuple[TrainedOn, ...]:
             "records",
             len(r.payload),
             next((g.nominal for g in r.guarantees if g.name == "gdp"), None),
-            getattr(r.encoder, "unit_rows", 1),
+            r.encoder.unit_rows,
             None if r.reproducible else r.label_epsilon,
         )
         for r in job.releases

@@ -24,7 +24,7 @@ from mixveil.core.errors import (
 )
 from mixveil.core.types import Encoder, Guarantee
 from mixveil.encoders.catalogue import encoder
-from mixveil.encoders.singular import AVERAGE_SNR_CONDITIONS, FIXED_POINTS, FROM_PUBLIC, NOT_KEPT, NOT_REALISED, SAID
+from mixveil.encoders.singular import FROM_PUBLIC, NOT_KEPT, NOT_REALISED, SAID
 from mixveil.features.extractor import Extractor
 from mixveil.releases.screening import NOT_CERTIFIED, NOT_PICTURES, NOT_PROTECTED, Screened
 from mixveil.theory.response import LARGEST_EPSILON, SMALLEST_EPSILON
@@ -164,22 +164,19 @@ def not_promised(
     screened: Screened | None = None,
 ) -> tuple[str, ...]:
     """What a reader might think is promised and is not, in plain words."""
-    rows, certified = getattr(made_by, "unit_rows", 1), any(guarantee.name == "gdp" for guarantee in guarantees)
+    rows, certified = made_by.unit_rows, any(guarantee.name == "gdp" for guarantee in guarantees)
     labels = LABELS if screened is None else LABELS_SCREENED
     if label_epsilon is not None:
         labels = randomised(RANDOMISED, label_epsilon, rows, reproducible)
     said = [labels, NOT_ENCRYPTION, unit(rows, certified)]
     if screened is not None:
         said.append(SCREENED)
-    if made_by.sigma == 0:
-        said.append(NOTHING)
-    elif made_by.name == "laplace":
-        said.append(SIZED)
+    said += [{"no-noise": NOTHING, "noise-of-the-records-size": SIZED}[code] for code in made_by.unpromised]
     if {guarantee.name for guarantee in guarantees} == {"directional_snr"}:
         said.append(AVERAGE)
     if any("private" in guarantee.assumes.values() for guarantee in guarantees):
         said.append(PRIVATE_FACTS)
-    elif made_by.sigma and not guarantees:
+    elif made_by.law != "none" and not guarantees:
         said.append(MAYBE_PRIVATE)  # no guarantee says where they come from
     if reproducible:
         said.append(SEEDED)
@@ -235,7 +232,8 @@ def _parse(text: str) -> Manifest:
 
 def _consistent(manifest: Manifest, stated_grid: Any) -> None:
     expected = grid(manifest.encoder)
-    if (manifest.encoder.index_bound or 0) >= 1 << 31:
+    bound = manifest.encoder.index_bound
+    if bound is not None and bound >= 1 << 31:
         raise ManifestError("encoder.settings: sigma is too small beside amplitude for the grid of a release")
     if stated_grid != expected:
         raise ManifestError(f"grid is {strict_json.shown(stated_grid)}, but the encoder's settings make it {expected}")
@@ -351,7 +349,7 @@ def _stated(stated: Guarantee, manifest: Manifest) -> None:
     due = None if stated.realised is not None else NOT_REALISED if how.partition(":")[0] in NOT_KEPT else FROM_PUBLIC
     if stated.assumes.get("moments") != due:
         raise FalseClaimError(f"{stated.name}: it does not say what its moments leave open")
-    said = {**AVERAGE_SNR_CONDITIONS, **(FIXED_POINTS if getattr(manifest.encoder, "fixed_points", False) else {})}
+    said = manifest.encoder.tau_conditions
     names = {"calibration", "moments", "rows", *origins, *said}
     if stated.assumes.keys() - names or said.items() - stated.assumes.items():
         raise FalseClaimError(f"{stated.name}: its conditions are not those of its encoder")
@@ -383,7 +381,7 @@ def _encoder(item: dict[str, Any]) -> Encoder:
     strict_json.only("encoder", item, {"name", "settings"})
     settings = strict_json.mapping("encoder.settings", item["settings"])
     try:
-        kind = encoder(strict_json.text("encoder.name", item["name"]))
+        kind = encoder(strict_json.text("encoder.name", item["name"])).ready()
     except MixveilError as error:
         raise ManifestError(str(error)) from None
     hints = typing.get_type_hints(kind)

@@ -424,12 +424,11 @@ def _planned(
 ) -> tuple[Dataset, Trace]:
     """The rows as they are to be encoded, and who is mixed with whom. Where labels are randomised, rows are put in a
     random order first: data are often sorted by class, and then their order says what the labels do not."""
-    unit_rows = getattr(encoder, "unit_rows", None)
-    if rows.units is not None and unit_rows is None:
+    if rows.units is not None and not encoder.scheme.targets:
         raise ArgumentError(f"the encoder {encoder.name} promises nothing, to units either: leave them out")
-    if rows.units is None and (unit_rows or 1) > 1:
+    if rows.units is None and encoder.unit_rows > 1:
         raise ArgumentError(
-            f"it is not said which rows belong together, and the noise is for units of {unit_rows} rows"
+            f"it is not said which rows belong together, and the noise is for units of {encoder.unit_rows} rows"
         )
     order = None
     if label_epsilon is not None:

@@ -116,7 +116,8 @@ class Screening:
     def look(self, index: Tensor, trace: Trace, x: Tensor) -> Tensor:
         """(m,) whether these rows may stay, which `kept` remembers. x: (m, …) as they would be stored. Each is compared
         with all of its sources, its own record and its partners."""
-        seen = self.encoder.restore(x.flatten(1).double() * (self.encoder.step or 1)).view(x.shape)
+        step = 1.0 if self.encoder.step is None else self.encoder.step
+        seen = self.encoder.restore(x.flatten(1).double() * step).view(x.shape)
         picture = self._scaled(seen).clamp_(0, 1)
         may = torch.ones(len(index), dtype=torch.bool)
         for source in (index, *trace.partner[index].T):

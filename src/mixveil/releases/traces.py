@@ -10,6 +10,8 @@ from mixveil.core import files
 from mixveil.core.errors import ArgumentError, StateError
 from mixveil.core.types import Trace
 
+_EXTRA = "extra."
+
 
 def state_folder() -> Path:
     """MIXVEIL_STATE, else mixveil/ in XDG_STATE_HOME, else ~/.local/state/mixveil."""
@@ -23,15 +25,13 @@ def trace_path(release_id: str) -> Path:
 
 
 def save_trace(release_id: str, trace: Trace, manifest_sha256: str) -> Path:
-    """Keep a release's pairing and weights, and the hash of its manifest, mode 0600, under the release's id."""
+    """Keep all of a release's trace, and the hash of its manifest, mode 0600, under the release's id."""
     from safetensors.torch import save
 
     path = trace_path(release_id)
-    tensors = {"partner": trace.partner.contiguous(), "weight": trace.weight.contiguous()}
-    if trace.order is not None:
-        tensors["order"] = trace.order.contiguous()
-    if trace.kept is not None:
-        tensors["kept"] = trace.kept.contiguous()
+    drawn = {"partner": trace.partner, "weight": trace.weight, "order": trace.order, "kept": trace.kept}
+    drawn |= {_EXTRA + name: values for name, values in trace.extra.items()}
+    tensors = {name: values.contiguous() for name, values in drawn.items() if values is not None}
     data = save(tensors, {"manifest": manifest_sha256})
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -58,10 +58,15 @@ def load_trace(release_id: str, rows: int) -> Trace | None:
         return None
     try:
         tensors = load_file(path)
-        trace = Trace(tensors["partner"], tensors["weight"], tensors.get("order"), tensors.get("kept"))
+        extra = {name.removeprefix(_EXTRA): tensors.pop(name) for name in list(tensors) if name.startswith(_EXTRA)}
+        trace = Trace(
+            tensors.pop("partner"), tensors.pop("weight"), tensors.pop("order", None), tensors.pop("kept", None), extra
+        )
     except (OSError, KeyError, SafetensorError) as error:
         raise StateError(f"{path} is not a trace: {error}") from None
     made, kept = len(trace.weight), trace.kept
+    if tensors or any(not values.dim() or len(values) != made for values in extra.values()):
+        raise StateError(f"{path} holds more than a trace of {made} rows: {', '.join([*tensors, *extra])}")
     sizes = len(trace.partner) == made and trace.partner.dim() == trace.weight.dim() == 2
     left = made if kept is None else int(kept.sum()) if kept.dtype == torch.bool and kept.shape == (made,) else -1
     if not sizes or left != rows or trace.weight.shape[1] != trace.partner.shape[1] + 1:

@@ -20,7 +20,7 @@ from mixveil.core.errors import ArgumentError, MismatchError, OutputError, Refus
 from mixveil.core.randomness import SeededStream
 from mixveil.data.opening import open_data
 from mixveil.encoders.grid import stored_dtype
-from mixveil.encoders.singular import Singular
+from mixveil.encoders.singular import CalibratedSingular
 from mixveil.features import projection_file, projection_fit
 from mixveil.features.cache import extract
 from mixveil.features.cache import load as load_networks
@@ -438,7 +438,7 @@ def figures(**change: float) -> Any:
             whole["file"] = {"bytes": len(files["sums.safetensors"]), "sha256": digest}
             return
         whole["encoder"]["settings"] |= change
-        encoder = Singular(**whole["encoder"]["settings"])
+        encoder = CalibratedSingular(**whole["encoder"]["settings"])
         bound = encoder.index_bound or 0
         whole["grid"] = {"step": encoder.step, "bound": bound}
         most = min(bound, 1 << 30)

@@ -40,6 +40,8 @@ class FeatureDecoder:
         "Holds public images and the public network, knows who was paired with whom and the weights; solves all rows "
         "together and trains a network from features back to pictures."
     )
+    trains: ClassVar[bool] = True
+    least_releases: ClassVar[int] = 1
     base: int = 48
     rounds: int = 4
     recipe: Recipe = _RECIPE

@@ -50,10 +50,13 @@ class Average:
         "Holds the releases of the same records and nothing of their owner's: averages each record's rows, finds out "
         "who was paired with whom, and solves all of them together."
     )
+    trains: ClassVar[bool] = False
+    least_releases: ClassVar[int] = 4  # one release does not show whose a weight is
 
     def __call__(self, view: View, *, stream: Stream) -> Guess:
         if len({len(release.payload) for release in view.releases}) != 1:
             raise ArgumentError("this attack needs releases with the same number of rows")
+        model.check_linear(view)
         prior = model.prior_of(view)
         releases, classes = understood(view, prior, stream)
         if len(releases) == 1 or releases[0].weight.shape[1] == 1:

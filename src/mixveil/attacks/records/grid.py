@@ -31,13 +31,17 @@ class Grid:
     name: ClassVar[str] = "grid"
     needs: ClassVar[frozenset[str]] = frozenset({"candidates"})
     threat: ClassVar[str] = "Holds both source images of a row among others, and looks at the low bits of the noise."
+    trains: ClassVar[bool] = False
+    least_releases: ClassVar[int] = 1
     bits: tuple[int, ...] = (24, 25)
 
     def __call__(self, view: View, *, stream: Stream) -> Guess:
         known = _pairs.candidates(view)
         seen = looked_at(known.shape[1])
         known = known[:, seen]
-        sigma = view.releases[0].encoder.sigma or 1.0
+        sigma = view.releases[0].encoder.sigma
+        if not sigma > 0:
+            sigma = 1.0
         n, c = len(view.releases[0].payload), len(known)
         pairs, doubts = torch.full((n, 2), -1), torch.full((n,), math.inf, dtype=torch.float64)
         a, b = (part.reshape(-1) for part in torch.meshgrid(torch.arange(c), torch.arange(c), indexing="ij"))

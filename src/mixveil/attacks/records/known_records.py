@@ -31,6 +31,8 @@ class Known:
         "Has some of the records already, knows who was paired with whom, the weights, and how such images vary; takes "
         "what he has out of the rows and solves for the others."
     )
+    trains: ClassVar[bool] = False
+    least_releases: ClassVar[int] = 1
 
     def __call__(self, view: View, *, stream: Stream) -> Guess:
         if view.known is None:

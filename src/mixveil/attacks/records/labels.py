@@ -18,6 +18,8 @@ class Labels:
     name: ClassVar[str] = "labels"
     needs: ClassVar[frozenset[str]] = frozenset()
     threat: ClassVar[str] = "Reads the labels of the release, as everyone who gets it can."
+    trains: ClassVar[bool] = False
+    least_releases: ClassVar[int] = 1
 
     def __call__(self, view: View, *, stream: Stream) -> Guess:
         payload = view.releases[0].payload

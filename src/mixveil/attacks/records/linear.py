@@ -32,6 +32,8 @@ class Linear:
     name: ClassVar[str] = "linear"
     needs: ClassVar[frozenset[str]] = frozenset({"traces"})
     threat: ClassVar[str] = "The paper's: knows who was paired with whom and the weights, and that images are smooth."
+    trains: ClassVar[bool] = False
+    least_releases: ClassVar[int] = 1
     normalised: bool = False
 
     def __call__(self, view: View, *, stream: Stream) -> Guess:

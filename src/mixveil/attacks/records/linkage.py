@@ -34,6 +34,8 @@ class Linkage:
     name: ClassVar[str] = "linkage"
     needs: ClassVar[frozenset[str]] = frozenset({"traces", "candidates"})
     threat: ClassVar[str] = "Holds the original image, knows weights and pairing; asks which row it went into."
+    trains: ClassVar[bool] = False
+    least_releases: ClassVar[int] = 1
 
     def __call__(self, view: View, *, stream: Stream) -> Guess:
         return Guess(links=_ratios(view))
@@ -48,6 +50,8 @@ class Membership:
     name: ClassVar[str] = "membership"
     needs: ClassVar[frozenset[str]] = frozenset({"traces", "candidates"})
     threat: ClassVar[str] = "Holds an image, knows weights and pairing; asks whether it is in the release at all."
+    trains: ClassVar[bool] = False
+    least_releases: ClassVar[int] = 1
 
     def __call__(self, view: View, *, stream: Stream) -> Guess:
         ratios = _ratios(view)

@@ -37,6 +37,8 @@ class Lmmse:
     threat: ClassVar[str] = (
         "Knows who was paired with whom, the weights, and how such images vary; uses all rows together."
     )
+    trains: ClassVar[bool] = False
+    least_releases: ClassVar[int] = 1
 
     def __call__(self, view: View, *, stream: Stream) -> Guess:
         traces, prior = model.traces_of(view), model.prior_of(view)
@@ -54,6 +56,8 @@ class LmmseRow:
     name: ClassVar[str] = "lmmse-row"
     needs: ClassVar[frozenset[str]] = frozenset({"traces"})
     threat: ClassVar[str] = "Knows the weights and how such images vary; looks at one row at a time."
+    trains: ClassVar[bool] = False
+    least_releases: ClassVar[int] = 1
 
     def __call__(self, view: View, *, stream: Stream) -> Guess:
         traces, prior = model.traces_of(view), model.prior_of(view)

@@ -7,7 +7,7 @@ It knows nothing of images but that they are smooth, so it works in any number o
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
@@ -32,6 +32,8 @@ class LowpassRow:
     name: ClassVar[str] = "lowpass-row"
     needs: ClassVar[frozenset[str]] = frozenset({"public"})
     threat: ClassVar[str] = "Holds similar public images, and blurs and scales each row."
+    trains: ClassVar[bool] = False
+    least_releases: ClassVar[int] = 1
 
     def __call__(self, view: View, *, stream: Stream) -> Guess:
         return Guess(images=_attacked(view, None, stream))
@@ -46,6 +48,8 @@ class Lowpass:
     threat: ClassVar[str] = (
         "Holds similar public images, knows who was paired with whom and the weights; blurs all rows and unmixes them."
     )
+    trains: ClassVar[bool] = False
+    least_releases: ClassVar[int] = 1
 
     def __call__(self, view: View, *, stream: Stream) -> Guess:
         return Guess(images=_attacked(view, model.traces_of(view), stream))
@@ -98,7 +102,7 @@ def _encoded(encoder: Encoder, public: Rows, weight: Tensor | None, stream: Stre
     index = torch.arange(len(public))
     trace = encoder.plan(len(index), stream=stream.fork("plan"))
     if weight is not None:
-        trace = Trace(trace.partner, weight[index % len(weight)])
+        trace = replace(trace, weight=weight[index % len(weight)])
     rows = encoder.encode(public, index, trace, stream=stream.fork("noise")).x.double()
     return rows if encoder.step is None else rows * encoder.step, trace
 

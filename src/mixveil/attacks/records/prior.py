@@ -17,6 +17,8 @@ class KnowNothing:
     name: ClassVar[str] = "prior"
     needs: ClassVar[frozenset[str]] = frozenset()
     threat: ClassVar[str] = "Knows what such images look like on average, and does not look at the release."
+    trains: ClassVar[bool] = False
+    least_releases: ClassVar[int] = 1
 
     def __call__(self, view: View, *, stream: Stream) -> Guess:
         prior = model.prior_of(view)

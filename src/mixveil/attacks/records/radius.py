@@ -26,6 +26,8 @@ class Radius:
     name: ClassVar[str] = "radius"
     needs: ClassVar[frozenset[str]] = frozenset({"candidates"})
     threat: ClassVar[str] = "Holds both source images of a row among others; asks which two they are."
+    trains: ClassVar[bool] = False
+    least_releases: ClassVar[int] = 1
     exact: bool | None = None
 
     def __call__(self, view: View, *, stream: Stream) -> Guess:
@@ -39,6 +41,8 @@ class RadiusLabels:
     name: ClassVar[str] = "radius-labels"
     needs: ClassVar[frozenset[str]] = frozenset({"candidates", "candidate_labels"})
     threat: ClassVar[str] = "Holds both source images of a row among others and knows their classes; asks which two."
+    trains: ClassVar[bool] = False
+    least_releases: ClassVar[int] = 1
     exact: bool | None = None
 
     def __call__(self, view: View, *, stream: Stream) -> Guess:
@@ -51,8 +55,8 @@ def _best_pairs(view: View, exact: bool | None, labels: Tensor | None) -> Guess:
     """For each row, whichever ordered pair of candidates fits best."""
     known = _pairs.candidates(view)
     encoder = view.releases[0].encoder
-    sphere = getattr(encoder, "noise", "") == "sphere" if exact is None else exact
-    radius = (encoder.sigma or 0.0) * math.sqrt(known.shape[1])
+    sphere = encoder.law == "sphere" if exact is None else exact
+    radius = encoder.sigma * math.sqrt(known.shape[1])
     gram = known @ known.T
     n = len(view.releases[0].payload)
     pairs, doubts = torch.full((n, 2), -1), torch.full((n,), math.inf, dtype=torch.float64)

@@ -40,6 +40,8 @@ class Unet:
     threat: ClassVar[str] = (
         "The paper's: holds public images, mixes them alike and trains a network to undo it, row by row."
     )
+    trains: ClassVar[bool] = True
+    least_releases: ClassVar[int] = 1
     normalised: bool = False
     base: int = 48
     recipe: Recipe = _RECIPE
@@ -83,6 +85,7 @@ class _Mixtures:
     def __init__(self, view: View, device: torch.device, stream: Stream) -> None:
         if view.public is None:
             raise ArgumentError("this attack needs public images")
+        model.check_linear(view)
         rows = min(_PUBLIC_ROWS, _PUBLIC_VALUES // math.prod(view.releases[0].shape))
         x = view.public.take(model.spaced(len(view.public), rows)).x
         self.x = x.to(device)

@@ -41,6 +41,8 @@ class UnetStrong:
         "Holds public images, knows who was paired with whom and the weights; solves all rows together and trains a "
         "network to mend what is left."
     )
+    trains: ClassVar[bool] = True
+    least_releases: ClassVar[int] = 1
     base: int = 48
     rounds: int = 4
     recipe: Recipe = _RECIPE

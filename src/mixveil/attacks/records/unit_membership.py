@@ -47,6 +47,8 @@ class UnitMembership:
         "Holds all images of a person, knows which rows would be theirs, weights and pairing; asks whether the person "
         "is in the release."
     )
+    trains: ClassVar[bool] = False
+    least_releases: ClassVar[int] = 1
 
     def __call__(self, view: View, *, stream: Stream) -> Guess:
         found = evidence(view)

@@ -17,7 +17,6 @@ import torch
 from torch import Tensor
 
 from mixveil.core.errors import ArgumentError
-from mixveil.core.mixing import mixing
 from mixveil.core.types import Release, Rows, Trace, View
 from mixveil.data.row_views import Subset
 from mixveil.theory.moments import DENSE_LIMIT, blocks
@@ -26,6 +25,7 @@ _FLOOR = 1e-9  # of the largest variance: what is never seen to vary may still v
 _MOST_ROWS = 20_000  # of public data: more hardly change a covariance
 _MOST_VALUES = 1 << 27
 _CLIPPED_ROWS = 2000
+NOT_LINEAR = "this attack needs rows that are weighed sums of records, and those of the encoder {} are not"
 _ENOUGH = 20  # noisy rows a value, for a covariance of the rows themselves
 
 Key = TypeVar("Key")
@@ -113,7 +113,15 @@ def noise_variance(release: Release, weight: Tensor) -> Tensor:
 def traces_of(view: View) -> tuple[Trace, ...]:
     if view.traces is None or len(view.traces) != len(view.releases):
         raise ArgumentError("this attack needs the traces of all releases")
+    check_linear(view)
     return view.traces
+
+
+def check_linear(view: View) -> None:
+    """Refuse rows that are no weighed sums of records."""
+    for release in view.releases:
+        if not release.encoder.linear:
+            raise ArgumentError(NOT_LINEAR.format(release.encoder.name))
 
 
 @dataclass(frozen=True)
@@ -170,7 +178,10 @@ def _public_prior(public: Rows) -> Prior:
 def _own_prior(release: Release) -> Prior:
     """Cov(x̃) = E[Σw²] Σ + noise: both are known, so the records' covariance follows. The mean of few noisy rows is
     worth less than no guess: it is shrunk to the centre by what noise it carries (James and Stein)."""
-    share, noise = mixing(release)
+    mixing = release.encoder.visible(release.payload)
+    if mixing is None:
+        raise ArgumentError(NOT_LINEAR.format(release.encoder.name))
+    share, noise = mixing
     values = math.prod(release.shape)
     few = len(release.payload) < _ENOUGH * values
     found = (

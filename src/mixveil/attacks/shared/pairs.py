@@ -8,6 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from mixveil.attacks.shared.model import check_linear
 from mixveil.core.errors import ArgumentError
 from mixveil.core.types import View
 
@@ -32,6 +33,7 @@ def candidates(view: View) -> Tensor:
     """(c, d) float64: the candidates as they would enter the mixture."""
     if view.candidates is None or not view.releases:
         raise ArgumentError("this attack needs a release and candidates")
+    check_linear(view)
     return view.releases[0].encoder.prepare(view.candidates)
 
 

@@ -13,14 +13,13 @@ from mixveil.core.device_random import DeviceStream
 from mixveil.core.errors import ArgumentError
 from mixveil.core.randomness import SeededStream
 from mixveil.core.types import Batch, Progress, Release
-from mixveil.encoders.singular import PAPER_ALPHA
 from mixveil.federated.simulation.setup import Method, Outcome, Point, Scene, share_right
 from mixveil.learn import protocol
 from mixveil.learn.batches import BatchSource, RemixedEveryBatch
 from mixveil.learn.fit import Head, steps_per_epoch, train_epochs
 from mixveil.learn.layers import Layers
 from mixveil.releases.records import Records, in_memory
-from mixveil.theory import gdp, snr
+from mixveil.theory import gdp
 
 _STEPS = 300  # of a training, at least: few rows make few steps an epoch
 
@@ -94,7 +93,7 @@ def remixed(scene: Scene, mu: float, progress: Progress) -> Outcome:
 
 
 def _nominal(scene: Scene) -> str:
-    realised = snr.directional_snr(scene.lambda_max, scene.encoder.sigma or 0.0, scene.encoder.alpha or PAPER_ALPHA)
+    realised = scene.encoder.directional_snr(scene.lambda_max)
     return (
         f"no guarantee of a record: nominal τ = {scene.tau:g} is of the average one, and where rows vary as the public "
         f"ones do the directional SNR of what is released is {realised:.3g}; labels are shown"
@@ -143,9 +142,9 @@ class Remixed:
             self._partner = torch.cat(
                 [int(start) + self._draws.cycle(size) for start, size in zip(starts, self._sizes, strict=False)]
             )
-            self._weight = self._draws.capped_weights(self.rows, self._encoder.alpha or PAPER_ALPHA)
+            self._weight = self._draws.capped_weights(self.rows, self._encoder.alpha)
         partner, (own, other) = self._partner[index], self._weight[index].T[:, :, None]
-        noise = self._draws.normal(torch.empty(len(index), self.inputs)) * (self._encoder.sigma or 0.0)
+        noise = self._draws.normal(torch.empty(len(index), self.inputs)) * self._encoder.sigma
         x = own * self._x[index].float() + other * (self._x[partner].float() + noise)
         return Batch(x, own * self._y[index] + other * self._y[partner])
 

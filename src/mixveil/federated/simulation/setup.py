@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from mixveil.core.types import Progress
-from mixveil.encoders.singular import Singular
+from mixveil.encoders.singular import CalibratedSingular
 from mixveil.features.cache import Features
 from mixveil.features.projection import Projection
 from mixveil.federated.algorithms import HeadName, Rounds, Weights, new_head, size_of, weights_of
@@ -59,7 +59,7 @@ class Scene:
     test: Features
     test_x: Tensor
     projection: Projection
-    encoder: Singular
+    encoder: CalibratedSingular
     lambda_max: float
     tau: float
     scale: tuple[Tensor, float]

@@ -21,7 +21,7 @@ from mixveil.core.randomness import SeededStream
 from mixveil.core.types import Fact, Progress, Tau
 from mixveil.data.partition import partition
 from mixveil.encoders.calibration import facts_for, unwatched, watched_moments
-from mixveil.encoders.singular import Singular
+from mixveil.encoders.singular import CalibratedSingular, Singular
 from mixveil.features import projection_fit
 from mixveil.features.cache import Features
 from mixveil.features.projection import Projection
@@ -82,7 +82,7 @@ class Prepared:
     lambda_max: of the public rows' covariance; mean, norm: theirs, the median; rows, labels, classes: themselves."""
 
     projection: Projection
-    encoder: Singular
+    encoder: CalibratedSingular
     lambda_max: float
     tau: float
     mean: Tensor
