@@ -78,7 +78,7 @@ def _kept(release: Release, trace: Trace | None, stated: Guarantee, found: Momen
     encoder, rows = release.encoder, getattr(release.encoder, "unit_rows", 1)
     alpha, clip, sigma = getattr(encoder, "alpha", None), getattr(encoder, "clip", None), encoder.sigma
     measured, broken, loose = None, False, False
-    if stated.name == "directional_snr" and alpha and sigma:
+    if stated.name == "directional-snr" and alpha and sigma:
         measured = snr.directional_snr(found.lambda_max, sigma, alpha)
         if release.certified:  # stated for the worst record there can be
             broken = measured > stated.nominal

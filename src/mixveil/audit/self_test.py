@@ -129,7 +129,7 @@ def released(like: Release, encoder: Encoder, part: Part, stream: Stream) -> tup
     trace = encoder.plan(len(part), stream=stream.fork("plan"))
     batch = encoder.encode(part, index, trace, stream=stream.fork("noise"))
     payload = Held(batch if encoder.step is None else Batch(batch.x.float() * encoder.step, batch.y))
-    return replace(like, payload=payload, encoder=encoder, guarantees=(), certified=False), trace
+    return like.with_(payload=payload, encoder=encoder, guarantees=()), trace
 
 
 def _coarse(like: Release, x: Tensor, trace: Trace, clean: Release, stream: Stream) -> Release:
@@ -142,4 +142,4 @@ def _coarse(like: Release, x: Tensor, trace: Trace, clean: Release, stream: Stre
     z, own, other = like.encoder.prepare(x).float(), trace.weight[:, :1], trace.weight[:, 1:]
     rows = own * z + other * (z[trace.partner[:, 0]] + float(like.encoder.sigma or 1) * noise)
     labels = clean.payload.take(torch.arange(n)).y
-    return replace(like, payload=Held(Batch(rows.view(x.shape), labels)), guarantees=(), certified=False)
+    return like.with_(payload=Held(Batch(rows.view(x.shape), labels)), guarantees=())

@@ -33,6 +33,7 @@ class Laplace(Plain):
     every value, scale is b/(1 − α), the mean size of the noise in one released value."""
 
     name: ClassVar[str] = "laplace"
+    not_promised: ClassVar[tuple[str, ...]] = ("noise-for-comparison",)
     alpha: float = 0.5
     centre: float = 0.0
     scale: float | None = None
