@@ -246,8 +246,8 @@ KILLED = """
 import sys, torch
 from pathlib import Path
 from typing import Any, Literal
-from mixveil.train import opened, train_mlp
-from mixveil.train.fit import Recipe
+from mixveil.learn.training import opened, train_mlp
+from mixveil.learn.fit import Recipe
 torch.set_num_threads(1)
 folder = Path(sys.argv[1])
 def said(rows):

@@ -420,9 +420,8 @@ def test_a_damaged_model_or_one_from_the_future_is_refused(tmp_path: Path) -> No
 
 def said(data: Images, epsilon: float | None, seed: int = 0, **changed: Any) -> Release:
     projected = Projected(features_of(data), PUBLIC)
-    return replace(
-        in_memory(projected, Identity(), (), party="p", stream=SeededStream(seed), label_epsilon=epsilon), **changed
-    )
+    made = in_memory(projected, Identity(), (), party="p", stream=SeededStream(seed), label_epsilon=epsilon)
+    return made.with_(**changed)
 
 
 def means_of(head: discriminant.Discriminant) -> Tensor:
