@@ -37,7 +37,8 @@ from mixveil.features.cache import Loaded, extract
 from mixveil.features.extractor import Extractor
 from mixveil.learn.batches import Released
 from mixveil.learn.fit import TrainingRecipe, fit
-from mixveil.releases.records import in_memory, read_release, write_release
+from mixveil.releases.reading import read_release
+from mixveil.releases.records import in_memory, write_release
 from mixveil.report import results
 from mixveil.theory.minimax import log_minimax_factors
 

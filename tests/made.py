@@ -22,7 +22,8 @@ from mixveil.features.backbones._blocks import Frozen
 from mixveil.features.backbones.loading import KNOWN, BackboneSpec
 from mixveil.features.cache import Features, Loaded, extract
 from mixveil.features.extractor import Extractor
-from mixveil.releases.records import Records
+from mixveil.releases.envelope import Envelope
+from mixveil.releases.kinds.records import Records, RecordSettings
 
 
 def images(n: int = 20, shape: tuple[int, ...] = (1, 4, 4), classes: int = 4, seed: int = 1) -> Images:
@@ -40,8 +41,9 @@ def with_moments(facts: Facts, *, energy: float, lambda_max: float) -> Facts:
 
 
 def in_memory(encoder: Encoder, batch: Batch, step: float | None, classes: tuple[str, ...]) -> Release:
-    payload = Records((batch,), step)
-    return Release("0" * 32, "made", payload, tuple(batch.x.shape[1:]), classes, encoder, (), False, True)
+    settings = RecordSettings(encoder, tuple(batch.x.shape[1:]))
+    envelope = Envelope(settings, party="made", classes=classes, reproducible=True, id="0" * 32)
+    return Release(envelope, Records((batch,), step))
 
 
 def encoded(encoder: Encoder, data: Dataset, stream: Stream) -> tuple[Release, Trace]:

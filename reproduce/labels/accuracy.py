@@ -13,7 +13,6 @@ import argparse
 import statistics
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -40,21 +39,21 @@ Heads = tuple[discriminant.Discriminant, discriminant.Discriminant]
 def records(rows: Projected, epsilon: float | None, seed: int) -> Heads:
     """Records without noise: what the labels alone cost."""
     said = in_memory(rows, Identity(), (), party="p", stream=SeededStream(seed), label_epsilon=epsilon)
-    heads = [discriminant.from_records([r], rows.projection) for r in (said, replace(said, label_epsilon=None))]
+    heads = [discriminant.from_records([r], rows.projection) for r in (said, said.with_(label_epsilon=None))]
     return heads[0], heads[1]
 
 
 def sums(rows: Projected, epsilon: float | None, seed: int) -> Heads:
     """Class sums at μ = 2."""
-    said, _ = class_sums(rows, DIGEST, 2.0, party="p", stream=SeededStream(seed), label_epsilon=epsilon)
-    return discriminant.from_sums([said]), discriminant.from_sums([replace(said, label_epsilon=None)])
+    said = class_sums(rows, DIGEST, 2.0, party="p", stream=SeededStream(seed), label_epsilon=epsilon)
+    return discriminant.from_sums([said]), discriminant.from_sums([said.with_(label_epsilon=None)])
 
 
 def mixed(rows: Projected, epsilon: float | None, seed: int) -> Heads:
     """Mixed records at μ = 4 in 16 public directions."""
     narrow = Projected(rows.rows, rows.projection.first(16))
     said = released(narrow, 4.0, plain=False, stream=SeededStream(seed), label_epsilon=epsilon)
-    heads = [discriminant.from_records([r], narrow.projection) for r in (said, replace(said, label_epsilon=None))]
+    heads = [discriminant.from_records([r], narrow.projection) for r in (said, said.with_(label_epsilon=None))]
     return heads[0], heads[1]
 
 

@@ -29,7 +29,8 @@ from mixveil.core.types import Batch, Release, Trace, View
 from mixveil.data.opening import Images, open_data
 from mixveil.data.similarity import snr_db
 from mixveil.encoders.singular import CalibratedSingular
-from mixveil.releases.records import Records
+from mixveil.releases.envelope import Envelope
+from mixveil.releases.kinds.records import Records, RecordSettings
 from mixveil.report import results
 from mixveil.theory.snr import amplification
 
@@ -82,7 +83,9 @@ def released(
         trace = Trace(trace.partner, torch.tensor([[ALPHA, 1 - ALPHA]]).expand(len(data), 2).contiguous())
     batch = encoder.encode(data, torch.arange(len(data)), trace, stream=stream.fork("noise"))
     payload = Records((batch,), encoder.step)
-    return Release("0" * 32, "paper", payload, data.shape, data.classes, encoder, (), False, True), trace
+    return Release(
+        Envelope(RecordSettings(encoder, data.shape), "paper", data.classes, reproducible=True), payload
+    ), trace
 
 
 def unprojected(coordinates: Tensor) -> Tensor:

@@ -30,7 +30,8 @@ from mixveil.encoders.singular import PAPER_ALPHA, Singular
 from mixveil.features import cache, displacement, lpips
 from mixveil.features.cache import Features, cache_folder
 from mixveil.features.extractor import Extractor
-from mixveil.releases.records import Records
+from mixveil.releases.envelope import Envelope
+from mixveil.releases.kinds.records import Records, RecordSettings
 from mixveil.report import results
 from reproduce.singular.accuracy import keep
 from reproduce.singular.attacks import given
@@ -70,7 +71,9 @@ def released(encoder: Encoder, data: Features) -> tuple[Release, Trace]:
     trace = encoder.plan(len(data), stream=stream.fork("plan"))
     batch = encoder.encode(data, torch.arange(len(data)), trace, stream=stream.fork("noise"))
     payload = Records((batch,), encoder.step)
-    return Release("0" * 32, "party", payload, data.shape, data.classes, encoder, (), False, True), trace
+    return Release(
+        Envelope(RecordSettings(encoder, data.shape), "party", data.classes, reproducible=True), payload
+    ), trace
 
 
 def said(text: str) -> None:

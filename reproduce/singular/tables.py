@@ -37,7 +37,8 @@ from mixveil.data.opening import data_folder, open_data
 from mixveil.encoders.singular import CalibratedSingular
 from mixveil.features import lpips
 from mixveil.features.cache import cache_folder
-from mixveil.releases.records import Records
+from mixveil.releases.envelope import Envelope
+from mixveil.releases.kinds.records import Records, RecordSettings
 from mixveil.report import results
 from mixveil.theory.snr import amplification
 from reproduce.singular.accuracy import keep, known
@@ -211,7 +212,7 @@ def by_unet(truth: Tensor, labels: Tensor, tau: float, spread: float, public: st
     y = torch.nn.functional.one_hot(labels, 10).float()
     payload = Records((Batch(rows.cpu(), ALPHA * y + (1 - ALPHA) * y[trace.partner[:, 0]]),), None)
     classes = tuple(str(i) for i in range(10))
-    release = Release("0" * 32, "paper", payload, (3, 224, 224), classes, encoder, (), False, True)
+    release = Release(Envelope(RecordSettings(encoder, (3, 224, 224)), "paper", classes, reproducible=True), payload)
     shown, marks = opened(public, "train", 4000)
     known = as_images(large(normalised(shown)), marks)
     attack = Unet(normalised=True, workshop=work.workshop)

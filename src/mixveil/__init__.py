@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from mixveil.encoders.identity import Identity as Identity
     from mixveil.encoders.mixup import Mixup as Mixup
     from mixveil.encoders.singular import Singular as Singular
-    from mixveil.releases.records import read_release as read_release
-    from mixveil.releases.records import verify_release as verify_release
+    from mixveil.releases.reading import read_release as read_release
+    from mixveil.releases.reading import verify_release as verify_release
     from mixveil.releases.records import write_release as write_release
     from mixveil.releases.screening import Screen as Screen
 
@@ -50,8 +50,8 @@ __all__ = open_door(
         "MixveilError": "mixveil.core.errors",
         "SecureStream": "mixveil.core.randomness",
         "SeededStream": "mixveil.core.randomness",
-        "read_release": "mixveil.releases.records",
-        "verify_release": "mixveil.releases.records",
+        "read_release": "mixveil.releases.reading",
+        "verify_release": "mixveil.releases.reading",
         "write_release": "mixveil.releases.records",
         "Screen": "mixveil.releases.screening",
         "BatchTransform": "mixveil.encoders.batch_transform",

@@ -12,7 +12,7 @@ from mixveil.core.errors import ArgumentError
 from mixveil.core.randomness import SeededStream
 from mixveil.core.types import Known, Trace, View
 from mixveil.data.similarity import mse
-from mixveil.releases.records import Records
+from mixveil.releases.kinds.records import Records
 from mixveil.theory import bayes
 from tests.attacks.test_linear import SCALES, gaussian, weak
 from tests.made import dense_posterior, encoded
@@ -57,7 +57,7 @@ def test_partners_without_a_row_may_be_known() -> None:
     z = release.encoder.prepare(truth)
     rows = 0.5 * (z[:3] + z[[1, 2, 5]])
     batch = release.payload.take(torch.arange(3))._replace(x=rows.float().view(3, 1, 2, 3))
-    part = replace(release, payload=Records((batch,), None), encoder=replace(release.encoder, sigma=1e-6))  # type: ignore[type-var]
+    part = release.with_(payload=Records((batch,), None), encoder=replace(release.encoder, sigma=1e-6))  # type: ignore[type-var]
     images = Attack()(replace(seen, releases=(part,), traces=(trace,)), stream=SeededStream(0)).images
     assert images is not None and images.shape == (3, 1, 2, 3)
     assert torch.allclose(images, truth[:3].double(), atol=1e-3)  # 2 from 5, 1 from 2, 0 from 1

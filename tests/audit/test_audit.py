@@ -20,7 +20,7 @@ from mixveil.data.row_views import Subset
 from mixveil.encoders import calibration
 from mixveil.encoders.mixup import Mixup
 from mixveil.encoders.singular import Singular
-from mixveil.releases.records import Records
+from mixveil.releases.kinds.records import Records
 from tests.made import encoded, images, range_facts, with_moments
 
 
@@ -37,9 +37,7 @@ PRIVATE, PUBLIC, OTHERS = digits(0, 500), digits(500, 1100), digits(1100, 1700)
 def made(target: Target, seed: int = 0, encoder: Singular | None = None) -> tuple[Release, Trace]:
     ready, guarantees, _ = calibration.calibrate(encoder or Singular(), target, PRIVATE, stream=SeededStream(seed))
     release, trace = encoded(ready, PRIVATE, SeededStream(seed))
-    return replace(
-        release, id=f"{seed:032x}", guarantees=guarantees, certified=isinstance(target, Mu), reproducible=False
-    ), trace
+    return release.with_(id=f"{seed:032x}", guarantees=guarantees, reproducible=False), trace
 
 
 def audited(*pairs: tuple[Release, Trace], names: list[str] | None = None, seed: int = 1) -> Audit:
@@ -99,7 +97,7 @@ def test_noise_that_is_not_what_the_release_says_is_found() -> None:
     truthful = release.encoder
     liar = replace(truthful, sigma=truthful.sigma * 0.95)  # type: ignore[type-var]
     lied, trace = encoded(liar, PRIVATE, SeededStream(0))
-    lied = replace(lied, encoder=truthful, guarantees=release.guarantees, certified=True, reproducible=False)
+    lied = lied.with_(encoder=truthful, guarantees=release.guarantees, reproducible=False)
     found = audited((lied, trace), names=["prior"])
     assert any("noise is not what the release says" in text for text in found.warnings)
 
@@ -137,8 +135,8 @@ def test_releases_under_the_same_noise_are_found() -> None:
     for plan in (1, 2):
         trace = ready.plan(500, stream=SeededStream(plan))
         batch = ready.encode(PRIVATE, torch.arange(500), trace, stream=SeededStream(9))
-        release = replace(made(Mu(1.0))[0], id=f"{plan:032x}", payload=Records((batch,), ready.step))
-        pairs.append((replace(release, guarantees=guarantees), trace))
+        release = made(Mu(1.0))[0].with_(id=f"{plan:032x}", payload=Records((batch,), ready.step))
+        pairs.append((release.with_(guarantees=guarantees), trace))
     assert any("shares its noise" in text for text in audited(*pairs, names=["prior"]).warnings)
 
 
@@ -153,7 +151,7 @@ def test_a_certified_release_beside_a_weak_one_is_no_weaker_and_no_stronger() ->
     weak = made(Tau(0.3, "energy"), 1)
     ready, guarantees, _ = calibration.calibrate(Singular(), Mu(1.0), PRIVATE, clip=2.0, stream=SeededStream(2))
     release, trace = encoded(ready, PRIVATE, SeededStream(2))
-    certified = replace(release, id="2" * 32, guarantees=guarantees, certified=True), trace
+    certified = release.with_(id="2" * 32, guarantees=guarantees), trace
     alone, both = audited(weak, names=["lmmse"]), audited(certified, weak, names=["lmmse"])
     assert figure(both, "lmmse", "mse") == pytest.approx(figure(alone, "lmmse", "mse"), rel=0.02)
 
@@ -164,7 +162,7 @@ def test_a_manifest_that_claims_twice_the_noise_is_found() -> None:
     doubled = replace(release.encoder, sigma=2 * release.encoder.sigma)  # type: ignore[type-var]
     payload = release.payload
     assert isinstance(payload, Records)
-    lied = replace(release, encoder=doubled, payload=Records(payload.shards, doubled.step))
+    lied = release.with_(encoder=doubled, payload=Records(payload.shards, doubled.step))
     with pytest.raises(WrongTruthError, match="with these settings"):
         audited((lied, trace))
 
@@ -180,7 +178,7 @@ def test_records_that_look_unlike_the_strangers_raise_no_false_alarm(seed: int) 
     dark = shifted(PRIVATE, 0.0, 0.2)
     ready, guarantees, _ = calibration.calibrate(Singular(), Mu(1.0), dark, clip=2.0, stream=SeededStream(seed))
     release, trace = encoded(ready, dark, SeededStream(seed))
-    release = replace(release, guarantees=guarantees, certified=True, reproducible=False)
+    release = release.with_(guarantees=guarantees, reproducible=False)
     others = OTHERS.take(torch.arange(500)).x
     found = audit(
         View((release,), (trace,), PUBLIC), dark, others=others, names=["membership"], stream=SeededStream(seed)
@@ -194,7 +192,7 @@ def test_a_release_that_claims_too_small_a_mu_is_refuted_by_membership() -> None
     release, trace = made(Tau(1.0, "energy"))
     claimed = replace(made(Mu(1.0))[0].guarantees[0], nominal=0.1, realised=0.1)
     assert claimed.name == "gdp"
-    found = audited((replace(release, guarantees=(claimed,), certified=True), trace), names=["membership"])
+    found = audited((release.with_(guarantees=(claimed,)), trace), names=["membership"])
     beaten = next(row for row in found.rows if row.beaten)
     assert beaten.ceiling is not None and beaten.mean > beaten.ceiling
     said = next(text for text in found.warnings if "beats its ceiling" in text)
@@ -249,14 +247,14 @@ def test_copies_are_said_and_found_as_one() -> None:
 def test_a_mu_smaller_than_the_weights_give_is_found() -> None:
     release, trace = made(Mu(1.0))
     stated = tuple(replace(g, nominal=0.4, realised=0.4) if g.name == "gdp" else g for g in release.guarantees)
-    found = audited((replace(release, guarantees=stated), trace), names=["prior"])
+    found = audited((release.with_(guarantees=stated), trace), names=["prior"])
     assert next(promise for promise in found.promises if promise.name == "gdp").broken
     assert any(text.startswith("gdp: 0.4 was asked for") for text in found.warnings)
 
 
 def test_a_realised_figure_that_is_not_that_of_the_records_is_found() -> None:
     release, trace = made(Tau(0.1, "spectral"))
-    edited = replace(release, guarantees=(replace(release.guarantees[0], nominal=0.07, realised=0.07),))
+    edited = release.with_(guarantees=(replace(release.guarantees[0], nominal=0.07, realised=0.07),))
     assert any("does not hold" in text for text in audited((edited, trace), names=["prior"]).warnings)
     assert not any("does not hold" in text for text in audited((release, trace), names=["prior"]).warnings)
 
@@ -298,14 +296,14 @@ def test_a_few_records_without_public_data_are_not_called_reconstructed() -> Non
     few = replace(PRIVATE, labels=PRIVATE.labels[:5])
     ready, guarantees, _ = calibration.calibrate(Singular(), Mu(1.0), few, stream=SeededStream(0))
     release, trace = encoded(ready, few, SeededStream(0))
-    found = audit(View((replace(release, guarantees=guarantees),), (trace,)), few, stream=SeededStream(0))
+    found = audit(View((release.with_(guarantees=guarantees),), (trace,)), few, stream=SeededStream(0))
     assert not any("a great deal" in text or "something" in text for text in found.verdict)
     assert any(text.startswith("Membership: NOT tested") for text in found.verdict)
 
 
 def test_a_release_whose_tau_was_edited_is_found() -> None:
     release, trace = made(Tau(0.1, "spectral"))
-    edited = replace(release, guarantees=(replace(release.guarantees[0], nominal=1e-3, realised=1e-3),))
+    edited = release.with_(guarantees=(replace(release.guarantees[0], nominal=1e-3, realised=1e-3),))
     assert any("does not hold" in text for text in audited((edited, trace), names=["prior"]).warnings)
 
 

@@ -9,7 +9,7 @@ from mixveil.audit.auditing import Audit
 from mixveil.audit.known_records import SHARES, folds
 from mixveil.core.randomness import SeededStream
 from mixveil.core.types import Batch, Mu, Release, Tau, Trace
-from mixveil.releases.records import Records
+from mixveil.releases.kinds.records import Records
 from mixveil.theory import bayes, gdp
 from tests.audit.test_audit import PRIVATE, audited, figure, made
 
@@ -103,7 +103,7 @@ def test_the_share_that_mu_leaves_unknown_is_stated_and_holds() -> None:
 def test_weights_that_leave_less_than_mu_promises_are_found() -> None:
     release, trace = made(Mu(8.0))
     stated = tuple(replace(g, nominal=1.0, realised=1.0) if g.name == "gdp" else g for g in release.guarantees)
-    found = audited((replace(release, guarantees=stated), trace), names=["prior"])
+    found = audited((release.with_(guarantees=stated), trace), names=["prior"])
     assert next(promise for promise in found.promises if promise.name == "variance left unknown").broken
     weak, plan = made(Tau(0.1, "energy"))
     none = audited((weak, plan), names=["prior"]).promises

@@ -13,7 +13,8 @@ from mixveil.core.types import Batch, Mu, Tau, View
 from mixveil.data.opening import Images, from_tensors
 from mixveil.encoders.calibration import calibrate
 from mixveil.encoders.singular import Singular
-from mixveil.releases.records import Records, traced_in_memory
+from mixveil.releases.kinds.records import Records
+from mixveil.releases.records import traced_in_memory
 
 
 def scans(n: int, seed: int, share: float) -> Images:

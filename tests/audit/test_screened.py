@@ -24,7 +24,7 @@ from mixveil.encoders import calibration
 from mixveil.encoders.laplace import CalibratedLaplace
 from mixveil.encoders.mixup import Mixup
 from mixveil.encoders.singular import Singular
-from mixveil.releases.records import Records
+from mixveil.releases.kinds.records import Records
 from mixveil.releases.screening import Screen, Screened, Screening
 from mixveil.theory.moments import moments
 from tests.audit.test_audit import OTHERS, PRIVATE, PUBLIC, figure
@@ -38,13 +38,13 @@ def ready(tau: float) -> Encoder:
 def released(encoder: Encoder, kept: Tensor | None = None, seed: int = 0, says: Encoder | None = None) -> View:
     """Of 500 digits: those rows that `kept` says, or the quieter half by SNR."""
     made, trace = encoded(encoder, PRIVATE, SeededStream(seed))
-    stored = made.payload.shards[0]  # type: ignore[attr-defined]
+    stored = made.payload.shards[0]
     screen = Screen("snr", 3.0)
     if kept is None:
         kept = Screening(screen, PRIVATE, encoder).look(torch.arange(500), trace, stored.x)
     payload = Records((Batch(stored.x[kept], stored.y[kept]),), encoder.step)
     screened = Screened(screen, 500)
-    release = replace(made, payload=payload, encoder=says or encoder, screened=screened, reproducible=False)
+    release = made.with_(payload=payload, encoder=says or encoder, screened=screened, reproducible=False)
     return View((release,), (replace(trace, kept=kept),), PUBLIC)
 
 
@@ -165,7 +165,7 @@ def test_choosing_moves_a_sum_by_no_more_than_is_allowed() -> None:
         allowed = chosen(replace(view.releases[0], payload=payload))
         moved = float(drawn[dropped:].sum() - drawn.sum() * (500 - dropped) / 500) / (500 - dropped) ** 0.5
         assert moved <= allowed + 1e-9 and (dropped in (0, 1, 498) or moved > allowed / 3)
-    assert chosen(replace(view.releases[0], screened=None)) == 0
+    assert chosen(view.releases[0].with_(screened=None)) == 0
 
 
 def test_noise_that_is_not_what_it_says_is_found_all_the_same() -> None:
@@ -179,7 +179,7 @@ def test_noise_that_is_not_what_it_says_is_found_all_the_same() -> None:
 
 def rescaled(release: Release, drawn: Encoder) -> Records:
     """The same values on the grid of the settings that the release states."""
-    batch = release.payload.shards[0]  # type: ignore[attr-defined]
+    batch = release.payload.shards[0]
     return Records((Batch(batch.x.double() * (drawn.step or 1), batch.y),), None)
 
 
@@ -188,7 +188,7 @@ def test_what_cannot_be_measured_is_refused() -> None:
     (release,), (trace,) = view.releases, view.traces or ()
     with pytest.raises(ArgumentError, match="only its trace knows which"):
         audit(replace(view, traces=None), PRIVATE, stream=SeededStream(0))
-    again = replace(release, id="1" * 32)
+    again = release.with_(id="1" * 32)
     with pytest.raises(ArgumentError, match="audit it alone"):
         audit(View((release, again), (trace, trace)), PRIVATE, stream=SeededStream(0))
     for other in (None, kept_of(view)[1:], ~kept_of(view)):

@@ -21,7 +21,7 @@ from mixveil.encoders import calibration
 from mixveil.encoders.gaussian import Gaussian
 from mixveil.encoders.laplace import Laplace
 from mixveil.encoders.mixup import Mixup
-from mixveil.encoders.singular import SAID, Singular
+from mixveil.encoders.singular import Singular
 from mixveil.releases.ledger import Ledger
 from mixveil.releases.records import in_memory, traced_in_memory
 from mixveil.releases.screening import Screen, Screened
@@ -36,7 +36,7 @@ ATTACK = partial(audit, others=OTHERS.take(torch.arange(120)).x, names=["prior",
 def template(target: Mu | Tau, encoder: Singular | Gaussian | None = None) -> tuple[Release, Trace]:
     ready, guarantees, _ = calibration.calibrate(encoder or Singular(), target, PRIVATE, stream=SeededStream(5))
     release, trace = traced_in_memory(PRIVATE, ready, guarantees, party="p", stream=SeededStream(6))
-    return replace(release, guarantees=guarantees, certified=isinstance(target, Mu), reproducible=False), trace
+    return release.with_(guarantees=guarantees, reproducible=False), trace
 
 
 def swept(text: str, target: Mu | Tau, encoder: Singular | None = None, attack: partial[Audit] = ATTACK) -> Swept:
@@ -165,7 +165,7 @@ def test_a_template_without_noise_of_its_own_is_refused(name: str) -> None:
     with pytest.raises(ArgumentError, match="mixup adds no noise"):
         calibrated(sweep, bare, PRIVATE, seed=0)
     with pytest.raises(ArgumentError, match="laplace promises nothing"):
-        calibrated(sweep, replace(bare, encoder=Laplace.example()), PRIVATE, seed=0)
+        calibrated(sweep, bare.with_(encoder=Laplace.example()), PRIVATE, seed=0)
 
 
 def test_a_template_that_cannot_keep_what_is_varied_is_refused() -> None:
@@ -177,11 +177,11 @@ def test_a_template_that_cannot_keep_what_is_varied_is_refused() -> None:
         calibrated(Sweep.parse("mu=1,2"), sphere, PRIVATE, seed=0)
     energy, _ = template(Tau(0.3, "energy"))
     stated = energy.guarantees[0]
-    assumes = {**stated.assumes, "calibration": SAID["displacement"]}
-    moved = replace(energy, guarantees=(replace(stated, assumes=assumes),))
+    assumes = {**stated.assumes, "calibration": "displacement"}
+    moved = energy.with_(guarantees=(replace(stated, assumes=assumes),))
     with pytest.raises(ArgumentError, match="keeps no tau"):
         calibrated(Sweep.parse("tau=1,0.1"), moved, PRIVATE, seed=0)
-    private = replace(energy, guarantees=(replace(stated, assumes={**stated.assumes, "clip": "private"}),))
+    private = energy.with_(guarantees=(replace(stated, assumes={**stated.assumes, "clip": "private"}),))
     with pytest.raises(PrivateFactError, match="clip"):
         calibrated(Sweep.parse("mu=1,2"), private, PRIVATE, seed=0)
 
@@ -217,7 +217,7 @@ def test_pictures_shrink_in_proportion() -> None:
 
 @pytest.mark.parametrize("text", ["tau=1,0.1", "releases=1,2"])
 def test_a_template_from_which_rows_were_dropped_is_refused(text: str) -> None:
-    release = replace(template(Tau(0.3))[0], screened=Screened(Screen("snr", 3.0), 200))
+    release = template(Tau(0.3))[0].with_(screened=Screened(Screen("snr", 3.0), 200))
     with pytest.raises(ArgumentError, match="rows were dropped"):
         calibrated(Sweep.parse(text), release, PRIVATE, seed=0)
 

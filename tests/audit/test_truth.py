@@ -75,8 +75,8 @@ def test_what_else_was_drawn_goes_where_its_rows_go() -> None:
     assert inspect(ordered, FEW)[0].telling
     release, trace = made(MASKED)
     kept = torch.arange(120) % 3 != 0
-    left = replace(
-        release, payload=Subset(release.payload, kept.nonzero()[:, 0]), screened=Screened(Screen("ssim", 0.5), 120)
+    left = release.with_(
+        payload=Subset(release.payload, kept.nonzero()[:, 0]), screened=Screened(Screen("ssim", 0.5), 120)
     )
     view, records = rows_first(View((left,), (replace(trace, kept=kept),)), FEW)
     assert inspect(view, records)[0].telling

@@ -56,7 +56,7 @@ def made(data: Images, mu: float, m: int, *, less: float = 1.0) -> tuple[Release
     encoder, guarantees = Singular().calibrate(Mu(mu), facts(m))
     encoder = replace(encoder, sigma=encoder.sigma / less)
     release, trace = traced_in_memory(data, encoder, (), party="p", stream=SeededStream(7))
-    return replace(release, guarantees=guarantees, certified=True, reproducible=False), trace
+    return release.with_(guarantees=guarantees, reproducible=False), trace
 
 
 def audited(pair: tuple[Release, Trace], data: Images, *names: str, others: int = 600) -> Audit:
@@ -90,7 +90,7 @@ def test_every_ceiling_is_of_whom_it_says() -> None:
     )
     assert any(text.startswith("Recognition") and "of the single images" in text for text in found.verdict)
     stated = {p.name: p for p in found.promises}
-    assert stated["gdp"].of == "unit" and stated["directional_snr"].of == "record"
+    assert stated["gdp"].of == "unit" and stated["directional-snr"].of == "record"
     mu = stated["gdp"].found
     assert mu is not None and 0.8 < mu < stated["gdp"].nominal == 1.0  # of the patient with the worst weights
 
@@ -205,7 +205,7 @@ def test_releases_for_units_and_for_records_together() -> None:
     assert both["unit"] == pytest.approx(math.hypot(1.0, cost.mu_if_paired * math.sqrt(3)))
     assert both["unit"] > math.hypot(1.0, math.sqrt(3)) and both["record"] == pytest.approx(math.hypot(1 / 3**0.5, 1))
     assert promised([plain])[0].of == "record" and len(promised([plain])) == 1
-    assert promised([units, replace(plain, guarantees=())]) == ()
+    assert promised([units, plain.with_(guarantees=())]) == ()
 
 
 def test_the_report_names_the_unit(tmp_path: Path) -> None:

@@ -79,9 +79,9 @@ def test_displacement_is_released_with_its_warning(run: Run, data: Path) -> None
     assert told.code == 0, told.err
     (guarantee,), moved = told.json["guarantees"], told.json["displacement"]
     assert guarantee["nominal"] == 1e-6 and guarantee["realised"] > 1e-3
-    assert "tau is NOT kept" in guarantee["assumes"]["calibration"]
+    assert guarantee["assumes"]["calibration"] == "displacement"
     assert guarantee["assumes"]["displacement"] == guarantee["assumes"]["amplitude"] == "private"
-    assert any("private records" in text for text in told.json["not_promised"])
+    assert "private-facts" in told.json["not_promised"]
     settings = json.loads((data / "r" / "manifest.json").read_text())["encoder"]["settings"]
     assert settings["sigma"] == pytest.approx(moved["radius"] / (3 * 14 * 14) ** 0.5)
     (warning,) = [text for text in told.json["warnings"] if "realised" in text]

@@ -26,9 +26,11 @@ from mixveil.encoders.mixup import Mixup
 from mixveil.encoders.singular import CalibratedSingular, Singular
 from mixveil.features.projection import Projected
 from mixveil.features.projection_fit import fit
+from mixveil.releases.kinds.sums import sums_of
 from mixveil.releases.ledger import Ledger
-from mixveil.releases.records import in_memory, read_release, verify_release, write_release
-from mixveil.releases.sums import class_sums, read_statistics, write_statistics
+from mixveil.releases.reading import read_release, verify_release
+from mixveil.releases.records import in_memory, write_release
+from mixveil.releases.sums import class_sums, write_statistics
 from mixveil.releases.traces import load_trace
 from mixveil.theory import gdp
 from tests.made import blobs, features_of, images, range_facts
@@ -93,7 +95,7 @@ def test_the_noise_grows_with_the_root_of_the_rows_of_a_unit(encoder: Singular |
     one, _ = encoder.calibrate(Mu(1.0), FACTS.with_(unit_rows=Fact(1.0, "public")))
     assert three.unit_rows == 3 and three.sigma == pytest.approx(math.sqrt(3) * one.sigma)
     claim = next(g for g in stated if g.name == "gdp")
-    assert claim.realised == pytest.approx(1) and "all rows of a unit, at most 3" in claim.assumes["unit"]
+    assert claim.realised == pytest.approx(1) and claim.assumes["neighbours"] == "replace-unit"
 
 
 def test_the_bound_for_any_pairing_is_that_of_the_literature() -> None:
@@ -134,7 +136,7 @@ def test_a_release_of_units_says_so_and_the_ledger_counts_them(tmp_path: Path) -
     for name in "ab":
         write_release(tmp_path / name, data, encoder, guarantees, party="p", stream=SecureStream())
     written = verify_release(tmp_path / "a")
-    assert any("all records that the party named as one person's, 3 at most" in text for text in written.not_promised)
+    assert "unit-is-named" in written.not_promised and written.unit_rows == 3
     found = Ledger().spent(Ledger().owners(data))
     assert len(found.mu) == 8 and found.most == pytest.approx(math.sqrt(2))
     assert sorted(found.mu)[:2] == pytest.approx([math.sqrt(2 / 3)] * 2)  # one row costs less than three
@@ -236,17 +238,18 @@ def test_class_sums_cost_a_unit_as_much_as_all_its_rows(tmp_path: Path) -> None:
     base = fit(features_of(blobs(90, 1)), "a" * 64)
     rows = Projected(features_of(data), base)
     assert units.largest(rows) == 3
-    found, _ = class_sums(rows, "b" * 64, 1.0, party="p", stream=SeededStream(0))
-    assert found.sigma == pytest.approx(2 * base.clip * 3)
+    found = class_sums(rows, "b" * 64, 1.0, party="p", stream=SeededStream(0))
+    assert sums_of(found).sigma == pytest.approx(2 * base.clip * 3)
     write_statistics(tmp_path / "s", rows, "b" * 64, 1.0, party="p", stream=SecureStream())
-    again = read_statistics(tmp_path / "s")
+    again = read_release(tmp_path / "s")
     assert again.unit_rows == 3 and again.mu == 1.0 and again.guarantees[0].realised == pytest.approx(1.0)
     path = tmp_path / "s" / "manifest.json"
-    lie = json.loads(path.read_text()) | {"sigma": again.sigma / 3}
+    lie = json.loads(path.read_text())
+    lie["payload"]["sigma"] /= 3
     lie["guarantees"][0]["realised"] = 1.0
     path.write_text(json.dumps(lie))
     with pytest.raises(errors.FalseClaimError, match="its settings give 3"):
-        read_statistics(tmp_path / "s")
+        read_release(tmp_path / "s")
     spent = Ledger().spent(Ledger().owners(rows))
     assert spent.most == pytest.approx(1.0) and len(spent.mu) == 20
 

@@ -7,7 +7,7 @@ import json
 import math
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 
 from mixveil.cli import _release
-from mixveil.cli import statistics as statistics_cli
 from mixveil.core.errors import MixveilError
 from mixveil.core.randomness import SecureStream
 from mixveil.core.types import Encoder, Fact, Guarantee, Mu, Tau
@@ -27,10 +26,12 @@ from mixveil.encoders.mixup import Mixup
 from mixveil.encoders.singular import Singular
 from mixveil.features import projection_file, projection_fit
 from mixveil.features.projection import Projected
+from mixveil.learn.class_means import directions
 from mixveil.learn.model import read_model, write_model
 from mixveil.learn.training import opened, train
-from mixveil.releases.records import read_release, verify_release, write_release
-from mixveil.releases.sums import directions, is_statistics, read_statistics, write_statistics
+from mixveil.releases.reading import read_release, verify_release
+from mixveil.releases.records import write_release
+from mixveil.releases.sums import write_statistics
 from tests.forged.forge import agreeing, drawn, forged_bytes, forged_json
 from tests.made import blobs, features_of, images, range_facts, with_moments
 
@@ -51,7 +52,7 @@ def honest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
             write_statistics(
                 place / name, rows, digest, 1.0, party="north", stream=SecureStream(), label_epsilon=epsilon
             )
-        narrow = directions([read_statistics(place / "statistics")], base, digest)
+        narrow = directions([read_release(place / "statistics")], base, digest)
         projection_file.write(place / "directions", narrow)
         data = images(20)
         facts = range_facts(data)
@@ -135,7 +136,7 @@ def test_releases(honest: Path, tmp_path: Path, capsys: pytest.CaptureFixture[st
         if number % 3 == 2:
             data = forged_bytes(shard.read_bytes(), draw)
             shard.write_bytes(data)
-            text = agreeing(text, data, "shards", 0) if draw.random() < 0.8 else text
+            text = agreeing(text, data, "files", 0) if draw.random() < 0.8 else text
         else:
             text = forged_json(text, draw)
         manifest.write_text(text, errors="surrogatepass")
@@ -144,7 +145,6 @@ def test_releases(honest: Path, tmp_path: Path, capsys: pytest.CaptureFixture[st
             _release.show(folder, verify_release(folder))
             check_finite(train(opened([folder])).layers, folder)
 
-        assert not is_statistics(folder)
         read += tried(f"release {number}", lambda folder=folder: read_release(folder), use)  # type: ignore[misc]
         check_shown(capsys, number)
     assert 0 < read < CHUNK
@@ -161,18 +161,17 @@ def test_statistics(honest: Path, tmp_path: Path, capsys: pytest.CaptureFixture[
         if number % 3 == 2:
             data = forged_bytes(sums.read_bytes(), draw)
             sums.write_bytes(data)
-            text = agreeing(text, data, "file")
+            text = agreeing(text, data, "files", 0)
         else:
             text = forged_json(text, draw)
         manifest.write_text(text, errors="surrogatepass")
 
         def use(found: Any, folder: Path = folder) -> None:
-            statistics_cli.show(folder, found)
-            assert is_statistics(folder)
+            _release.show(folder, found.envelope)
             check_finite(train(opened([folder], base)).layers, folder)
             check_finite(directions([found], *base), folder)
 
-        read += tried(f"statistics {number}", lambda folder=folder: read_statistics(folder), use)  # type: ignore[misc]
+        read += tried(f"statistics {number}", lambda folder=folder: read_release(folder), use)  # type: ignore[misc]
         check_shown(capsys, number)
     assert 0 < read < CHUNK
 
@@ -201,7 +200,7 @@ def test_models(honest: Path, tmp_path: Path, chunk: int) -> None:
 def test_projections(honest: Path, tmp_path: Path, chunk: int) -> None:
     rows, read = features_of(blobs(12, 3)), 0
     x = rows.take(torch.arange(12)).x
-    part = read_statistics(honest / "statistics")
+    part = read_release(honest / "statistics")
     for number in range(chunk * CHUNK, (chunk + 1) * CHUNK):
         draw = drawn(f"projection {number}")
         path = tmp_path / f"p{number}"
@@ -223,7 +222,7 @@ def test_projections(honest: Path, tmp_path: Path, chunk: int) -> None:
                 z = projected(x)
                 assert bool(z.isfinite().all()) and float(z.double().norm(dim=1).max()) <= projected.clip * (1 + 1e-6)
             assert projected.first(1).dimension == 1
-            mine = replace(part, projection=digest, clip=projected.clip)
+            mine = part.with_(assets={"projection": digest}, clip=projected.clip)
             projection_file.write(tmp / f"d{case}", directions([mine], projected, digest))
             check_finite(projection_file.read(tmp / f"d{case}")[0], case)
 

@@ -15,10 +15,10 @@ from safetensors.torch import load, save
 from mixveil.core import errors
 from mixveil.encoders.catalogue import encoder
 from mixveil.features import projection_file
+from mixveil.learn.class_means import class_means
 from mixveil.learn.training import opened, train
-from mixveil.releases import manifest
-from mixveil.releases.records import read_release, verify_release
-from mixveil.releases.sums import class_means, read_statistics
+from mixveil.releases.kinds.records import RecordSettings
+from mixveil.releases.reading import read_release, verify_release
 from tests.cli.test_cli import Run, run  # noqa: F401
 from tests.forged.forge import agreeing
 from tests.forged.test_forged import SHARD, SUMS, check_finite, copied, honest  # noqa: F401
@@ -31,16 +31,20 @@ def edit(folder: Path, change: Callable[[dict[str, Any]], None]) -> None:
     path.write_text(json.dumps(whole))
 
 
+def scaled(payload: dict[str, Any], by: float) -> None:
+    payload.update(clip=payload["clip"] * by, sigma=payload["sigma"] * by)
+
+
 def with_settings(**settings: float) -> Callable[[dict[str, Any]], None]:
     """Other settings of an encoder, and the grid and the claims that follow from them."""
 
     def change(whole: dict[str, Any]) -> None:
-        whole["encoder"]["settings"] |= settings
+        whole["payload"]["encoder"]["settings"] |= settings
         try:
-            made = encoder(whole["encoder"]["name"]).ready()(**whole["encoder"]["settings"])
+            made = encoder(whole["payload"]["encoder"]["name"]).ready()(**whole["payload"]["encoder"]["settings"])
         except errors.ArgumentError:
             return
-        whole["grid"] = manifest.grid(made)
+        whole["payload"]["grid"] = RecordSettings(made, (1,)).grid
         claims = made.claims()
         for stated in whole["guarantees"]:
             stated |= {"nominal": claims[stated["name"]].nominal, "realised": claims[stated["name"]].nominal}
@@ -50,7 +54,9 @@ def with_settings(**settings: float) -> Callable[[dict[str, Any]], None]:
 
 @pytest.mark.parametrize("number", [0, 2])
 def test_records_of_any_size_that_can_be_read_can_be_learned_from(honest: Path, tmp_path: Path, number: int) -> None:  # noqa: F811
-    settings = json.loads((honest / f"release-{number}" / "manifest.json").read_text())["encoder"]["settings"]
+    settings = json.loads((honest / f"release-{number}" / "manifest.json").read_text())["payload"]["encoder"][
+        "settings"
+    ]
     sizes = {name: settings[name] for name in ("clip", "amplitude", "sigma")}
     other = honest / f"release-{number}"
     outcome = {}
@@ -84,7 +90,7 @@ def test_plain_values_at_the_end_of_float32(honest: Path, tmp_path: Path, number
         tensors["x"][rows], tensors["x"][~rows] = low, high
         data = save(tensors)
         (folder / SHARD).write_bytes(data)
-        text = agreeing((folder / "manifest.json").read_text(), data, "shards", 0)
+        text = agreeing((folder / "manifest.json").read_text(), data, "files", 0)
         (folder / "manifest.json").write_text(text)
         read_release(folder)
         try:
@@ -97,18 +103,18 @@ def test_plain_values_at_the_end_of_float32(honest: Path, tmp_path: Path, number
 def test_sums_of_any_size_that_can_be_read_can_be_learned_from(honest: Path, tmp_path: Path, name: str) -> None:  # noqa: F811
     for factor, fine in ((5e-324, False), (1e-200, False), (1e-29, True), (1e27, True), (1e60, False), (1e200, False)):
         folder = copied(honest, name, tmp_path / "s")
-        edit(folder, lambda whole, by=factor: whole.update(clip=whole["clip"] * by, sigma=whole["sigma"] * by))  # type: ignore[misc]
+        edit(folder, lambda whole, by=factor: scaled(whole["payload"], by))  # type: ignore[misc]
         if not fine:
             with pytest.raises(errors.ManifestError, match="must be between"):
-                read_statistics(folder)
+                read_release(folder)
             continue
-        part = read_statistics(folder)
+        part = read_release(folder)
         check_finite(class_means([part])[0], factor)
 
 
 def test_no_noise_to_speak_of_is_no_traceback(run: Run, honest: Path, tmp_path: Path) -> None:  # noqa: F811
     folder = copied(honest, "statistics", tmp_path / "s")
-    edit(folder, lambda whole: whole.update(sigma=5e-324))
+    edit(folder, lambda whole: whole["payload"].update(sigma=5e-324))
     refused = run("verify", folder)
     assert refused.code == 2 and "sigma must be between 1e-30 and 1e+30, got 5e-324" in refused.err
 
@@ -117,7 +123,7 @@ def test_two_classes_of_one_name(honest: Path, tmp_path: Path) -> None:  # noqa:
     folder = copied(honest, "statistics", tmp_path / "s")
     edit(folder, lambda whole: whole.update(classes=["a", "b", "a"]))
     with pytest.raises(errors.ManifestError, match="two classes have the same name"):
-        read_statistics(folder)
+        read_release(folder)
 
 
 @pytest.mark.parametrize("number", [0, 1, 2])
@@ -156,14 +162,14 @@ def hidden(data: bytes, metadata: int, blanks: int) -> bytes:
 
 @pytest.mark.parametrize(("metadata", "blanks"), [(1, 0), (1 << 20, 0), (0, 5000), (0, 9 << 20)])
 def test_nothing_is_hidden_in_a_header(honest: Path, tmp_path: Path, metadata: int, blanks: int) -> None:  # noqa: F811
-    for name, file, place in (("release-0", SHARD, ("shards", 0)), ("statistics", SUMS, ("file",))):
+    for name, file in (("release-0", SHARD), ("statistics", SUMS)):
         folder = copied(honest, name, tmp_path / name)
         data = hidden((folder / file).read_bytes(), metadata, blanks)
         (folder / file).write_bytes(data)
         manifest_path = folder / "manifest.json"
-        manifest_path.write_text(agreeing(manifest_path.read_text(), data, *place))
+        manifest_path.write_text(agreeing(manifest_path.read_text(), data, "files", 0))
         with pytest.raises((errors.ShardFormatError, errors.ShapeError)):
-            (verify_release if name == "release-0" else read_statistics)(folder)
+            verify_release(folder)
 
 
 def test_a_shard_larger_than_its_rows_is_not_hashed(
@@ -178,7 +184,7 @@ def test_a_shard_larger_than_its_rows_is_not_hashed(
 
     for size, error in ((100 << 20, errors.ShapeError), (1 << 40, errors.ManifestError)):
         folder = copied(honest, "release-0", tmp_path / "r")
-        edit(folder, lambda whole, size=size: whole["shards"][0].update(bytes=size))  # type: ignore[misc]
+        edit(folder, lambda whole, size=size: whole["files"][0].update(bytes=size))  # type: ignore[misc]
         with (folder / SHARD).open("r+b") as file:
             file.truncate(100 << 20)
         monkeypatch.setattr(hashlib, "file_digest", hashed)
@@ -187,12 +193,12 @@ def test_a_shard_larger_than_its_rows_is_not_hashed(
 
 
 def test_a_linked_manifest(honest: Path, tmp_path: Path) -> None:  # noqa: F811
-    for name, read in (("release-0", verify_release), ("statistics", read_statistics)):
+    for name in ("release-0", "statistics"):
         folder = copied(honest, name, tmp_path / name)
         (folder / "manifest.json").rename(tmp_path / "elsewhere")
         (folder / "manifest.json").symlink_to(tmp_path / "elsewhere")
         with pytest.raises(errors.ReleaseError, match="is a link"):
-            read(folder)
+            read_release(folder)
 
 
 @pytest.mark.parametrize("name", ["release-0", "statistics"])

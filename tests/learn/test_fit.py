@@ -35,7 +35,9 @@ from mixveil.learn.distributed import Group
 from mixveil.learn.fit import TrainingRecipe, _Training, fit
 from mixveil.learn.mlp import Classifier
 from mixveil.learn.training import opened, train_mlp
-from mixveil.releases.records import Records, in_memory, read_release, write_release
+from mixveil.releases.kinds.records import Records
+from mixveil.releases.reading import read_release
+from mixveil.releases.records import in_memory, write_release
 from mixveil.theory.response import posterior
 from tests.learn.test_mlp import twin
 from tests.made import blobs
@@ -142,7 +144,7 @@ def test_rows_of_several_releases_come_in_the_order_of_the_index(
         encoder, guarantees = Singular().calibrate(Mu(4.0), settled_facts(data, certified=True, public=None, clip=None))
         write_release(tmp_path / str(seed), data, encoder, guarantees, party="a", stream=SeededStream(seed))
         releases.append(read_release(tmp_path / str(seed)))
-        assert len(releases[-1].payload.shards) > 3  # type: ignore[attr-defined]
+        assert len(releases[-1].payload.shards) > 3
     source = Released(releases, CPU)
     assert source.rows == 21 + 22 + 23 and source.inputs == 6 and source.met.all()
     index = SeededStream(4).permutation(source.rows)[:30]
@@ -247,6 +249,7 @@ from pathlib import Path
 from typing import Any, Literal
 from mixveil.learn.training import opened, train_mlp
 from mixveil.learn.fit import TrainingRecipe
+from mixveil.learn.fit import Recipe
 torch.set_num_threads(1)
 folder = Path(sys.argv[1])
 def said(rows):

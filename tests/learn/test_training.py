@@ -25,6 +25,7 @@ from mixveil.features.projection import Projected, Projection, Used
 from mixveil.features.projection_fit import fit
 from mixveil.learn import discriminant
 from mixveil.learn.batches import Released
+from mixveil.learn.class_means import class_means, directions
 from mixveil.learn.fit import TrainingRecipe
 from mixveil.learn.fit import fit as fit_mlp
 from mixveil.learn.layers import Layers
@@ -32,8 +33,9 @@ from mixveil.learn.mlp import Classifier
 from mixveil.learn.model import in_words, read_model, write_model
 from mixveil.learn.protocol import PROTOCOLS, Protocol, learn, released
 from mixveil.learn.training import ProjectionWithDigest, Trained, _check_together, opened, train, train_mlp
+from mixveil.releases.reading import read_release
 from mixveil.releases.records import in_memory, write_release
-from mixveil.releases.sums import class_means, class_sums, directions, read_statistics, write_statistics
+from mixveil.releases.sums import class_sums, write_statistics
 from tests.made import blobs, features_of
 
 WEIGHTS, DIGEST = "a" * 64, "b" * 64
@@ -327,15 +329,15 @@ def test_what_is_promised_in_part_is_not_promised(tmp_path: Path) -> None:
 
 def test_features_of_other_weights_or_shapes_do_not_belong_together() -> None:
     one = in_memory(blobs(20, 1), Identity(), (), party="a", stream=SeededStream(1))
-    two = replace(one, id="1" * 32)
+    two = one.with_(id="1" * 32)
     known = Extractor(("resnet18",))
-    first, second = (replace(r, extractor=known, assets={"features": c * 64}) for r, c in ((one, "a"), (two, "b")))
+    first, second = (r.with_(extractor=known, assets={"features": c * 64}) for r, c in ((one, "a"), (two, "b")))
     with pytest.raises(errors.MismatchError, match="or of other weights"):
         _check_together([first, second], None)
     with pytest.raises(errors.MismatchError, match="of other weights"):
-        _check_together([first, replace(second, assets=first.assets, extractor=Extractor(("resnet34",)))], None)
+        _check_together([first, second.with_(assets=first.assets, extractor=Extractor(("resnet34",)))], None)
     with pytest.raises(errors.MismatchError, match="of the same shape"):
-        _check_together([one, replace(two, shape=(1, 3, 2))], None)
+        _check_together([one, two.with_(shape=(1, 3, 2))], None)
     _check_together([one, two], None)
 
 
@@ -419,9 +421,8 @@ def test_a_damaged_model_or_one_from_the_future_is_refused(tmp_path: Path) -> No
 
 def said(data: Images, epsilon: float | None, seed: int = 0, **changed: Any) -> Release:
     projected = Projected(features_of(data), PUBLIC)
-    return replace(
-        in_memory(projected, Identity(), (), party="p", stream=SeededStream(seed), label_epsilon=epsilon), **changed
-    )
+    made = in_memory(projected, Identity(), (), party="p", stream=SeededStream(seed), label_epsilon=epsilon)
+    return made.with_(**changed)
 
 
 def means_of(head: discriminant.Discriminant) -> Tensor:
@@ -443,16 +444,11 @@ def test_sums_of_randomised_labels_say_the_same_means() -> None:
     data = blobs(60_000, 5)
     rows = Projected(features_of(data), PUBLIC)
     clear, fair = (
-        class_means([class_sums(rows, DIGEST, 2.0, party="p", stream=SeededStream(0), label_epsilon=epsilon)[0]])[0]
+        class_means([class_sums(rows, DIGEST, 2.0, party="p", stream=SeededStream(0), label_epsilon=epsilon)])[0]
         for epsilon in (None, 1.0)
     )
     believed = class_means(
-        [
-            replace(
-                class_sums(rows, DIGEST, 2.0, party="p", stream=SeededStream(0), label_epsilon=1.0)[0],
-                label_epsilon=None,
-            )
-        ]
+        [class_sums(rows, DIGEST, 2.0, party="p", stream=SeededStream(0), label_epsilon=1.0).with_(label_epsilon=None)]
     )[0]
     whole = (clear - clear.mean(0)).norm()
     assert float((fair - clear).norm() / whole) < 0.1 < 0.4 < float((believed - clear).norm() / whole)
@@ -472,7 +468,7 @@ def test_digits_at_label_epsilon_one_are_learned_better_by_a_head_that_knows_it(
     for seed in range(10):
         release = in_memory(rows, Identity(), (), party="p", stream=SeededStream(seed), label_epsilon=1.0)
         fair += right(discriminant.from_records([release], public)) / 10
-        believed += right(discriminant.from_records([replace(release, label_epsilon=None)], public)) / 10
+        believed += right(discriminant.from_records([release.with_(label_epsilon=None)], public)) / 10
     assert fair > believed + 0.01 and fair > 0.55
 
 
@@ -495,7 +491,7 @@ def test_a_model_promises_units_only_what_all_of_it_promised_them(
     part, sums = tmp_path / "records", tmp_path / "sums"
     rows = Projected(features_of(persons if first else data), PUBLIC)
     write_statistics(sums, rows, PUBLIC.digest(), 1.0, party="p", stream=SecureStream(), label_epsilon=2.0)
-    narrow = directions([read_statistics(sums)], PUBLIC, PUBLIC.digest())
+    narrow = directions([read_release(sums)], PUBLIC, PUBLIC.digest())
     records = Projected(features_of(persons if second else data), narrow)
     facts = settled_facts(records, certified=True, public=None, clip=narrow.clip)
     encoder, guarantees = Singular().calibrate(Mu(1.0), facts)

@@ -12,12 +12,16 @@ from mixveil.audit.auditing import audit
 from mixveil.core import errors
 from mixveil.core.randomness import SecureStream, SeededStream
 from mixveil.core.types import Encoder, Mu, View
+from mixveil.core.wording.notes import note
 from mixveil.data.opening import Images, from_tensors, open_data
 from mixveil.encoders.gaussian import Gaussian
 from mixveil.encoders.singular import Singular
 from mixveil.features.projection import Projected
 from mixveil.features.projection_fit import fit
-from mixveil.releases.records import in_memory, read_release, verify_release, write_release
+from mixveil.releases.kinds.sums import sums_of
+from mixveil.releases.notes import not_promised
+from mixveil.releases.reading import read_release, verify_release
+from mixveil.releases.records import in_memory, write_release
 from mixveil.releases.sums import class_sums, write_statistics
 from mixveil.releases.traces import load_trace
 from mixveil.theory.response import keep_probability
@@ -105,15 +109,16 @@ def test_a_seed_protects_no_label(tmp_path: Path) -> None:
     data = sorted_by_class(60)
     encoder, _ = Singular().calibrate(Mu(1.0), range_facts(data))
     write_release(tmp_path / "r", data, encoder, (), party="p", stream=SeededStream(0), label_epsilon=1.0)
-    assert any("Labels are not protected: a seeded" in text for text in verify_release(tmp_path / "r").not_promised)
+    assert verify_release(tmp_path / "r").not_promised[0] == "labels-randomised-by-seed"
 
 
 def test_counts_are_of_said_labels() -> None:
     """All records of one class of ten: what is published must not be that."""
     one = replace(blobs(2000, 2), labels=torch.zeros(2000).long()).listed(tuple("0123456789"))
     rows = Projected(features_of(one), fit(features_of(blobs(60, 1)), "a" * 64))
-    found, _ = class_sums(rows, "b" * 64, 1.0, party="p", stream=SeededStream(0), label_epsilon=0.1)
-    assert sum(found.counts) == 2000 and max(found.counts) < 400 and min(found.counts) > 100
+    found = class_sums(rows, "b" * 64, 1.0, party="p", stream=SeededStream(0), label_epsilon=0.1)
+    counts = sums_of(found).counts
+    assert sum(counts) == 2000 and max(counts) < 400 and min(counts) > 100
 
 
 def test_a_projection_that_was_fitted_on_the_labels_protects_none(tmp_path: Path) -> None:
@@ -130,6 +135,5 @@ def test_the_labels_of_a_unit_together_are_spoken_of(tmp_path: Path) -> None:
     data = replace(sorted_by_class(60), units=tuple(str(i // 3) for i in range(60)))
     encoder, guarantees = Singular().calibrate(Mu(1.0), range_facts(data))
     write_release(tmp_path / "r", data, encoder, guarantees, party="p", stream=SecureStream(), label_epsilon=0.5)
-    assert any(
-        "labels of a unit's 3 rows together are 1.5-DP" in t for t in verify_release(tmp_path / "r").not_promised
-    )
+    told = not_promised(verify_release(tmp_path / "r"))
+    assert note("labels-of-unit", unit_rows=3, together=1.5) in told and told[0].code == "labels-randomised"

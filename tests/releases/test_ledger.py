@@ -31,7 +31,8 @@ from mixveil.features.projection import Projected
 from mixveil.features.projection_fit import fit
 from mixveil.releases import ledger_file, traces
 from mixveil.releases.ledger import Entry, Ledger
-from mixveil.releases.records import verify_release, write_release
+from mixveil.releases.reading import verify_release
+from mixveil.releases.records import write_release
 from mixveil.releases.spending import Owners, Prints, Spent, Total, within
 from mixveil.releases.sums import write_statistics
 from tests.made import blobs, features_of, images, range_facts
@@ -324,7 +325,7 @@ def test_no_budget_holds_where_something_promises_nothing(tmp_path: Path) -> Non
 
 def stated(number: int, mu: float, label_epsilon: float | None = None, kind: str = "records") -> Entry:
     """Of three rows, at a μ that is stated and paid."""
-    return replace(entry(number, Cost(mu, 2 * mu, 0.5), label_epsilon), stated=mu, kind=kind)  # type: ignore[arg-type]
+    return replace(entry(number, Cost(mu, 2 * mu, 0.5), label_epsilon), stated=mu, kind=kind)
 
 
 def test_the_total_counts_everything_against_everybody(tmp_path: Path) -> None:

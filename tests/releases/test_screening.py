@@ -25,10 +25,12 @@ from mixveil.encoders.gaussian import Gaussian
 from mixveil.encoders.identity import Identity
 from mixveil.encoders.mixup import Mixup
 from mixveil.encoders.singular import Singular
-from mixveil.releases import manifest, records
+from mixveil.releases import records
+from mixveil.releases.envelope import parse
+from mixveil.releases.kinds.records import OVER_ALL, of_all_rows
 from mixveil.releases.ledger import Ledger
-from mixveil.releases.manifest import OVER_ALL, SCREENED
-from mixveil.releases.records import read_release, verify_release, write_release
+from mixveil.releases.reading import read_release, verify_release
+from mixveil.releases.records import write_release
 from mixveil.releases.screening import Metric, Screen, Screening
 from mixveil.releases.traces import load_trace, trace_path
 from tests.made import encoded, features_of, images, range_facts
@@ -112,7 +114,7 @@ def test_every_row_is_compared_with_all_its_sources(k: int | None, metric: Metri
     worst = torch.tensor([min(row) for row in figures])
     middle = float(worst.sort().values[19:21].mean())
     screening = Screening(Screen(metric, sign * middle), wide, encoder, apart)
-    stored = made.payload.shards[0].x  # type: ignore[attr-defined]
+    stored = made.payload.shards[0].x
     for part in (index[10:], index[:10]):
         assert torch.equal(screening.look(part, trace, stored[part]), worst[part] >= middle)
     assert torch.equal(screening.kept, worst >= middle)
@@ -152,16 +154,16 @@ def test_what_is_written_is_what_is_left_of_the_same_rows(tmp_path: Path, monkey
     got, all_rows = screened.payload.take(torch.arange(int(want.sum()))), whole.take(torch.arange(90))
     assert torch.equal(got.x, all_rows.x[want]) and torch.equal(got.y, all_rows.y[want])
     stated = json.loads((tmp_path / "left" / "manifest.json").read_text())
-    assert len(stated["shards"]) == len(list((tmp_path / "left").glob("*.safetensors")))
+    assert len(stated["files"]) == len(list((tmp_path / "left").glob("*.safetensors")))
     assert len(list((tmp_path / "left").iterdir())) < len(list((tmp_path / "whole").iterdir()))
-    assert stated["screened"] == {"metric": "lpips", "threshold": 0.7, "records": 90}
-    assert screened.records == 90 and stated["rows"] == int(want.sum())
+    assert stated["payload"]["screened"] == {"metric": "lpips", "threshold": 0.7, "records": 90}
+    assert screened.records == 90 and len(screened) == int(want.sum())
 
 
 def test_a_reader_is_told(tmp_path: Path) -> None:
     data = images(60, (1, 8, 8))
     stated = verify_release(write(tmp_path / "r", data))
-    assert 2 <= stated.rows < 60 and SCREENED in stated.not_promised and not stated.certified
+    assert 2 <= stated.rows < 60 and "rows-dropped" in stated.not_promised and not stated.certified
     assert [guarantee.assumes["rows"] for guarantee in stated.guarantees] == [OVER_ALL]
     entry = Ledger().entries()[0]
     assert entry.rows == 60 and entry.cost is None and entry.finished  # the dropped ones count: others' rows hold them
@@ -198,26 +200,38 @@ def test_what_does_not_go_with_a_screen_is_refused_before_it_is_entered(tmp_path
 Change = Callable[[dict[str, Any]], Any]
 BAD: dict[str, tuple[Change, type[Exception], str]] = {
     "more rows than records": (
-        lambda whole: whole["screened"].update(records=3),
+        lambda whole: whole["payload"]["screened"].update(records=3),
         errors.ManifestError,
-        "screened.records 3",
+        "screened.records is 3",
     ),
-    "an unknown metric": (lambda whole: whole["screened"].update(metric="mse"), errors.ManifestError, "one of lpips"),
+    "an unknown metric": (
+        lambda whole: whole["payload"]["screened"].update(metric="mse"),
+        errors.ManifestError,
+        "one of lpips",
+    ),
     "a threshold of nothing": (
-        lambda whole: whole["screened"].update(threshold=2),
+        lambda whole: whole["payload"]["screened"].update(threshold=2),
         errors.ManifestError,
         r"in \(-1, 1\)",
     ),
-    "one field more": (lambda whole: whole["screened"].update(more=1), errors.ManifestError, "unknown 'more'"),
-    "no word of it": (lambda whole: whole.pop("screened"), errors.ManifestError, "missing screened"),
-    "not screened after all": (lambda whole: whole.update(screened=None), errors.FalseClaimError, "of which rows"),
+    "one field more": (
+        lambda whole: whole["payload"]["screened"].update(more=1),
+        errors.ManifestError,
+        "unknown 'more'",
+    ),
+    "no word of it": (lambda whole: whole["payload"].pop("screened"), errors.ManifestError, "missing screened"),
+    "not screened after all": (
+        lambda whole: whole["payload"].update(screened=None),
+        errors.FalseClaimError,
+        "of which rows",
+    ),
     "an average of the rows that are left": (
         lambda whole: whole["guarantees"][0]["assumes"].pop("rows"),
         errors.FalseClaimError,
         "of which rows",
     ),
-    "no caveat": (lambda whole: whole["not_promised"].remove(SCREENED), errors.FalseClaimError, "not_promised"),
-    "features": (lambda whole: whole.update(shape=[64]), errors.ManifestError, "it is for pixels"),
+    "no caveat": (lambda whole: whole["not_promised"].remove("rows-dropped"), errors.FalseClaimError, "not_promised"),
+    "features": (lambda whole: whole["payload"].update(shape=[64]), errors.ManifestError, "it is for pixels"),
     "randomised labels": (lambda whole: whole.update(label_epsilon=1.0), errors.FalseClaimError, "no label epsilon"),
 }
 
@@ -225,12 +239,12 @@ BAD: dict[str, tuple[Change, type[Exception], str]] = {
 @pytest.mark.parametrize("name", BAD)
 def test_a_manifest_that_does_not_say_it_is_refused(name: str, tmp_path: Path) -> None:
     text = (write(tmp_path / "r", images(60, (1, 8, 8))) / "manifest.json").read_text()
-    assert manifest.parse(text).to_json() == text
+    assert parse(text).to_json() == text
     change, kind, said = BAD[name]
     whole = json.loads(text)
     change(whole)
     with pytest.raises(kind, match=said):
-        manifest.parse(json.dumps(whole))
+        parse(json.dumps(whole))
 
 
 def test_a_certificate_with_dropped_rows_is_refused(tmp_path: Path) -> None:
@@ -238,11 +252,11 @@ def test_a_certificate_with_dropped_rows_is_refused(tmp_path: Path) -> None:
     encoder, guarantees = Singular().calibrate(Mu(1.0), range_facts(data))
     write_release(tmp_path / "r", data, encoder, guarantees, party="p", stream=SecureStream())
     whole = json.loads((tmp_path / "r" / "manifest.json").read_text())
-    whole["screened"] = {"metric": "ssim", "threshold": 0.5, "records": 40}
-    whole["guarantees"] = [asdict(stated) for stated in manifest.of_all_rows(guarantees)]
-    whole["not_promised"].insert(3, SCREENED)
+    whole["payload"]["screened"] = {"metric": "ssim", "threshold": 0.5, "records": 40}
+    whole["guarantees"] = [asdict(stated) for stated in of_all_rows(guarantees)]
+    whole["not_promised"].insert(3, "rows-dropped")
     with pytest.raises(errors.FalseClaimError, match="the certificate would be false"):
-        manifest.parse(json.dumps(whole))
+        parse(json.dumps(whole))
 
 
 def test_a_trace_must_say_as_many_rows_as_the_release_has(tmp_path: Path) -> None:

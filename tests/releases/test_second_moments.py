@@ -105,7 +105,7 @@ def test_a_head_learns_the_private_covariance_from_them() -> None:
         fit(ball(data(2000, 1, 0.0), torch.arange(2000) % 2), WEIGHTS), norms=torch.linspace(2.0, 4.0, 4), clip=4.0
     )
     rows = Projected(ball(data(6000, 2, 1.0), labels), public)
-    sums = [class_sums(rows, DIGEST, 5.0, party="p", stream=SeededStream(3))[0]]
+    sums = [class_sums(rows, DIGEST, 5.0, party="p", stream=SeededStream(3))]
     second = [second_moments.noisy(rows, 4, 5.0, stream=SeededStream(4))]
     test = (ball(data(3000, 5, 1.0), labels[:3000]).read(torch.arange(3000)) - public.mean) @ public.matrix
     plain, better = (

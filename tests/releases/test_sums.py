@@ -13,15 +13,18 @@ from torch import Tensor
 
 from mixveil.core import errors
 from mixveil.core.randomness import SecureStream, SeededStream, Stream
-from mixveil.core.types import Batch, Fact, Facts, Mu
+from mixveil.core.types import Batch, Fact, Facts, Mu, Release
 from mixveil.data.opening import Images, from_tensors
 from mixveil.encoders.singular import Singular
 from mixveil.features.cache import Features
 from mixveil.features.projection import Projected, Projection
 from mixveil.features.projection_fit import fit
-from mixveil.releases import sums as statistics
+from mixveil.learn.class_means import class_means, directions
+from mixveil.releases.envelope import Envelope
+from mixveil.releases.kinds.sums import sums_of
 from mixveil.releases.ledger import Ledger
-from mixveil.releases.sums import Sums, class_means, class_sums, directions, read_statistics, write_statistics
+from mixveil.releases.reading import read_release
+from mixveil.releases.sums import class_sums, write_statistics
 from tests.made import blobs, features_of
 from tests.membership import likelihood_ratio, refutes
 
@@ -32,9 +35,9 @@ def base() -> Projection:
     return fit(features_of(blobs(600, 1)), WEIGHTS)
 
 
-def made(n: int, seed: int, mu: float, *, stream: Stream | None = None, party: str = "p") -> Sums:
+def made(n: int, seed: int, mu: float, *, stream: Stream | None = None, party: str = "p") -> Release:
     rows = Projected(features_of(blobs(n, seed)), base())
-    return class_sums(rows, DIGEST, mu, party=party, stream=stream or SeededStream(seed))[0]
+    return class_sums(rows, DIGEST, mu, party=party, stream=stream or SeededStream(seed))
 
 
 def test_the_sums_are_those_of_clipped_records_and_noise_of_the_stated_size() -> None:
@@ -42,11 +45,11 @@ def test_the_sums_are_those_of_clipped_records_and_noise_of_the_stated_size() ->
     clip = rows.projection.clip
     z = rows.take(torch.arange(300)).x.double()
     truth = torch.stack([z[rows.labels == c].sum(0) for c in range(3)])
-    noise = torch.stack([made(300, 2, 0.5, stream=SeededStream(s)).sums - truth for s in range(300)])
+    noise = torch.stack([made(300, 2, 0.5, stream=SeededStream(s)).payload - truth for s in range(300)])
     sigma = 2 * clip / 0.5
     assert float(noise.std()) == pytest.approx(sigma, rel=0.03)
     assert float(noise.mean().abs()) < 5 * sigma / math.sqrt(noise.numel())
-    assert made(300, 2, 0.5).counts == (100, 100, 100)
+    assert sums_of(made(300, 2, 0.5)).counts == (100, 100, 100)
 
 
 # The guarantee, against the best attacker
@@ -76,7 +79,7 @@ def sum_scores(
         points = (sign * length * direction).expand(each * repetitions, 4)
         units = tuple(str(i // each) for i in range(each * repetitions)) if each > 1 and named else None
         rows = Projected(ball(points, torch.arange(each * repetitions) // each, units), identity())
-        sums = class_sums(rows, DIGEST, actual, party="p", stream=SecureStream())[0].sums
+        sums = class_sums(rows, DIGEST, actual, party="p", stream=SecureStream()).payload
         found.append(sums @ direction.double() * 2 * each / (2 * each / mu) ** 2)
     return found[0], found[1]
 
@@ -108,7 +111,7 @@ def test_the_sums_clip_by_themselves() -> None:
     """Whatever the rows are: the guarantee must not rest on who projected them."""
     direction = torch.tensor([0.5, -0.5, 0.5, 0.5])
     rows = Unclipped(ball((7 * direction).expand(4, 4), torch.arange(4) % 2), identity())
-    sums = class_sums(rows, DIGEST, 1e4, party="p", stream=SeededStream(0))[0].sums
+    sums = class_sums(rows, DIGEST, 1e4, party="p", stream=SeededStream(0)).payload
     assert torch.allclose(sums @ direction.double(), torch.full((2,), 2.0).double(), atol=0.01)
 
 
@@ -125,10 +128,10 @@ def both_scores(half: float, actual: float, repetitions: int) -> tuple[Tensor, T
     found = []
     for points in worlds:
         everyone = ball(points.repeat(repetitions, 1), (labels + 2 * torch.arange(repetitions)[:, None]).flatten())
-        drawn = class_sums(Projected(everyone, wide), DIGEST, actual, party="p", stream=stream)[0]
+        drawn = class_sums(Projected(everyone, wide), DIGEST, actual, party="p", stream=stream)
         part, kept = ball(points, labels), []
-        for sums in drawn.sums.view(repetitions, 2, 4):
-            one = replace(drawn, sums=sums, counts=(1, 2), classes=part.classes)
+        for sums in drawn.payload.view(repetitions, 2, 4):
+            one = drawn.with_(payload=sums, counts=(1, 2), classes=part.classes)
             narrow = replace(directions([one], wide, DIGEST), clip=1.0)
             trace = encoder.plan(3, stream=stream)
             batch = encoder.encode(Projected(part, narrow), torch.arange(3), trace, stream=stream)
@@ -160,8 +163,9 @@ def test_every_party_counts_by_its_precision() -> None:
         float((class_means(some)[0] - truth).square().mean()) for some in ([parts[0]], [parts[1]], parts, parts[:1])
     ]
     assert errors_[2] < errors_[0] < errors_[1]
-    top = torch.stack([p.sums[0] * p.counts[0] / (p.counts[0] + p.sigma**2) for p in parts]).sum(0)
-    bottom = sum(p.counts[0] ** 2 / (p.counts[0] + p.sigma**2) for p in parts)
+    told = [(p.payload[0], sums_of(p).counts[0], sums_of(p).sigma) for p in parts]
+    top = torch.stack([sums * n / (n + sigma**2) for sums, n, sigma in told]).sum(0)
+    bottom = sum(n**2 / (n + sigma**2) for _, n, sigma in told)
     assert torch.allclose(means[0], top / bottom) and float(variance[0]) == pytest.approx(1 / bottom)
 
 
@@ -182,36 +186,36 @@ def test_what_does_not_belong_together_is_refused() -> None:
     with pytest.raises(errors.MismatchError, match="bbbbbbbb, not with cccccccc"):
         directions([part], base(), "c" * 64)
     with pytest.raises(errors.MismatchError, match="same classes"):
-        directions([part, replace(part, id="1" * 32, classes=("x", "y", "z"))], base(), DIGEST)
+        directions([part, part.with_(id="1" * 32, classes=("x", "y", "z"))], base(), DIGEST)
     with pytest.raises(errors.MismatchError, match="twice"):
         directions([part, part], base(), DIGEST)
     with pytest.raises(errors.MismatchError, match="clipped to"):
-        directions([replace(part, clip=part.clip / 2)], base(), DIGEST)
+        directions([part.with_(clip=sums_of(part).clip / 2)], base(), DIGEST)
     with pytest.raises(errors.MismatchError, match="state 5 values"):
-        directions([replace(part, dimension=5, sums=part.sums[:, :5])], base(), DIGEST)
+        directions([part.with_(dimension=5, payload=part.payload[:, :5])], base(), DIGEST)
     with pytest.raises(errors.ArgumentError, match="no statistics"):
         directions([], base(), DIGEST)
     with pytest.raises(errors.ArgumentError, match="fewer than two"):
-        directions([replace(part, counts=(60, 0, 0))], base(), DIGEST)
+        directions([part.with_(counts=(60, 0, 0))], base(), DIGEST)
 
 
 # On disk
 
 
-def written(folder: Path, stream: Stream) -> Sums:
+def written(folder: Path, stream: Stream) -> Envelope:
     rows = Projected(features_of(blobs(60, 2)), base())
     return write_statistics(folder, rows, DIGEST, 1.0, party="p", stream=stream)
 
 
 def test_they_are_written_read_and_remembered(tmp_path: Path) -> None:
     found = written(tmp_path / "s", SecureStream())
-    again = read_statistics(tmp_path / "s")
-    assert torch.equal(found.sums, again.sums) and again.certified and again.mu == 1.0
+    again = read_release(tmp_path / "s")
+    assert again.envelope == found and again.certified and again.mu == 1.0 and again.payload.shape == (3, 6)
     (entry,) = Ledger().entries()
-    assert (entry.id, entry.stated, entry.kind) == (again.id, 1.0, "statistics") and entry.finished
-    assert statistics.is_statistics(tmp_path / "s") and not statistics.is_statistics(tmp_path)
+    assert (entry.id, entry.stated, entry.kind) == (again.id, 1.0, "sums") and entry.finished
+    assert entry.encoder == "class-sums" and found.kind == "sums"
     seeded = written(tmp_path / "t", SeededStream(0))
-    assert not seeded.certified and seeded.mu is None and not read_statistics(tmp_path / "t").guarantees
+    assert not seeded.certified and seeded.mu is None and not read_release(tmp_path / "t").guarantees
     with pytest.raises(errors.OutputExistsError):
         written(tmp_path / "s", SecureStream())
 
@@ -228,21 +232,30 @@ def set_(*path: str | int, value: Any) -> Callable[[Any], None]:
 LIES: dict[str, tuple[Callable[[Any], None], type[Exception]]] = {
     "a smaller mu": (set_("guarantees", 0, "nominal", value=0.5), errors.FalseClaimError),
     "a smaller realised mu": (set_("guarantees", 0, "realised", value=0.5), errors.FalseClaimError),
-    "less clipping": (set_("clip", value=1e3), errors.FalseClaimError),
-    "other conditions": (set_("guarantees", 0, "assumes", "unit", value="a set"), errors.FalseClaimError),
+    "less clipping": (set_("payload", "clip", value=1e3), errors.FalseClaimError),
+    "other conditions": (set_("guarantees", 0, "assumes", "neighbours", value="replace-set"), errors.FalseClaimError),
     "no caveat": (set_("not_promised", value=[]), errors.FalseClaimError),
     "certified without a guarantee": (set_("guarantees", value=[]), errors.FalseClaimError),
     "seeded and certified": (set_("reproducible", value=True), errors.FalseClaimError),
-    "the future": (set_("version", value=3), errors.VersionError),
-    "another kind": (set_("format", value="mixveil-release"), errors.ManifestError),
-    "negative counts": (set_("counts", value=[-1, 30, 30]), errors.ManifestError),
-    "too few counts": (set_("counts", value=[30, 30]), errors.ManifestError),
-    "sums beyond what counts allow": (set_("counts", value=[1, 1, 0]), errors.GridError),
-    "a count beyond all numbers": (set_("counts", value=[10**400, 1, 1]), errors.ManifestError),
-    "another size": (set_("file", "bytes", value=1), errors.ShardSizeError),
-    "another file": (set_("file", "sha256", value="0" * 64), errors.HashError),
-    "another shape": (set_("dimension", value=5), errors.ShapeError),
+    "the future": (set_("version", value=7), errors.VersionError),
+    "another kind": (set_("kind", value="records"), errors.ManifestError),
+    "negative counts": (set_("payload", "counts", value=[-1, 30, 30]), errors.ManifestError),
+    "too few counts": (set_("payload", "counts", value=[30, 30]), errors.ManifestError),
+    "sums beyond what counts allow": (set_("payload", "counts", value=[1, 1, 0]), errors.GridError),
+    "a count beyond all numbers": (set_("payload", "counts", value=[10**400, 1, 1]), errors.ManifestError),
+    "another size": (set_("files", 0, "bytes", value=1), errors.ShardSizeError),
+    "another file": (set_("files", 0, "sha256", value="0" * 64), errors.HashError),
+    "another shape": (set_("payload", "dimension", value=5), errors.ShapeError),
     "an unknown field": (set_("more", value=1), errors.ManifestError),
+    "an unknown setting": (set_("payload", "more", value=1), errors.ManifestError),
+    "no projection": (set_("assets", value={}), errors.ManifestError),
+    "features": (set_("assets", "features", value="0" * 64), errors.ManifestError),
+    "rows": (set_("files", 0, "rows", value=600), errors.ManifestError),
+    "another name": (set_("files", 0, "name", value="shard-00000.safetensors"), errors.ManifestError),
+    "a private fact": (set_("guarantees", 0, "assumes", "clip", value="private"), errors.FalseClaimError),
+    "a range": (set_("guarantees", 0, "assumes", "clip", value="range"), errors.FalseClaimError),
+    "nothing realised": (set_("guarantees", 0, "realised", value=None), errors.FalseClaimError),
+    "a tau": (set_("guarantees", 0, "name", value="directional-snr"), errors.FalseClaimError),
 }
 
 
@@ -256,13 +269,16 @@ def test_each_lie_has_its_error(lie: str, tmp_path: Path) -> None:
     change(whole)
     path.write_text(json.dumps(whole))
     with pytest.raises(error):
-        read_statistics(tmp_path / "s")
+        read_release(tmp_path / "s")
 
 
 def test_a_missing_file_and_no_folder(tmp_path: Path) -> None:
     written(tmp_path / "s", SecureStream())
     (tmp_path / "s" / "sums.safetensors").unlink()
     with pytest.raises(errors.MissingShardError):
-        read_statistics(tmp_path / "s")
-    with pytest.raises(errors.UnreadableReleaseError):
-        read_statistics(tmp_path / "nothing")
+        read_release(tmp_path / "s")
+    with pytest.raises(errors.ManifestError):
+        read_release(tmp_path / "nothing")
+    written(tmp_path / "t", SecureStream())
+    with pytest.raises(errors.MismatchError, match="holds sums"):
+        read_release(tmp_path / "t", "records")

@@ -20,7 +20,8 @@ from mixveil.encoders.singular import Singular
 from mixveil.features.cache import Features
 from mixveil.features.extractor import Extractor
 from mixveil.releases.ledger import Ledger
-from mixveil.releases.records import in_memory, read_release, verify_release, write_release
+from mixveil.releases.reading import read_release, verify_release
+from mixveil.releases.records import in_memory, write_release
 from mixveil.theory import snr
 from tests.made import blobs, features_of, images
 

@@ -74,7 +74,7 @@ def _left_unknown(view: View, found: Moments) -> list[Promise]:
 def _kept(release: Release, trace: Trace | None, stated: Guarantee, found: Moments, whose: Tensor | None) -> Promise:
     encoder, rows = release.encoder, release.encoder.unit_rows
     measured, broken, loose = None, False, False
-    if stated.name == "directional_snr" and (measured := encoder.directional_snr(found.lambda_max)) is not None:
+    if stated.name == "directional-snr" and (measured := encoder.directional_snr(found.lambda_max)) is not None:
         if release.certified:  # stated for the worst record there can be
             broken = measured > stated.nominal
         else:

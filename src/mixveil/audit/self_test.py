@@ -129,7 +129,7 @@ def released(like: Release, encoder: Encoder, part: Subset, stream: Stream) -> t
     trace = encoder.plan(len(part), stream=stream.fork("plan"))
     batch = encoder.encode(part, index, trace, stream=stream.fork("noise"))
     payload = InMemoryRows(batch if encoder.step is None else Batch(batch.x.float() * encoder.step, batch.y))
-    return replace(like, payload=payload, encoder=encoder, guarantees=(), certified=False), trace
+    return like.with_(payload=payload, encoder=encoder, guarantees=()), trace
 
 
 def _coarse(like: Release, x: Tensor, trace: Trace, clean: Release, stream: Stream) -> Release:
@@ -143,4 +143,4 @@ def _coarse(like: Release, x: Tensor, trace: Trace, clean: Release, stream: Stre
     sigma = like.encoder.sigma if like.encoder.sigma > 0 else 1.0
     rows = own * z + other * (z[trace.partner[:, 0]] + sigma * noise)
     labels = clean.payload.take(torch.arange(n)).y
-    return replace(like, payload=InMemoryRows(Batch(rows.view(x.shape), labels)), guarantees=(), certified=False)
+    return like.with_(payload=InMemoryRows(Batch(rows.view(x.shape), labels)), guarantees=())

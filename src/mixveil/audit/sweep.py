@@ -8,7 +8,7 @@ that what differs between them is the setting.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import ClassVar, get_args
 
 import torch
@@ -39,7 +39,6 @@ from mixveil.core.types import (
 from mixveil.data.row_views import Subset
 from mixveil.data.similarity import mse
 from mixveil.encoders.calibration import unwatched, watched_moments, with_moments
-from mixveil.encoders.singular import SAID
 from mixveil.releases.records import traced_in_memory
 
 MOST_VALUES = 12
@@ -176,7 +175,7 @@ def _facts(template: Release) -> Facts:
 def _calibration(template: Release) -> Calibration:
     stated = {guarantee.assumes.get("calibration") for guarantee in template.guarantees}
     kinds: tuple[Calibration, ...] = get_args(Calibration)
-    return next((kind for kind in kinds if SAID[kind] in stated), "spectral")
+    return next((kind for kind in kinds if kind in stated), "spectral")
 
 
 def run(
@@ -233,7 +232,7 @@ def _encoded(
             extractor=template.extractor,
             label_epsilon=template.label_epsilon,
         )
-        releases.append(replace(release, guarantees=guarantees, certified=any(g.name == "gdp" for g in guarantees)))
+        releases.append(release.with_(guarantees=guarantees))
         traces.append(trace)
     return tuple(releases), tuple(traces)
 

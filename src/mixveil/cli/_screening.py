@@ -11,8 +11,8 @@ from mixveil.cli._common import out
 from mixveil.core.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from mixveil.releases.manifest import Manifest
-    from mixveil.releases.screening import Measure, Screen
+    from mixveil.releases.envelope import Envelope
+    from mixveil.releases.screening import Measure, Screen, Screened
     from mixveil.theory.dropped_rows import Opened
 
 ScreenOption = Annotated[
@@ -55,13 +55,13 @@ def distance(screen: Screen | None, data_dir: Path | None) -> Measure | None:
     return load("vgg", data_folder(data_dir))
 
 
-def summary(written: Manifest) -> dict[str, Any] | None:
+def summary(written: Envelope) -> dict[str, Any] | None:
     """What was dropped, for `--json`; None where nothing was screened."""
-    if written.screened is None:
+    if (screened := _screened(written)) is None:
         return None
-    made, found = written.screened.records, _opened(written)
+    made, found = screened.records, _opened(written)
     return {
-        "screen": str(written.screened.screen),
+        "screen": str(screened.screen),
         "made": made,
         "dropped": made - written.rows,
         "share": (made - written.rows) / made,
@@ -69,11 +69,11 @@ def summary(written: Manifest) -> dict[str, Any] | None:
     }
 
 
-def show(written: Manifest) -> None:
+def show(written: Envelope) -> None:
     """For the owner's eyes: what was dropped, and what that does to the pairing."""
-    if written.screened is None:
+    if (screened := _screened(written)) is None:
         return
-    made, found = written.screened.records, _opened(written)
+    made, found = screened.records, _opened(written)
     dropped = made - written.rows
     text = f"For your eyes only: {dropped:,} of {made:,} rows ({dropped / made:.1%}) were dropped."
     if found is not None:
@@ -90,7 +90,13 @@ def show(written: Manifest) -> None:
     out.print(text, soft_wrap=True)
 
 
-def _opened(written: Manifest) -> Opened | None:
+def _screened(written: Envelope) -> Screened | None:
+    from mixveil.releases.kinds.records import RecordSettings
+
+    return written.settings.screened if isinstance(written.settings, RecordSettings) else None
+
+
+def _opened(written: Envelope) -> Opened | None:
     """Of the pairing in the owner's trace; None where records were not mixed in pairs."""
     from mixveil.releases.traces import load_trace
     from mixveil.theory.dropped_rows import opened

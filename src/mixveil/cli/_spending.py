@@ -68,7 +68,7 @@ def entered(features: Features) -> AbstractContextManager[None]:
     from mixveil.releases.ledger import Entry, Ledger
 
     identity, rows = randomness.release_id(), len(features)
-    entry = Entry(identity, "projection", "party", None, "private projection", None, None, None, None, rows)
+    entry = Entry(identity, "projection", "party", None, "private-projection", None, None, None, None, rows)
     return Ledger().making(entry, owners_of(features))
 
 

@@ -97,13 +97,13 @@ def audit(
     from mixveil.core.randomness import SeededStream
     from mixveil.data.opening import open_data
     from mixveil.features.cache import cache_folder
-    from mixveil.releases.records import read_release
+    from mixveil.releases.reading import read_release
     from mixveil.releases.traces import load_trace
     from mixveil.report.audit_page import to_json, write_audit
 
     asked = _sweep.parsed(sweep)
     check_new(out_dir)
-    opened = tuple(read_release(folder) for folder in releases)
+    opened = tuple(read_release(folder, "records") for folder in releases)
     data: Any = open_data(
         truth, data_dir=data_dir, size=size, grey=grey, depth=depth, unit=unit, classes=_common.class_names(classes)
     )
@@ -213,7 +213,7 @@ def _check_manifests(folders: list[Path], opened: tuple[Release, ...]) -> None:
     from mixveil.core.errors import FalseClaimError
     from mixveil.core.files import read_small
     from mixveil.core.strict_json import MANIFEST_LIMIT
-    from mixveil.releases.records import MANIFEST
+    from mixveil.releases.envelope import MANIFEST
     from mixveil.releases.traces import recorded_manifest
 
     for folder, release in zip(folders, opened, strict=True):

@@ -131,10 +131,12 @@ class _Job:
         from mixveil.encoders.singular import Singular
         from mixveil.features import projection_file
         from mixveil.features.projection import Projected, projected
+        from mixveil.learn.class_means import directions
         from mixveil.learn.model import in_words, write_model
         from mixveil.learn.training import opened, train
+        from mixveil.releases.reading import read_release
         from mixveil.releases.records import write_release
-        from mixveil.releases.sums import directions, read_statistics, write_statistics
+        from mixveil.releases.sums import write_statistics
 
         half = self.mu / math.sqrt(2)
         self.folder.mkdir(parents=True)
@@ -150,7 +152,7 @@ class _Job:
                 f"{name}: {len(part):,} images, most of class {part.classes[most]} → {len(part.classes)} sums of "
                 f"{wide.dimension:,} values"
             )
-        found = directions([read_statistics(self.folder / "statistics" / name) for name in self.names], wide, digest)
+        found = directions([read_release(self.folder / "statistics" / name) for name in self.names], wide, digest)
         narrow = self.folder / "task.projection"
         digest = projection_file.write(narrow, found)
         self._say(f"The server finds {found.dimension} directions in which the classes differ")
@@ -204,7 +206,7 @@ class _Job:
         from mixveil.data.row_views import Subset
         from mixveil.features.projection import Projected
         from mixveil.features.projection_file import read
-        from mixveil.releases.records import read_release
+        from mixveil.releases.reading import read_release
         from mixveil.releases.traces import load_trace
         from mixveil.report.audit_page import write_audit
 

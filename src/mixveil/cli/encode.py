@@ -110,8 +110,9 @@ def encode(
     """
     _common.look_at_projection(projection)
     from mixveil.encoders import calibration as calibrations
-    from mixveil.releases.records import check_output, write_release
+    from mixveil.releases.records import write_release
     from mixveil.releases.traces import trace_path
+    from mixveil.releases.writing import check_output
 
     check_output(out_dir, party)
     target = _target(mu, tau, calibration)

@@ -225,7 +225,7 @@ def _show_release(item: Any) -> tuple[Any, str]:
     """Show a release that promises nothing, and what attacks get of it."""
     from mixveil.cli import _release
     from mixveil.cli.audit import audit
-    from mixveil.releases.records import verify_release
+    from mixveil.releases.reading import verify_release
 
     _release.show(item.records, verify_release(item.records))
     settings, place = item.settings, item.folder / "audit"

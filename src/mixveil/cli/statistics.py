@@ -3,9 +3,8 @@ server's."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -25,11 +24,8 @@ from mixveil.cli._common import (
     out,
     print_json,
 )
-from mixveil.cli._release import in_words
+from mixveil.cli._release import show, summary
 from mixveil.cli._spending import Budget, LabelBudget, LabelEpsilon, To
-
-if TYPE_CHECKING:
-    from mixveil.releases.sums import Sums
 
 NeededProjection = Annotated[Path, typer.Option("--projection", help="The public projection that all parties share.")]
 
@@ -60,8 +56,8 @@ def statistics(
     _common.look_at_projection(projection)
     from mixveil.data.opening import open_data
     from mixveil.encoders.calibration import MEANINGLESS_MU, meaningless
-    from mixveil.releases.records import check_output
     from mixveil.releases.sums import write_statistics
+    from mixveil.releases.writing import check_output
 
     check_output(out_dir, party)
     stream = _common.stream_for(seed)
@@ -93,7 +89,7 @@ def statistics(
         )
     spent = _spending.summary(owners)
     if as_json:
-        print_json({"statistics": str(out_dir), **summary(written), "spent": spent, "warnings": warnings})
+        print_json({"release": str(out_dir), **summary(written), "spent": spent, "warnings": warnings})
         return
     show(out_dir, written)
     out.print(_spending.sentence(owners), soft_wrap=True)
@@ -111,12 +107,12 @@ def directions(
     _common.look_at_projection(projection)
     from mixveil.core import files
     from mixveil.features import projection_file
-    from mixveil.releases.sums import directions as find
-    from mixveil.releases.sums import read_statistics
+    from mixveil.learn.class_means import directions as find
+    from mixveil.releases.reading import read_release
 
     files.check_new(path)
     base, digest = projection_file.read(projection)
-    found = find([read_statistics(folder) for folder in folders], base, digest)
+    found = find([read_release(folder, "sums") for folder in folders], base, digest)
     written = projection_file.write(path, found)
     if as_json:
         print_json({"projection": str(path), "sha256": written, "directions": found.dimension, "clip": found.clip})
@@ -127,34 +123,3 @@ def directions(
         soft_wrap=True,
     )
     out.print(f"  sha256 {written}")
-
-
-def summary(written: Sums) -> dict[str, object]:
-    """For `--json`."""
-    return {
-        "id": written.id,
-        "party": written.party,
-        "rows": sum(written.counts),
-        "dimension": written.dimension,
-        "label_epsilon": written.label_epsilon,
-        "certified": written.certified,
-        "reproducible": written.reproducible,
-        "projection": written.projection,
-        "guarantees": [asdict(guarantee) for guarantee in written.guarantees],
-    }
-
-
-def show(folder: Path, written: Sums) -> None:
-    out.print(
-        f"[bold]{escape(str(folder))}[/]: {len(written.classes)} class sums of {written.dimension:,} values over "
-        f"{sum(written.counts):,} records from {escape(written.party)}",
-        soft_wrap=True,
-    )
-    for guarantee in written.guarantees:
-        out.print(f"  promised: {in_words(guarantee)}", soft_wrap=True)
-    if written.label_epsilon is not None and not written.reproducible:
-        out.print(f"  promised: the label of every record is {written.label_epsilon:g}-DP (randomised response)")
-    kind = "[green]certified[/]" if written.certified else "[yellow]not certified[/]"
-    out.print(f"  {kind}, id {written.id}")
-    for text in written.not_promised:
-        out.print(f"  [dim]not promised:[/] {escape(text)}", soft_wrap=True)

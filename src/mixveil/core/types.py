@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, TypeVar, cast, runtime_checkable
 
 from mixveil.core import checks
-from mixveil.core.errors import MissingFactError, PrivateFactError
+from mixveil.core.errors import MismatchError, MissingFactError, PrivateFactError
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from mixveil.core.randomness import Stream
     from mixveil.features.extractor import Extractor
+    from mixveil.releases.envelope import Envelope
     from mixveil.releases.screening import Screened
 
 Origin = Literal["public", "range", "private"]
@@ -167,8 +168,14 @@ Target = Mu | Tau
 
 @dataclass(frozen=True)
 class Guarantee:
-    """A statement about a release. `nominal` was asked for, `realised` is what the settings give; the
-    realised one is the claim. `assumes` names every fact's origin and every condition it rests on."""
+    """A statement about a release.
+
+    Attributes:
+        name: A code: `gdp` or `directional-snr`.
+        nominal: What was asked for.
+        realised: What the settings give, which is the claim; None where it is not known.
+        assumes: Every condition and every fact's origin that it rests on, by name, in codes.
+    """
 
     name: str
     nominal: float
@@ -177,7 +184,7 @@ class Guarantee:
 
     @property
     def claim(self) -> float:
-        """The larger of both: nobody is promised less than what the settings give."""
+        """The larger of both: a reader may count on no less."""
         return self.nominal if self.realised is None else max(self.nominal, self.realised)
 
 
@@ -356,29 +363,114 @@ class Scheme(Protocol[Ready]):
         """An encoder with the noise for a target, and what it guarantees. target: None where nothing is asked for."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Release:
-    """What leaves a party, as its reader sees it. extractor: which features its rows are of, where they are features
-    themselves; None for pixels and for projections. screened: by what rows were dropped, where some could be."""
+    """What leaves a party, as its reader sees it: an envelope and its payload. One of records is a data set for
+    `torch.utils.data.DataLoader`. Properties below `unit_rows` are those of records; another kind has none of them.
 
-    id: str
-    party: str
-    payload: Rows
-    shape: tuple[int, ...]
-    classes: tuple[str, ...]
-    encoder: Encoder
-    guarantees: tuple[Guarantee, ...]
-    certified: bool
-    reproducible: bool
-    assets: Mapping[str, str] = field(default_factory=dict)
-    label_epsilon: float | None = None
-    extractor: Extractor | None = None
-    screened: Screened | None = None
+    Attributes:
+        envelope: What the release says of itself.
+        payload: What its files hold: `Rows` of records; of other kinds what `releases/kinds` says.
+    """
+
+    envelope: Envelope
+    payload: Any
+
+    def with_(self, **changes: Any) -> Release:
+        """The same release with another payload, other fields of its envelope, or other settings of its payload."""
+        settings, envelope = self.envelope.settings, self.envelope
+        payload = changes.pop("payload", self.payload)
+        own = {name: changes.pop(name) for name in [*changes] if name in vars(settings)}
+        settings = replace(cast("Any", settings), **own)
+        return Release(replace(envelope, settings=settings, **changes), payload)
+
+    def __len__(self) -> int:
+        return len(self.payload)
+
+    def __getitem__(self, row: int) -> tuple[Tensor, Tensor]:
+        """The values and the soft label of one row."""
+        import torch
+
+        if not -len(self) <= row < len(self):
+            raise IndexError(f"row {row} of a release of {len(self)} rows")
+        batch: Batch = self.payload.take(torch.tensor([row % len(self)]))
+        return batch.x[0], batch.y[0]
+
+    def __repr__(self) -> str:
+        told = "certified" if self.certified else "not certified"
+        return f"<Release {self.id[:8]}: {self.envelope.kind} of {self.party}, {told}>"
+
+    @property
+    def id(self) -> str:
+        return self.envelope.id
+
+    @property
+    def party(self) -> str:
+        return self.envelope.party
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return self.envelope.classes
+
+    @property
+    def guarantees(self) -> tuple[Guarantee, ...]:
+        return self.envelope.guarantees
+
+    @property
+    def certified(self) -> bool:
+        return self.envelope.certified
+
+    @property
+    def mu(self) -> float | None:
+        """The μ that every unit is promised; None where nothing is."""
+        return self.envelope.mu
+
+    @property
+    def reproducible(self) -> bool:
+        return self.envelope.reproducible
+
+    @property
+    def assets(self) -> Mapping[str, str]:
+        return self.envelope.assets
+
+    @property
+    def label_epsilon(self) -> float | None:
+        return self.envelope.label_epsilon
+
+    @property
+    def unit_rows(self) -> int:
+        """The most rows that one unit has."""
+        return self.envelope.unit_rows
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return cast("tuple[int, ...]", self._setting("shape"))
+
+    @property
+    def encoder(self) -> Encoder:
+        return cast("Encoder", self._setting("encoder"))
+
+    @property
+    def extractor(self) -> Extractor | None:
+        """Which features its rows are, where they are features themselves; None for pixels and for projections."""
+        return cast("Extractor | None", self._setting("extractor"))
+
+    @property
+    def screened(self) -> Screened | None:
+        """By what rows were dropped, where some could be."""
+        return cast("Screened | None", self._setting("screened"))
 
     @property
     def records(self) -> int:
         """Of how many records rows were made."""
         return len(self.payload) if self.screened is None else self.screened.records
+
+    def _setting(self, name: str) -> object:
+        if not hasattr(self.envelope.settings, name):
+            raise MismatchError(
+                f"release {self.id[:8]} of {self.party} holds {self.envelope.kind}, not records: it has no {name}"
+            )
+        return getattr(self.envelope.settings, name)
 
 
 class Known(NamedTuple):

@@ -215,7 +215,7 @@ def figures(
         radius=radius,
         radius_multiple=snr.radius_multiple(radius, private.distance) if private.distance > 0 else None,
         sigma=sigma,
-        nominal_tau=next(g.nominal for g in guarantees if g.name == "directional_snr"),
+        nominal_tau=next(g.nominal for g in guarantees if g.name == "directional-snr"),
         realised_snr=ready.directional_snr(private.lambda_max),
         realised_snr_with_mean=ready.directional_snr(private.lambda_max + float(private.mean.square().sum())),
         mean_snr=snr.mean_directional_snr(private.lambda_max, sigma, trace.weight),

@@ -69,7 +69,7 @@ class CalibratedLaplace(NoPromise, Linear):
 
     law: ClassVar[NoiseLaw] = "laplace"
     sources: ClassVar[int] = 1
-    unpromised: ClassVar[tuple[str, ...]] = ("noise-of-the-records-size",)
+    unpromised: ClassVar[tuple[str, ...]] = ("noise-for-comparison",)
     alpha: float
     centre: float
     scale: float

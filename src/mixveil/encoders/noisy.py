@@ -17,18 +17,9 @@ NO_TARGET = "say what to ask for: --mu (certified) or --tau (Theorem 2), one of 
 
 
 def gdp_conditions(unit_rows: int) -> dict[str, str]:
-    """What μ rests on, for a unit of at most so many rows."""
-    unit = "one record replaced by another with the same label and shape; n and all labels are public"
-    if unit_rows > 1:
-        unit = (
-            f"all rows of a unit, at most {unit_rows}, replaced by others with the same labels and shape; n, all "
-            f"labels and which rows belong together are public"
-        )
-    return {
-        "unit": unit,
-        "attacker": "knows every other record, the weights, the pairing and all that is made of the release",
-        "noise": "Gaussian up to float64 rounding, drawn without looking at the records and never shown",
-    }
+    """What μ rests on, for a unit of at most so many rows; in codes (`core/wording/releases.py`)."""
+    neighbours = "replace-record" if unit_rows == 1 else "replace-unit"
+    return {"neighbours": neighbours, "attacker": "knows-all-else", "noise": "gaussian-secure"}
 
 
 @dataclass(frozen=True, kw_only=True)

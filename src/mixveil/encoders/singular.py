@@ -32,34 +32,15 @@ from mixveil.theory import gdp, snr
 CERTIFIED_ALPHA = 0.55  # the nearer to one half, the less noise a given μ costs
 PAPER_ALPHA = 0.7
 
-WORST_SNR_CONDITIONS = {
-    "signal": "the worst record there can be, once clipped; its partner counts as known",
-    "attacker": "sees one row",
-}
+# Conditions of a directional SNR, in codes: `core/wording/releases.py` has a sentence for each.
+WORST_SNR_CONDITIONS = {"signal": "worst-record", "attacker": "sees-one-row"}
+AVERAGE_SNR_CONDITIONS = {"signal": "average-deviation-from-mean", "attacker": "sees-one-row"}
+FIXED_POINTS = {"fixed_points": "not-covered"}
+NOT_KEPT = frozenset({"energy", "displacement"})
+"""The calibrations that do not keep the τ that was asked for."""
 
-AVERAGE_SNR_CONDITIONS = {
-    "signal": "a record's deviation from the mean record; the mean itself is not covered",
-    "attacker": "sees one row; average over records, not the worst record",
-}
-FIXED_POINTS = {"fixed points": "a row whose record is its own partner is not covered"}
-
-NOT_KEPT = {
-    "energy": "does NOT hold in every direction: the noise matches the average direction's signal only",
-    "displacement": (
-        "tau is NOT kept: it was asked of image noise, before pixels were clamped to what they can be, and nothing "
-        "follows from it for these features"
-    ),
-}
-"""Why a τ that was asked for by these calibrations is not kept."""
-
-SAID = {
-    name: f"{name}: {NOT_KEPT.get(name, 'holds in every direction')}"
-    for name in ("theorem", "spectral", "energy", "displacement")
-}
-"""What a manifest says of each calibration."""
-
-FROM_PUBLIC = "holds only if the records vary no more than the public data in any direction"
-NOT_REALISED = "moments are the public data's: what the records themselves realise is not stated"
+FROM_PUBLIC, NOT_REALISED = "no-more-varied-than-public", "realised-not-stated"
+"""What moments of public data leave open, where a calibration keeps its τ and where it does not."""
 
 
 @dataclass(frozen=True)
@@ -137,18 +118,18 @@ class Singular:
 
     def _directional(self, target: Tau, facts: Facts, realised: float) -> Guarantee:
         """The realised figure is that of the private records; from public moments it is not known."""
-        private, fails = facts.origin("lambda_max") == "private", NOT_KEPT.get(target.calibration)
+        private = facts.origin("lambda_max") == "private"
         measured = ("displacement",) if target.calibration == "displacement" else ("energy",)
         assumes = {
-            "calibration": SAID[target.calibration],
+            "calibration": target.calibration,
             **AVERAGE_SNR_CONDITIONS,
             **{name: facts.origin(name) for name in (*measured, "lambda_max", "centre", "clip", "amplitude")},
         }
         if not private:
-            assumes["moments"] = FROM_PUBLIC if fails is None else NOT_REALISED
+            assumes["moments"] = NOT_REALISED if target.calibration in NOT_KEPT else FROM_PUBLIC
         if self.fixed_points:
             assumes |= FIXED_POINTS
-        return Guarantee("directional_snr", target.value, realised if private else None, assumes)
+        return Guarantee("directional-snr", target.value, realised if private else None, assumes)
 
     def _with(self, facts: Facts, alpha: float, sigma: float) -> CalibratedSingular:
         amplitude, clip = facts["amplitude"], facts["clip"]
@@ -213,7 +194,7 @@ class CalibratedSingular(Noisy):
         tau = snr.worst_directional_snr(self.clip, self.sigma, self.alpha)
         return {
             "gdp": Guarantee("gdp", mu, mu, gdp_conditions(self.unit_rows)),
-            "directional_snr": Guarantee("directional_snr", tau, tau, WORST_SNR_CONDITIONS),
+            "directional-snr": Guarantee("directional-snr", tau, tau, WORST_SNR_CONDITIONS),
         }
 
     def cost(self) -> Cost | None:

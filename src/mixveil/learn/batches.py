@@ -10,7 +10,7 @@ from torch import Tensor
 
 from mixveil.core.types import Batch, Release
 from mixveil.encoders.batch_transform import BatchTransform
-from mixveil.releases.records import Records
+from mixveil.releases.kinds.records import Records
 from mixveil.theory.response import posterior
 
 _SHARE_HELD = 0.5  # of a GPU's free memory

@@ -21,8 +21,9 @@ from torch import Tensor
 from mixveil.core.errors import ArgumentError
 from mixveil.core.types import Progress, Release
 from mixveil.features.projection import Projection
+from mixveil.learn.class_means import class_means
+from mixveil.releases.kinds.sums import sums_of
 from mixveil.releases.second_moments import Scatter
-from mixveil.releases.sums import Sums, class_means
 from mixveil.theory.response import posterior
 from mixveil.theory.shrinkage import shrunk_means
 
@@ -120,18 +121,18 @@ def _with_earlier(labels: Tensor, cross: Tensor, means: Tensor, projection: Proj
     return found
 
 
-def from_sums(parts: Sequence[Sums]) -> Discriminant:
+def from_sums(parts: Sequence[Release]) -> Discriminant:
     """From class sums in a whitened space, with the public within-class covariance."""
     means, variance = class_means(parts)
     return _discriminant(means, torch.eye(means.shape[1], dtype=torch.float64), 1.0, variance.isfinite())
 
 
-def from_moments(parts: Sequence[Sums], scattered: Sequence[Scatter]) -> Discriminant:
+def from_moments(parts: Sequence[Release], scattered: Sequence[Scatter]) -> Discriminant:
     """From class sums, and second moments in their first directions: there the within-class covariance is the private
     one, as far as noise cannot explain that it differs from the public one, the identity; elsewhere it is that."""
     means, variance = class_means(parts)
     rows, few = sum(part.rows for part in scattered), len(scattered[0].second)
-    counts = torch.tensor([part.counts for part in parts]).sum(0).double()
+    counts = torch.tensor([sums_of(part).counts for part in parts]).sum(0).double()
     near, met = means[:, :few], variance.isfinite()
     between = (near[met] * counts[met, None]).T @ near[met]
     noise = torch.where(met, variance * counts, 0.0).sum()  # of the means themselves, in every direction

@@ -24,11 +24,12 @@ from mixveil.features.cache import Features
 from mixveil.features.projection import Projected, Projection
 from mixveil.features.projection_fit import directions_for_records, directions_for_sums
 from mixveil.learn import discriminant
+from mixveil.learn.class_means import directions
 from mixveil.learn.discriminant import Discriminant
 from mixveil.learn.layers import Layers
 from mixveil.releases import second_moments
-from mixveil.releases.records import Records, in_memory
-from mixveil.releases.sums import Sums, class_sums, directions
+from mixveil.releases.records import in_memory
+from mixveil.releases.sums import class_sums
 
 Protocol = Literal["two-step", "two-step-gaussian", "one-step", "sums", "sums-twice", "moments"]
 _DIGEST = "0" * 64  # of a projection that is in no file
@@ -91,13 +92,13 @@ def learn(
     return Learned(head, narrow, k, sent + more, down, 3 * len(parties))
 
 
-def _sums(parties: Sequence[Features], projection: Projection, mu: float, stream: Stream) -> tuple[list[Sums], int]:
+def _sums(parties: Sequence[Features], projection: Projection, mu: float, stream: Stream) -> tuple[list[Release], int]:
     """Noisy class sums of all parties, and their bytes."""
     found = [
         class_sums(Projected(part, projection), _DIGEST, mu, party=str(i), stream=stream.fork(f"party {i}"))
         for i, part in enumerate(parties)
     ]
-    return [part for part, _ in found], sum(stored.nbytes for _, stored in found)
+    return found, sum(part.payload.nbytes for part in found)  # int64 takes as much as float64
 
 
 def _from_records(
@@ -110,7 +111,7 @@ def _from_records(
         )
         for i, part in enumerate(parties)
     ]
-    sent = sum(release.payload.bytes for release in releases if isinstance(release.payload, Records))
+    sent = sum(release.payload.bytes for release in releases)
     return discriminant.from_records(releases, projection), sent
 
 

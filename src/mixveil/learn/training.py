@@ -16,11 +16,11 @@ from mixveil.features.extractor import Extractor
 from mixveil.features.projection import Projection
 from mixveil.learn import discriminant
 from mixveil.learn.batches import Released
+from mixveil.learn.class_means import check_together
 from mixveil.learn.distributed import ALONE, Group
 from mixveil.learn.fit import TrainingRecipe, fit
 from mixveil.learn.layers import Layers
-from mixveil.releases.records import read_release
-from mixveil.releases.sums import Sums, check_together, is_statistics, read_statistics
+from mixveil.releases.reading import read_release
 from mixveil.theory import gdp
 
 
@@ -71,12 +71,12 @@ class Job:
     """What one model is trained on: releases of records that belong together, or statistics."""
 
     releases: tuple[Release, ...]
-    sums: tuple[Sums, ...]
+    sums: tuple[Release, ...]
     projection: ProjectionWithDigest | None
 
     @property
     def rows(self) -> int:
-        return sum(len(release.payload) for release in self.releases) + sum(sum(part.counts) for part in self.sums)
+        return sum(len(release) for release in self.releases) + sum(part.envelope.rows for part in self.sums)
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -105,18 +105,17 @@ def opened(folders: Sequence[Path], projection: ProjectionWithDigest | None = No
     """Open releases, and refuse what does not belong together. projection: the one they went through."""
     if not folders:
         raise ArgumentError("no release is given")
-    kinds = {is_statistics(folder) for folder in folders}
-    if len(kinds) > 1:
-        raise MismatchError("train on records or on statistics, not on both: statistics find directions for records")
-    if kinds == {False}:
-        releases = tuple(read_release(folder) for folder in folders)
+    releases = tuple(read_release(folder) for folder in folders)
+    kinds = {release.envelope.kind for release in releases}
+    if kinds == {"records"}:
         _check_together(releases, projection)
         return Job(releases, (), projection)
+    if kinds != {"sums"}:
+        raise MismatchError("train on records or on statistics, not on both: statistics find directions for records")
     if projection is None:
         raise ArgumentError("statistics went through a projection: give it with --projection")
-    sums = tuple(read_statistics(folder) for folder in folders)
-    check_together(sums, *projection)
-    return Job((), sums, projection)
+    check_together(releases, *projection)
+    return Job((), releases, projection)
 
 
 def train(job: Job, *, progress: Progress = lambda _: None) -> Trained:
@@ -217,31 +216,11 @@ def _projection(job: Job) -> Projection | None:
 
 
 def _sources(job: Job) -> tuple[TrainedOn, ...]:
-    of_records = [
-        TrainedOn(
-            r.id,
-            r.party,
-            "records",
-            len(r.payload),
-            next((g.nominal for g in r.guarantees if g.name == "gdp"), None),
-            r.encoder.unit_rows,
-            None if r.reproducible else r.label_epsilon,
-        )
-        for r in job.releases
-    ]
-    of_sums = [
-        TrainedOn(
-            part.id,
-            part.party,
-            "sums",
-            sum(part.counts),
-            part.mu,
-            part.unit_rows,
-            None if part.reproducible else part.label_epsilon,
-        )
-        for part in job.sums
-    ]
-    return (*of_records, *of_sums)
+    rows = [*(len(release) for release in job.releases), *(part.envelope.rows for part in job.sums)]
+    return tuple(
+        TrainedOn(r.id, r.party, r.envelope.kind, n, r.mu, r.unit_rows, None if r.reproducible else r.label_epsilon)
+        for r, n in zip((*job.releases, *job.sums), rows, strict=True)
+    )
 
 
 def _trained(layers: Layers, how: Mapping[str, Any], job: Job) -> Trained:

@@ -34,7 +34,7 @@ from mixveil.core.types import Cost, Dataset, Progress
 from mixveil.data.fingerprint import old_pixels, pixels
 from mixveil.data.privacy_units import normalised
 from mixveil.releases import spending, traces
-from mixveil.releases.ledger_file import Entry, LedgerFile, Tables, mac64
+from mixveil.releases.ledger_file import CODE, Entry, LedgerFile, Tables, mac64
 from mixveil.releases.spending import Made, Owners, Prints, Spent, Total
 
 _REFUSED = "refused"  # stands for what was refused, among the ids of what promises nothing
@@ -294,6 +294,8 @@ def _check_entry(entry: Entry, owners: Owners) -> None:
     for name, text in (("party", entry.party), ("encoder", entry.encoder)):
         if not text.isprintable() or not text:
             raise ArgumentError(f"{name} must be a printable name, got {text!r:.60}")
+    if not CODE.fullmatch(entry.kind):
+        raise ArgumentError(f"kind must be a code of lower-case letters, digits and hyphens, got {entry.kind!r:.60}")
     if entry.sigma is not None and not (math.isfinite(entry.sigma) and entry.sigma >= 0):
         raise ArgumentError(f"sigma must be finite and not negative, got {entry.sigma}")
     if len(owners.records) != entry.rows:

@@ -28,7 +28,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -40,7 +40,10 @@ from mixveil.releases.spending import Made, Owners, Prints
 PATIENCE = 30.0
 """Seconds to wait for another process that is at the ledger."""
 
-Kind = Literal["records", "statistics", "projection", "updates"]
+CODE = re.compile(r"[a-z][a-z0-9-]{0,39}")
+_FIRST_KINDS = ("records", "statistics", "projection", "updates")  # those that version 1 knew
+_OLD_KINDS = {"statistics": "sums"}  # as entries of earlier versions name them
+_OLD_ENCODERS = {"class sums": "class-sums", "private projection": "private-projection"}
 
 _VERSION = 2
 _FIRST = "version 1"  # how the mark calls a ledger of version 1, which has no head
@@ -62,11 +65,25 @@ CREATE TABLE releases (
 
 @dataclass(frozen=True)
 class Entry:
-    """A release. stated: the μ that it promises every unit, and cost what follows for any number of rows; both None
-    where it promises nothing. finished: None for a try that died, or is under way."""
+    """A release, as the ledger knows it.
+
+    Attributes:
+        id: Of the release.
+        kind: A code: its kind of payload, or `projection`.
+        party: Who sent it.
+        recipient: To whom it went.
+        encoder: What made it, a code.
+        sigma: The noise of one value; None where there is none to speak of.
+        cost: What it costs any number of rows; None where it promises nothing.
+        stated: The μ that it promises every unit; None where it promises nothing.
+        label_epsilon: Of randomised labels; None where labels are shown.
+        rows: How many records it was made of.
+        started: When it was begun, in ISO 8601.
+        finished: When it was there; None for a try that died, or is under way.
+    """
 
     id: str
-    kind: Kind
+    kind: str
     party: str
     recipient: str | None
     encoder: str
@@ -278,6 +295,8 @@ class LedgerFile:
             told = _STATED.removesuffix(", digest")
             old = f"SELECT {told}, finished, records, units FROM old ORDER BY rowid"  # noqa: S608, no text from outside
             for *stated, finished, records, units in db.execute(old):
+                if stated[1] not in _FIRST_KINDS:
+                    raise _changed(self.path, f"the entry {stated[0]!r:.10}")
                 digest = _digest(records, units) if _blobs(records, units, stated[11]) else b""
                 tables.write(entry_of([*stated, digest], finished, self.path), Owners(*_prints(records, units)))
             db.execute("DROP TABLE old")
@@ -463,12 +482,13 @@ def entry_of(stated: Sequence[Any], finished: Any, path: Path) -> Entry:
     identity, kind, party, recipient, encoder, sigma, *cost, promised, label_epsilon, rows, started, digest = stated
     texts = [identity, kind, party, encoder, started, *(text for text in (recipient, finished) if text is not None)]
     figures = [value for value in (*cost, promised, label_epsilon) if value is not None]
-    right = all(type(text) is str for text in texts) and kind in get_args(Kind)
+    right = all(type(text) is str for text in texts) and bool(CODE.fullmatch(str(kind)))
     right &= all(_positive(value) for value in figures) and len({value is None for value in cost}) == 1
     right &= sigma is None or (type(sigma) is float and math.isfinite(sigma) and sigma >= 0)
     if not right or type(rows) is not int or type(digest) is not bytes or len(digest) != 32:
         raise _changed(path, f"the entry {identity!r:.10}")
     paid = None if cost[0] is None else Cost(*cost)
+    kind, encoder = _OLD_KINDS.get(kind, kind), _OLD_ENCODERS.get(encoder, encoder)
     whole = (paid, promised, label_epsilon, rows, started, finished)
     return Entry(identity, kind, party, recipient, encoder, sigma, *whole)
 

@@ -35,12 +35,12 @@ from mixveil.federated.jobs.party import FAILED, Party
 from mixveil.federated.jobs.settings import Settings
 from mixveil.federated.jobs.storage import OVER, approve
 from mixveil.learn.batches import RemixedEveryBatch
+from mixveil.learn.class_means import directions
 from mixveil.learn.model import read_model
 from mixveil.learn.training import opened, train, train_mlp
-from mixveil.releases import sums as statistics
 from mixveil.releases.ledger import Ledger
-from mixveil.releases.records import read_release, write_release
-from mixveil.releases.sums import read_statistics
+from mixveil.releases.reading import read_release
+from mixveil.releases.records import write_release
 from tests.federated.here import Answer, Here, a_party, a_projection, approving, done, job_of, never, saved
 from tests.made import Tiny, blobs, features_of, images, tiny_weights
 
@@ -89,7 +89,7 @@ def test_two_steps_cost_what_one_would(tmp_path: Path, three: dict[str, Answer])
     whole = done(job, Here(three))
     assert whole["ok"], whole
     for name in NAMES:
-        sums = read_statistics(job.folder / "statistics" / name)
+        sums = read_release(job.folder / "statistics" / name)
         records = read_release(job.folder / "records" / name)
         assert sums.mu == pytest.approx(4 / math.sqrt(2))
         assert records.guarantees[0].nominal == pytest.approx(4 / math.sqrt(2))
@@ -102,7 +102,7 @@ def test_labels_of_both_steps_cost_what_was_allowed(tmp_path: Path) -> None:
     party = a_party(tmp_path, "a", 0, label_epsilon=6.0)
     job = job_of(tmp_path, method="two-step", parties=1, projection=str(a_projection(tmp_path)))
     assert done(job, Here({"a": party.answer}))["ok"]
-    assert read_statistics(job.folder / "statistics" / "a").label_epsilon == 3.0
+    assert read_release(job.folder / "statistics" / "a").label_epsilon == 3.0
     assert read_release(job.folder / "records" / "a").label_epsilon == 3.0
 
 
@@ -512,7 +512,7 @@ def test_who_makes_training_impossible_with_others_is_set_aside(
         return "b" in names and len(names) > 1
 
     if kind == "statistics":
-        monkeypatch.setattr(serving, "directions", failing(statistics.directions, lambda parts: parts, wrong))
+        monkeypatch.setattr(serving, "directions", failing(directions, lambda parts: parts, wrong))
     else:
         monkeypatch.setattr("mixveil.learn.training.train", failing(train, lambda job: job.releases, wrong))
     path = str(a_projection(tmp_path))
@@ -579,7 +579,7 @@ def test_a_party_of_one_class_is_no_fault(tmp_path: Path, monkeypatch: pytest.Mo
         name: a_party(tmp_path, name, seed, images=blobs(60, seed, rare=2 if name == "a" else 0)).answer
         for seed, name in enumerate((*NAMES, "d"))
     }
-    wrong = failing(statistics.directions, lambda parts: parts, lambda names: names & {"b", "c"})
+    wrong = failing(directions, lambda parts: parts, lambda names: names & {"b", "c"})
     monkeypatch.setattr(serving, "directions", wrong)
     job = job_of(tmp_path, method="two-step", projection=str(a_projection(tmp_path)), parties=4)
     whole = done(job, Here(parties))

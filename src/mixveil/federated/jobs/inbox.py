@@ -10,49 +10,30 @@ import contextlib
 import hashlib
 import math
 import shutil
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
 from mixveil.core import files, randomness
 from mixveil.core.errors import HashError, ManifestError, RefusedError, ShardSizeError
+from mixveil.core.strict_json import decoded
 from mixveil.federated.jobs.messages import MANIFEST, MANIFEST_LIMIT, check_name
 from mixveil.learn.training import ProjectionWithDigest
-from mixveil.releases import manifest, sums
-from mixveil.releases.records import SHARD_BYTES, read_manifest, read_shard
-from mixveil.releases.sums import read_statistics
+from mixveil.releases.envelope import Envelope, parse
+from mixveil.releases.kinds.settings import Bounds
+from mixveil.releases.reading import read_file
+from mixveil.releases.records import SHARD_BYTES
 
 Kind = Literal["statistics", "records"]
-KINDS: tuple[Kind, ...] = ("statistics", "records")
+PAYLOADS: dict[Kind, str] = {"statistics": "sums", "records": "records"}
+"""What is taken, by the name of its folder, and of which kind its payload is."""
+
 LIMIT = 8 << 30
 """Bytes of a release that a server takes, unless it is told otherwise."""
 
 _LARGEST = 2 * SHARD_BYTES
 _CLASSES = 10_000  # a discriminant takes memory by their square
 _WIDE = 1e6  # by what an honest figure may differ from the clip norm
-
-
-@dataclass(frozen=True)
-class Stated:
-    """What a manifest says, before any of its files came. clip, sigma, centre, amplitude: None where its encoder has
-    none; files: of each its bytes and SHA-256."""
-
-    id: str
-    party: str
-    reproducible: bool
-    projection: str | None
-    shape: tuple[int, ...]
-    clip: float | None
-    sigma: float | None
-    centre: float
-    amplitude: float | None
-    classes: tuple[str, ...]
-    files: Mapping[str, tuple[int, str]]
-
-    @property
-    def bytes(self) -> int:
-        return sum(size for size, _ in self.files.values())
 
 
 class Inbox:
@@ -80,9 +61,11 @@ class Inbox:
         _check_scale(stated)
         if stated.bytes > self.limit:
             raise RefusedError(f"it has {stated.bytes:,} bytes, and this server takes {self.limit:,}")
-        for name, (size, _) in stated.files.items():
-            if size > _LARGEST:
-                raise RefusedError(f"{name} has {size:,} bytes, and a file of a release has at most {_LARGEST:,}")
+        for file in stated.files:
+            if file.bytes > _LARGEST:
+                raise RefusedError(
+                    f"{file.name} has {file.bytes:,} bytes, and a file of a release has at most {_LARGEST:,}"
+                )
         if (job := self._taken(stated, party, kind)) is not None:
             raise RefusedError(f"{stated.id[:8]}, or a file of it, was taken before, in {job}: nothing is taken twice")
         place = self._incoming(party, kind)
@@ -92,31 +75,26 @@ class Inbox:
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not (place / MANIFEST).exists():
             files.write_whole(place / MANIFEST, text, 0o600)
-        return {name: size for name, (size, _) in stated.files.items() if not (place / name).exists()}
+        return {file.name: file.bytes for file in stated.files if not (place / file.name).exists()}
 
     def take(self, party: str, kind: Kind, name: str, data: bytes) -> None:
         """Check a file that came as one on disk is checked, and keep it."""
         place = self._incoming(party, kind)
         stated = _stated(kind, (place / MANIFEST).read_bytes())
-        if name not in stated.files:
+        file = next((file for file in stated.files if file.name == name), None)
+        if file is None:
             raise RefusedError(f"its manifest names no file {name!r:.60}")
-        size, digest = stated.files[name]
-        if len(data) != size:
-            raise ShardSizeError(f"{name} came with {len(data):,} bytes, its manifest says {size:,}")
-        if hashlib.sha256(data).hexdigest() != digest:
+        if len(data) != file.bytes:
+            raise ShardSizeError(f"{name} came with {len(data):,} bytes, its manifest says {file.bytes:,}")
+        if hashlib.sha256(data).hexdigest() != file.sha256:
             raise HashError(f"{name} is not the file that its manifest names")
         looked_at = self.folder / "incoming" / f".{kind}-{party}"
         shutil.rmtree(looked_at, ignore_errors=True)
         looked_at.mkdir(mode=0o700)
         try:
             with _elsewhere(looked_at):
-                (looked_at / MANIFEST).write_bytes((place / MANIFEST).read_bytes())
                 files.write_file(looked_at / name, data, 0o600)
-                if kind == "statistics":
-                    read_statistics(looked_at)
-                else:
-                    said = read_manifest(looked_at)
-                    read_shard(looked_at, said, next(shard for shard in said.shards if shard.file == name))
+                read_file(looked_at, stated, file)
             (looked_at / name).rename(place / name)
         finally:
             shutil.rmtree(looked_at, ignore_errors=True)
@@ -125,7 +103,7 @@ class Inbox:
         """All of it is here: move it to its place."""
         place = self._incoming(party, kind)
         stated = _stated(kind, (place / MANIFEST).read_bytes())
-        if missing := [name for name in stated.files if not (place / name).exists()]:
+        if missing := [file.name for file in stated.files if not (place / file.name).exists()]:
             raise RefusedError(f"{', '.join(missing)[:80]} did not come")
         out = self.folder / kind / party
         out.parent.mkdir(mode=0o700, exist_ok=True)
@@ -147,16 +125,15 @@ class Inbox:
     def _incoming(self, party: str, kind: Kind) -> Path:
         return self.folder / "incoming" / f"{kind}-{party}"
 
-    def _taken(self, stated: Stated, party: str, kind: Kind) -> str | None:
+    def _taken(self, stated: Envelope, party: str, kind: Kind) -> str | None:
         """The job in which a release, or one of its files, was taken before; None if it was not."""
-        digests = {digest for _, digest in stated.files.values()}
-        for known in KINDS:
+        for known in PAYLOADS:
             for path in self.folder.parent.glob(f"*/{known}/*/{MANIFEST}"):
                 if path.parent == self.folder / kind / party:
                     continue
                 with contextlib.suppress(OSError, ManifestError):
                     other = _stated(known, path.read_bytes())
-                    if other.id == stated.id or digests & {digest for _, digest in other.files.values()}:
+                    if other.id == stated.id or _digests(stated) & _digests(other):
                         return f"job {path.parents[2].name} from {path.parent.name}"
         return None
 
@@ -172,61 +149,30 @@ def _elsewhere(folder: Path) -> Iterator[None]:
         raise
 
 
-def _stated(kind: Kind, text: bytes) -> Stated:
+def _stated(kind: Kind, text: bytes) -> Envelope:
     if len(text) > MANIFEST_LIMIT:
         raise ManifestError(f"{len(text):,} bytes are too many for a manifest")
-    try:
-        plain = text.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise ManifestError(f"not UTF-8: {error}") from None
-    if kind == "statistics":
-        stated, file = sums.parsed(plain)
-        size, digest = file["bytes"], file["sha256"]
-        if type(size) is not int or not isinstance(digest, str):
-            raise ManifestError("its file has no size, or no SHA-256")
-        return Stated(
-            stated["id"],
-            stated["party"],
-            stated["reproducible"],
-            stated["projection"],
-            (stated["dimension"],),
-            stated["clip"],
-            stated["sigma"],
-            0.0,
-            stated["clip"],
-            stated["classes"],
-            {sums.FILE: (size, digest)},
-        )
-    said = manifest.parse(plain)
-    shards = {shard.file: (shard.bytes, shard.sha256) for shard in said.shards}
-    return Stated(
-        said.id,
-        said.party,
-        said.reproducible,
-        said.assets.get("projection"),
-        said.shape,
-        said.encoder.clip,
-        said.encoder.sigma,
-        said.encoder.centre,
-        said.encoder.amplitude,
-        said.classes,
-        shards,
-    )
+    stated = parse(decoded(text))
+    if stated.kind != PAYLOADS[kind]:
+        raise ManifestError(f"it holds {stated.kind}, and {PAYLOADS[kind]} were asked for")
+    return stated
 
 
-def _check_projection(stated: Stated, known: ProjectionWithDigest | None) -> None:
+def _digests(stated: Envelope) -> set[str]:
+    return {file.sha256 for file in stated.files}
+
+
+def _check_projection(stated: Envelope, known: ProjectionWithDigest | None) -> None:
     """Refuse what did not come through this job's projection: one party's mistake must not end the others' job."""
-    digest = None if known is None else known[1]
-    if stated.projection != digest:
-        raise RefusedError(
-            f"it went through {_named(stated.projection)}, and this job's records go through {_named(digest)}"
-        )
+    digest, through = None if known is None else known[1], stated.assets.get("projection")
+    if through != digest:
+        raise RefusedError(f"it went through {_named(through)}, and this job's records go through {_named(digest)}")
     if known is None:
         return
-    found = known[0]
-    if stated.shape != (found.dimension,) or not math.isclose(stated.clip or 0.0, found.clip, rel_tol=1e-6):
+    found, bounds = known[0], _bounds(stated)
+    if bounds.shape != (found.dimension,) or not math.isclose(bounds.clip or 0.0, found.clip, rel_tol=1e-6):
         raise RefusedError(
-            f"it has rows of {stated.shape} clipped to {stated.clip}, its projection has ({found.dimension},) clipped "
+            f"it has rows of {bounds.shape} clipped to {bounds.clip}, its projection has ({found.dimension},) clipped "
             f"to {found.clip:g}"
         )
     if found.classes and stated.classes != found.classes:
@@ -235,17 +181,23 @@ def _check_projection(stated: Stated, known: ProjectionWithDigest | None) -> Non
         raise RefusedError("the directions were found without its statistics")
 
 
-def _check_scale(stated: Stated) -> None:
+def _bounds(stated: Envelope) -> Bounds:
+    if stated.settings.bounds is None:
+        raise RefusedError(f"it holds {stated.kind}, which have no rows of values")
+    return stated.settings.bounds
+
+
+def _check_scale(stated: Envelope) -> None:
     """Refuse figures that no party's data have: they are numbers, but what is trained on would be none."""
-    clip, sigma, amplitude = stated.clip, stated.sigma, stated.amplitude
+    shape, clip, sigma, centre, amplitude = _bounds(stated)
     if clip is None or sigma is None or amplitude is None:
         raise RefusedError("its rows have no bound or no noise: a job takes what `mixveil join` makes")
-    if stated.projection is None and not 1 / _WIDE <= clip / math.sqrt(math.prod(stated.shape)) <= _WIDE:
-        raise RefusedError(f"a clip norm of {clip:g} is none of rows of {math.prod(stated.shape):,} values")
+    if "projection" not in stated.assets and not 1 / _WIDE <= clip / math.sqrt(math.prod(shape)) <= _WIDE:
+        raise RefusedError(f"a clip norm of {clip:g} is none of rows of {math.prod(shape):,} values")
     for name, value, least, most in (
         ("noise", sigma, clip / _WIDE, clip * _WIDE),
         ("amplitude", amplitude, clip / _WIDE, clip * (1 + 1e-6)),
-        ("centre", abs(stated.centre), 0.0, clip * _WIDE),
+        ("centre", abs(centre), 0.0, clip * _WIDE),
     ):
         if not least <= value <= most:
             raise RefusedError(f"its {name} is {value:g}, beside a clip norm of {clip:g}: no data have that")

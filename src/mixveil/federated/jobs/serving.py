@@ -27,16 +27,16 @@ from mixveil.federated.jobs.asking import (
     ready,
     together,
 )
-from mixveil.federated.jobs.inbox import KINDS, Inbox, Kind
+from mixveil.federated.jobs.inbox import PAYLOADS, Inbox, Kind
 from mixveil.federated.jobs.messages import MANIFEST, SMALL, Ask, Parcel
 from mixveil.federated.jobs.orders import Fate, Job
 from mixveil.federated.jobs.rounds import by_rounds
 from mixveil.federated.jobs.slots import Slots
 from mixveil.learn import training
+from mixveil.learn.class_means import directions
 from mixveil.learn.model import CARD, TENSORS, write_model
 from mixveil.learn.training import Trained
-from mixveil.releases.records import read_release
-from mixveil.releases.sums import directions, read_statistics
+from mixveil.releases.reading import read_release
 
 POLL = 5.0
 """Seconds between two questions to a party whose owner has not approved yet."""
@@ -96,7 +96,7 @@ def _gather(job: Job, fleet: Fleet, poll: float, among: Iterable[str] | None = N
     enough = lambda: len(agreed) >= job.order.least and not any(map(waits, list(asked)))  # noqa: E731
     together(job, fleet, hello, among=among, enough=enough)
     if len(agreed) < job.order.least:
-        more = "more " if any(Inbox(job.folder).arrived(kind) for kind in KINDS) else ""
+        more = "more " if any(Inbox(job.folder).arrived(kind) for kind in PAYLOADS) else ""
         raise RefusedError(
             f"{len(agreed)} part(ies) are there and willing, and {job.order.least} are needed: nothing {more}was made"
         )
@@ -122,7 +122,7 @@ def _releases(job: Job, fleet: Fleet, poll: float) -> Trained:
         public = known
         if not job.directions_path.exists():
             found = _collected(job, fleet, inbox, "statistics", known, poll)
-            parts = {name: read_statistics(folder) for name, folder in found.items()}
+            parts = {name: read_release(folder) for name, folder in found.items()}
             agreed = _agreed(job, inbox, "statistics", {name: (part.classes,) for name, part in parts.items()})
 
             def find(names: list[str], searching: bool) -> Projection:

@@ -30,9 +30,10 @@ from mixveil.federated.jobs.settings import Settings, computed
 from mixveil.learn.model import CARD, TENSORS, read_model
 from mixveil.releases import traces
 from mixveil.releases.ledger import Entry, Ledger
-from mixveil.releases.records import read_manifest, read_shard, verify_release, write_release
+from mixveil.releases.reading import read_envelope, read_file, verify_release
+from mixveil.releases.records import write_release
 from mixveil.releases.spending import Owners, within
-from mixveil.releases.sums import FILE, read_statistics, write_statistics
+from mixveil.releases.sums import write_statistics
 
 Kind = Literal["statistics", "records", "updates"]
 STEPS: dict[str, tuple[Kind, ...]] = {
@@ -300,7 +301,7 @@ class Desk:
         what was agreed to then holds now."""
         if not (self.folder / "statistics").exists():
             raise RefusedError("it sent no statistics for this job")
-        own = read_statistics(self.folder / "statistics")
+        own = read_envelope(self.folder / "statistics")
         used = rows.projection.spent if isinstance(rows, Projected) else ()
         if (own.id, own.party) not in {(item.id, item.party) for item in used}:
             raise RefusedError("the directions were not found from its statistics")
@@ -338,40 +339,34 @@ class Desk:
         folder = self.folder / kind
         written = (folder / MANIFEST).read_bytes()
         if kind == "records":
-            identity = read_manifest(folder).id
+            identity = read_envelope(folder).id
             if traces.recorded_manifest(identity) != hashlib.sha256(written).hexdigest():
                 raise FalseClaimError(f"{folder}: its manifest was changed since it was written here")
         return written
 
     def verify(self, kind: Kind) -> None:
         """Check all of it, before it is offered."""
-        if kind == "statistics":
-            read_statistics(self.folder / kind)
-        else:
-            verify_release(self.folder / kind)
+        verify_release(self.folder / kind)
 
     def small_files(self, kind: Kind) -> dict[str, bytes]:
         """Its first files, as many as go with its manifest: a small release needs no further question."""
-        names = [FILE] if kind == "statistics" else [s.file for s in read_manifest(self.folder / kind).shards]
         found, room = {}, INLINE
-        for name in names:
-            room -= (self.folder / kind / name).stat().st_size
+        for file in read_envelope(self.folder / kind).files:
+            room -= file.bytes
             if room < 0:
                 break
-            found[name] = (self.folder / kind / name).read_bytes()
+            found[file.name] = (self.folder / kind / file.name).read_bytes()
         return found
 
     def file(self, kind: Kind, name: str) -> bytes:
         """One of its files, checked once more."""
         folder = self.folder / kind
-        if kind == "statistics" and name == FILE:
-            read_statistics(folder)
-            return (folder / FILE).read_bytes()
-        stated = read_manifest(folder) if kind == "records" else None
-        for shard in stated.shards if stated else ():
-            if stated is not None and shard.file == name:
-                read_shard(folder, stated, shard)
-                return (folder / name).read_bytes()
+        if folder.exists():
+            envelope = read_envelope(folder)
+            for file in envelope.files:
+                if file.name == name:
+                    read_file(folder, envelope, file)
+                    return (folder / name).read_bytes()
         raise RefusedError(f"there is no file {name!r:.60} in it")
 
     def keep_model(self, parcel: Parcel) -> None:

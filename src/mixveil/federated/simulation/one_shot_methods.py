@@ -18,7 +18,7 @@ from mixveil.learn import protocol
 from mixveil.learn.batches import BatchSource, RemixedEveryBatch
 from mixveil.learn.fit import Head, steps_per_epoch, train_epochs
 from mixveil.learn.layers import Layers
-from mixveil.releases.records import Records, in_memory
+from mixveil.releases.records import in_memory
 from mixveil.theory import gdp
 
 _STEPS = 300  # of a training, at least: few rows make few steps an epoch
@@ -72,7 +72,7 @@ def one_shot(scene: Scene, mu: float, progress: Progress) -> Outcome:
         in_memory(part, scene.encoder, (), party=str(i), stream=stream.fork(f"party {i}"))
         for i, part in enumerate(scene.parties)
     ]
-    sent = sum(release.payload.bytes for release in releases if isinstance(release.payload, Records))
+    sent = sum(release.payload.bytes for release in releases)
     encoding = time.perf_counter() - started
     model, training = _trained(scene, _Union(releases), progress)
     found, seconds = scene.accuracy(model), encoding + training

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,9 @@ from mixveil.core import errors
 from mixveil.core.types import Calibration, Fact, Facts, Guarantee, Origin, Tau
 from mixveil.encoders.singular import Singular
 from mixveil.features.extractor import Extractor
-from mixveil.releases import manifest
+from mixveil.releases import envelope
+from mixveil.releases.envelope import Envelope
+from mixveil.releases.kinds.records import RecordSettings
 from tests.releases.test_records import write
 
 
@@ -37,7 +39,7 @@ def changed(text: str, change: Callable[[dict[str, Any]], None]) -> str:
 
 
 def test_a_manifest_survives_the_round_trip(text: str) -> None:
-    assert manifest.parse(text).to_json() == text
+    assert envelope.parse(text).to_json() == text
 
 
 def set_(*path: str | int, value: Any) -> Callable[[dict[str, Any]], None]:
@@ -53,25 +55,30 @@ def set_(*path: str | int, value: Any) -> Callable[[dict[str, Any]], None]:
 BAD = {
     "another format": (set_("format", value="zip"), errors.ManifestError),
     "another kind": (set_("kind", value="sums"), errors.ManifestError),
-    "a version from the future": (set_("version", value=6), errors.VersionError),
+    "an unknown kind": (set_("kind", value="magic"), errors.ManifestError),
+    "a version from the future": (set_("version", value=7), errors.VersionError),
+    "a version from the past": (set_("version", value=5), errors.VersionError),
     "an unknown field": (set_("extra", value=1), errors.ManifestError),
-    "a path for a shard": (set_("shards", 0, "file", value="../../etc/passwd"), errors.ManifestError),
-    "a shard out of order": (set_("shards", 0, "file", value="shard-00001.safetensors"), errors.ManifestError),
-    "a bad hash": (set_("shards", 0, "sha256", value="x"), errors.ManifestError),
-    "negative rows": (set_("rows", value=-1), errors.ManifestError),
-    "rows as text": (set_("rows", value="20"), errors.ManifestError),
-    "rows that the shards do not hold": (set_("rows", value=19), errors.ManifestError),
-    "true for a count": (set_("shards", 0, "rows", value=True), errors.ManifestError),
-    "no shape": (set_("shape", value=[]), errors.ManifestError),
+    "a path for a shard": (set_("files", 0, "name", value="../../etc/passwd"), errors.ManifestError),
+    "a shard out of order": (set_("files", 0, "name", value="shard-00001.safetensors"), errors.ManifestError),
+    "a bad hash": (set_("files", 0, "sha256", value="x"), errors.ManifestError),
+    "negative rows": (set_("files", 0, "rows", value=-1), errors.ManifestError),
+    "rows as text": (set_("files", 0, "rows", value="20"), errors.ManifestError),
+    "no rows": (set_("files", 0, "rows", value=None), errors.ManifestError),
+    "one row": (set_("files", 0, "rows", value=1), errors.ManifestError),
+    "no files": (set_("files", value=[]), errors.ManifestError),
+    "no classes": (set_("classes", value=[]), errors.ManifestError),
+    "true for a count": (set_("files", 0, "rows", value=True), errors.ManifestError),
+    "no shape": (set_("payload", "shape", value=[]), errors.ManifestError),
     "a control character": (set_("party", value="a\x1b[2J"), errors.ManifestError),
-    "an unknown encoder": (set_("encoder", "name", value="magic"), errors.ManifestError),
-    "an unknown setting": (set_("encoder", "settings", "seed", value=1), errors.ManifestError),
-    "unknown assets": (set_("encoder", "assets", value={"a": "b"}), errors.ManifestError),
-    "a setting of another type": (set_("encoder", "settings", "alpha", value="0.55"), errors.ManifestError),
-    "a setting out of range": (set_("encoder", "settings", "alpha", value=0.2), errors.ManifestError),
-    "an uncalibrated encoder": (set_("encoder", "settings", "sigma", value=None), errors.ManifestError),
-    "an unclipped encoder": (set_("encoder", "settings", "clip", value=None), errors.ManifestError),
-    "a grid that is not the encoder's": (set_("grid", "step", value=1.0), errors.ManifestError),
+    "an unknown encoder": (set_("payload", "encoder", "name", value="magic"), errors.ManifestError),
+    "an unknown setting": (set_("payload", "encoder", "settings", "seed", value=1), errors.ManifestError),
+    "unknown assets": (set_("assets", value={"a": "0" * 64}), errors.ManifestError),
+    "a setting of another type": (set_("payload", "encoder", "settings", "alpha", value="0.55"), errors.ManifestError),
+    "a setting out of range": (set_("payload", "encoder", "settings", "alpha", value=0.2), errors.ManifestError),
+    "an uncalibrated encoder": (set_("payload", "encoder", "settings", "sigma", value=None), errors.ManifestError),
+    "an unclipped encoder": (set_("payload", "encoder", "settings", "clip", value=None), errors.ManifestError),
+    "a grid that is not the encoder's": (set_("payload", "grid", "step", value=1.0), errors.ManifestError),
     "a guarantee that is no number": (set_("guarantees", 0, "nominal", value="1"), errors.ManifestError),
     "a smaller μ than the noise gives": (set_("guarantees", 0, "nominal", value=0.5), errors.FalseClaimError),
     "a smaller realised μ": (set_("guarantees", 0, "realised", value=0.5), errors.FalseClaimError),
@@ -79,9 +86,9 @@ BAD = {
     "certified, but seeded": (set_("reproducible", value=True), errors.FalseClaimError),
     "certified, but no μ": (set_("guarantees", value=[]), errors.FalseClaimError),
     "a guarantee of another name": (set_("guarantees", 0, "name", value="unbreakable"), errors.FalseClaimError),
-    "fewer caveats": (set_("not_promised", value=["Everything is safe."]), errors.FalseClaimError),
+    "fewer caveats": (set_("not_promised", value=["everything-is-safe"]), errors.FalseClaimError),
     "other conditions": (
-        set_("guarantees", 0, "assumes", "unit", value="any number of records"),
+        set_("guarantees", 0, "assumes", "neighbours", value="replace-unit"),
         errors.FalseClaimError,
     ),
     "facts of no origin": (set_("guarantees", 0, "assumes", value={}), errors.FalseClaimError),
@@ -93,7 +100,10 @@ BAD = {
         set_("guarantees", 0, "assumes", "clip", value="private"),
         errors.FalseClaimError,
     ),
-    "certified, with fixed points": (set_("encoder", "settings", "fixed_points", value=True), errors.FalseClaimError),
+    "certified, with fixed points": (
+        set_("payload", "encoder", "settings", "fixed_points", value=True),
+        errors.FalseClaimError,
+    ),
 }
 
 
@@ -101,43 +111,46 @@ BAD = {
 def test_each_lie_has_its_error(text: str, name: str) -> None:
     change, error = BAD[name]
     with pytest.raises(error):
-        manifest.parse(changed(text, change))
+        envelope.parse(changed(text, change))
 
 
 FEATURES = {"names": ["resnet18", "mobilenet_v2"], "stage": None, "mirror": True, "size": 224}
 
 
 def of_features(whole: dict[str, Any]) -> None:
-    whole.update(extractor=dict(FEATURES), assets={"features": "0" * 64}, shape=[16])
+    whole["payload"].update(extractor=dict(FEATURES), shape=[16])
+    whole["assets"] = {"features": "0" * 64}
     for guarantee in whole["guarantees"]:
         guarantee["assumes"].update(clip="public", centre="public", amplitude="public")
 
 
 def test_a_manifest_of_features_survives_the_round_trip(text: str) -> None:
-    stated = manifest.parse(changed(text, of_features))
-    assert stated.extractor == Extractor(("resnet18", "mobilenet_v2"), None, True, 224)
-    assert manifest.parse(stated.to_json()) == stated
+    stated = envelope.parse(changed(text, of_features))
+    assert isinstance(stated.settings, RecordSettings) and stated.settings.extractor == Extractor(
+        ("resnet18", "mobilenet_v2"), None, True, 224
+    )
+    assert envelope.parse(stated.to_json()) == stated
 
 
 @pytest.mark.parametrize(
     "change",
     {
         "no digest": set_("assets", value={}),
-        "no extractor": set_("extractor", value=None),
+        "no extractor": set_("payload", "extractor", value=None),
         "a projection too": set_("assets", "projection", value="1" * 64),
         "a projection instead": set_("assets", value={"projection": "1" * 64}),
         "a digest of another kind": set_("assets", "features", value="abc"),
-        "images": set_("shape", value=[1, 4, 4]),
-        "pixels": set_("extractor", "names", value=[]),
-        "a network twice": set_("extractor", "names", value=["resnet18", "resnet18"]),
-        "two networks as one": set_("extractor", "names", value=["resnet18+mobilenet_v2"]),
-        "a stage that is no name": set_("extractor", "stage", value="layer4; more"),
-        "an unknown network": set_("extractor", "names", value=["magic"]),
-        "a network that is no name": set_("extractor", "names", value=[1]),
-        "a size as text": set_("extractor", "size", value="224"),
-        "a tiny size": set_("extractor", "size", value=1),
-        "something else": set_("extractor", "more", value=1),
-        "no mapping": set_("extractor", value="resnet18"),
+        "images": set_("payload", "shape", value=[1, 4, 4]),
+        "pixels": set_("payload", "extractor", "names", value=[]),
+        "a network twice": set_("payload", "extractor", "names", value=["resnet18", "resnet18"]),
+        "two networks as one": set_("payload", "extractor", "names", value=["resnet18+mobilenet_v2"]),
+        "a stage that is no name": set_("payload", "extractor", "stage", value="layer4; more"),
+        "an unknown network": set_("payload", "extractor", "names", value=["magic"]),
+        "a network that is no name": set_("payload", "extractor", "names", value=[1]),
+        "a size as text": set_("payload", "extractor", "size", value="224"),
+        "a tiny size": set_("payload", "extractor", "size", value=1),
+        "something else": set_("payload", "extractor", "more", value=1),
+        "no mapping": set_("payload", "extractor", value="resnet18"),
     }.values(),
 )
 def test_features_that_do_not_agree_are_refused(text: str, change: Callable[[dict[str, Any]], None]) -> None:
@@ -146,7 +159,7 @@ def test_features_that_do_not_agree_are_refused(text: str, change: Callable[[dic
         change(whole)
 
     with pytest.raises(errors.ManifestError):
-        manifest.parse(changed(text, both))
+        envelope.parse(changed(text, both))
 
 
 def test_certified_features_have_no_range(text: str) -> None:
@@ -158,7 +171,7 @@ def test_certified_features_have_no_range(text: str) -> None:
                 guarantee["assumes"][fact] = "range"
 
         with pytest.raises(errors.FalseClaimError, match="of each fact"):
-            manifest.parse(changed(text, ranged))
+            envelope.parse(changed(text, ranged))
 
 
 def by_tau(text: str, calibration: Calibration, origin: Origin) -> str:
@@ -167,23 +180,22 @@ def by_tau(text: str, calibration: Calibration, origin: Origin) -> str:
     names = ("dimension", "centre", "amplitude", "clip", "energy", "lambda_max", "displacement")
     facts = Facts({name: Fact(2.0, origin if name in names[4:] else "range") for name in names})
     encoder, guarantees = Singular().calibrate(Tau(0.5, calibration), facts)
-    whole["encoder"]["settings"] = asdict(encoder)
-    whole["grid"] = manifest.grid(encoder)
-    whole["guarantees"] = [asdict(guarantee) for guarantee in guarantees]
-    whole["certified"] = False
-    whole["not_promised"] = manifest.not_promised(encoder, guarantees, False, None)
-    return json.dumps(whole)
+    settings = RecordSettings(encoder, (1, 4, 4))
+    told = Envelope(settings, "a hospital", tuple(whole["classes"]), guarantees).plain()
+    return json.dumps(whole | {name: told[name] for name in ("guarantees", "certified", "not_promised", "payload")})
 
 
 @pytest.mark.parametrize("origin", ["private", "public"])
 @pytest.mark.parametrize("calibration", ["theorem", "spectral", "energy", "displacement"])
 def test_a_tau_must_say_what_it_is(text: str, calibration: Calibration, origin: Origin) -> None:
     text = by_tau(text, calibration, origin)
-    assert manifest.parse(text).guarantees[0].nominal == 0.5
+    assert envelope.parse(text).guarantees[0].nominal == 0.5
     first = ("guarantees", 0)
     forged = [
-        set_(*first, "assumes", "calibration", value=f"{calibration}: holds in all directions"),
-        set_(*first, "assumes", "calibration", value="displacement: holds in every direction"),
+        set_(*first, "assumes", "calibration", value=f"{calibration}-in-all-directions"),
+        set_(*first, "assumes", "calibration", value="energy" if calibration == "displacement" else "displacement"),
+        set_(*first, "name", value="gdp"),
+        set_(*first, "name", value="unbreakable"),
         set_(*first, "assumes", "lambda_max", value="private" if origin == "public" else "public"),
         set_(*first, "assumes", "amplitude", value="somewhere"),
         set_(*first, "assumes", "moments", value="holds always"),
@@ -198,32 +210,35 @@ def test_a_tau_must_say_what_it_is(text: str, calibration: Calibration, origin: 
     ]
     for change in forged:
         with pytest.raises(errors.ReleaseError):
-            manifest.parse(changed(text, change))
+            envelope.parse(changed(text, change))
 
 
 def test_a_seeded_release_states_no_tau(text: str) -> None:
     text = by_tau(text, "spectral", "public")
-    stated = manifest.parse(text)
-    said = list(manifest.not_promised(stated.encoder, stated.guarantees, True, None))
+    stated = envelope.parse(text)
+    said = list(replace(stated, reproducible=True).not_promised)
     with pytest.raises(errors.FalseClaimError, match="seeded"):
-        manifest.parse(changed(text, lambda whole: whole.update(reproducible=True, not_promised=said)))
+        envelope.parse(changed(text, lambda whole: whole.update(reproducible=True, not_promised=said)))
 
 
 def test_any_private_fact_is_said_to_be_one() -> None:
-    guarantee = Guarantee("directional_snr", 0.5, None, {"lambda_max": "public", "clip": "private"})
-    assert manifest.PRIVATE_FACTS in manifest.not_promised(Singular.example(), (guarantee,), False, None)
+    guarantee = Guarantee("directional-snr", 0.5, None, {"lambda_max": "public", "clip": "private"})
+    assert "private-facts" in RecordSettings(Singular.example(), (1,)).not_promised((guarantee,))
 
 
 def test_every_field_is_needed(text: str) -> None:
     for name in json.loads(text):
         with pytest.raises(errors.ReleaseError):
-            manifest.parse(changed(text, lambda whole, name=name: whole.pop(name)))  # type: ignore[misc]
+            envelope.parse(changed(text, lambda whole, name=name: whole.pop(name)))  # type: ignore[misc]
+    for name in json.loads(text)["payload"]:
+        with pytest.raises(errors.ManifestError):
+            envelope.parse(changed(text, lambda whole, name=name: whole["payload"].pop(name)))  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("text", ["", "[]", "null", "{", '{"rows": NaN}', '{"a": 1, "a": 2}', "[" * 100_000])
 def test_what_is_no_manifest(text: str) -> None:
     with pytest.raises(errors.ManifestError):
-        manifest.parse(text)
+        envelope.parse(text)
 
 
 @settings(max_examples=200, deadline=None)
@@ -241,22 +256,22 @@ def test_whatever_is_put_in_whatever_place_is_a_typed_error_or_harmless(text: st
     )
     place[step] = data.draw(junk)
     with contextlib.suppress(errors.ReleaseError):
-        parsed = manifest.parse(json.dumps(whole))
-        assert manifest.parse(parsed.to_json()) == parsed
+        parsed = envelope.parse(json.dumps(whole))
+        assert envelope.parse(parsed.to_json()) == parsed
 
 
 def test_a_huge_manifest_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from mixveil.core import strict_json
-    from mixveil.releases import records
+    from mixveil.releases import reading
 
     folder = write(tmp_path / "r")
     monkeypatch.setattr(strict_json, "MANIFEST_LIMIT", 100)
     with pytest.raises(errors.ManifestError, match="at most 100"):
-        records.verify_release(folder)
+        reading.verify_release(folder)
 
 
 def test_error_messages_are_short_however_long_the_manifest(text: str) -> None:
-    for name in ("version", "format", "kind", "grid", "party", "encoder"):
+    for name in ("version", "format", "kind", "payload", "party", "files"):
         with pytest.raises(errors.ReleaseError) as caught:
-            manifest.parse(changed(text, set_(name, value=[[]] * 100_000)))
+            envelope.parse(changed(text, set_(name, value=[[]] * 100_000)))
         assert len(str(caught.value)) < 1000

@@ -1,0 +1,1 @@
+"""What a release can hold: one file a kind of payload."""

@@ -1,0 +1,66 @@
+"""What a release says, as notes for people: what it is, what is promised, what is not."""
+
+from __future__ import annotations
+
+import math
+
+from mixveil.core.types import Guarantee
+from mixveil.core.wording.notes import Note, note
+from mixveil.encoders.calibration import times
+from mixveil.encoders.singular import NOT_KEPT
+from mixveil.releases.envelope import Envelope
+from mixveil.releases.kinds.records import RecordSettings
+from mixveil.theory import gdp
+
+
+def guarantee_note(stated: Guarantee) -> Note:
+    """A guarantee as its reader should understand it: the realised figure is the claim."""
+    if stated.name == "gdp":
+        unit = "gdp-record" if stated.assumes.get("neighbours") == "replace-record" else "gdp-unit"
+        found = gdp.member_tpr(stated.claim, 0.01)
+        return note(unit, mu=stated.claim, epsilon=gdp.epsilon(stated.claim), found=found)
+    how, tau, realised = stated.assumes.get("calibration"), stated.nominal, stated.realised
+    conditions = [stated.assumes[name] for name in ("moments", "rows") if name in stated.assumes]
+    if how in NOT_KEPT and realised is None:
+        told, conditions = note("snr-not-stated", calibration=how, tau=tau), conditions[1:]
+    elif how in NOT_KEPT and realised is not None and realised > tau:
+        told = note("snr-not-kept", calibration=how, tau=tau, snr=realised, times=times(realised / tau))
+    elif math.isclose(stated.claim, tau):
+        told = note("snr-kept", snr=stated.claim)
+    else:
+        told = note("snr-kept-nominal", snr=stated.claim, tau=tau)
+    for condition in conditions:
+        told = note("on-condition", stated=told, condition=note(condition))
+    return told
+
+
+def promises(envelope: Envelope) -> list[Note]:
+    """What a release promises, or states where it is not certified; and what is promised of labels."""
+    told = [guarantee_note(stated) for stated in envelope.guarantees]
+    if envelope.label_epsilon is not None and not envelope.reproducible:
+        told.append(note("label-dp", epsilon=envelope.label_epsilon))
+    return told
+
+
+def not_promised(envelope: Envelope) -> list[Note]:
+    """What a reader might think is promised and is not."""
+    epsilon, rows = envelope.label_epsilon, envelope.unit_rows
+    told = [note(code, label_epsilon=epsilon, unit_rows=rows) for code in envelope.not_promised]
+    if epsilon is not None and rows > 1 and not envelope.reproducible:
+        told.insert(1, note("labels-of-unit", unit_rows=rows, together=rows * epsilon))
+    return told
+
+
+def details(envelope: Envelope) -> list[Note]:
+    """What else there is to say of records: which features they are, and what was dropped."""
+    settings, told = envelope.settings, []
+    if not isinstance(settings, RecordSettings):
+        return []
+    if (extractor := settings.extractor) is not None:
+        digest = envelope.assets["features"][:8]
+        told.append(note("features-of", extractor=str(extractor), size=extractor.size, digest=digest))
+    if (screened := settings.screened) is not None:
+        dropped = screened.records - envelope.rows
+        figures = {"dropped": dropped, "made": screened.records, "share": dropped / screened.records}
+        told.append(note("screened-by", screen=str(screened.screen), **figures))
+    return told
