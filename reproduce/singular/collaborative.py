@@ -47,17 +47,17 @@ PRIVATE = ("two-step", "two-step-gaussian", "sums", "sums-twice")
 Row = dict[str, Any]
 
 
-def cells(table: str, parties: list[int]) -> Iterator[tuple[engine.Setting, dict[str, float]]]:
+def cells(table: str, parties: list[int]) -> Iterator[tuple[engine.SimulationConfig, dict[str, float]]]:
     """The settings of a table, with the paper's figures."""
     with (HERE / "claims" / CLAIMS[table]).open() as file:
         for line in csv.DictReader(file):
             count, beta, rho = int(line["parties"]), float(line["beta"]), float(line.get("rho") or 1)
             if count in parties:
                 figures = {name: float(line[name]) for name in ("fedprox_percent", "singular_percent")}
-                yield engine.Setting(count, beta, rho, tau=TAU), figures
+                yield engine.SimulationConfig(count, beta, rho, tau=TAU), figures
 
 
-def todo(table: str, setting: engine.Setting) -> list[tuple[str, float | None]]:
+def todo(table: str, setting: engine.SimulationConfig) -> list[tuple[str, float | None]]:
     """In Table 5 all methods; in Table 6 those that the paper's two are compared with."""
     found = engine.jobs([*PRIVATE, *PLAIN], MUS)
     if table == "5":
@@ -67,7 +67,7 @@ def todo(table: str, setting: engine.Setting) -> list[tuple[str, float | None]]:
     return found
 
 
-def reported(row: Row, setting: engine.Setting, table: str, paper: dict[str, float]) -> Row:
+def reported(row: Row, setting: engine.SimulationConfig, table: str, paper: dict[str, float]) -> Row:
     """One line of the results."""
     settings: Row = {"table": table, "parties": setting.parties, "beta": setting.beta, "rho": setting.rho}
     settings |= {"head": setting.head, "method": row["method"], "mu": row["mu"], "seed": setting.seed}
@@ -87,7 +87,7 @@ def reported(row: Row, setting: engine.Setting, table: str, paper: dict[str, flo
     return {"settings": settings, "figures": figures}
 
 
-def beside(item: engine.Compared, setting: engine.Setting) -> Row:
+def beside(item: engine.Compared, setting: engine.SimulationConfig) -> Row:
     settings: Row = {"parties": setting.parties, "beta": setting.beta, "rho": setting.rho, "head": setting.head}
     settings |= {"method": item.method, "mu": item.mu, "beside": item.other, "seed": setting.seed}
     figures = {
@@ -125,7 +125,7 @@ def main() -> None:
         if base.beta not in chosen.beta:
             continue
         rate = {"linear": 5e-3, "mlp": 1e-3}[chosen.head]
-        setting = engine.Setting(
+        setting = engine.SimulationConfig(
             base.parties, base.beta, base.rho, chosen.head, learning_rate=rate, tau=TAU, seed=chosen.seed
         )
         name = f"{setting.head}-{setting.parties}-{setting.beta:g}-{setting.rho:g}-{setting.seed}.json"
@@ -134,12 +134,12 @@ def main() -> None:
         left = [job for job in jobs if not kept.has(job)]
         if left:
             train, test, agreed = prepared(extractor)
-            scene = engine.set_scene(train, test, agreed, setting)
-            kept.counts = scene.counts
+            simulation = engine.set_up(train, test, agreed, setting)
+            kept.counts = simulation.counts
             for job in left:
-                said(kept, engine.simulate(scene, *job))
+                said(kept, engine.simulate(simulation, *job))
         lines = [row for row in kept.rows if (row["method"], row["mu"]) in jobs]
-        found = [reported(row, setting, chosen.table, paper) for row in lines]
+        found = [reported(row, setting, chosen.table, paper) for row in engine.readable(lines)]
         keep(chosen.out, "Learning together on CIFAR-10", found, about)
         keep(
             chosen.beside,
@@ -150,7 +150,7 @@ def main() -> None:
 
 
 @functools.cache
-def prepared(extractor: Extractor) -> tuple[features.Features, features.Features, engine.Prepared]:
+def prepared(extractor: Extractor) -> tuple[features.Features, features.Features, engine.PublicSetup]:
     """Rows to deal and to test on, and what is public."""
     loaded = features.load(extractor, data_folder(None))
     sets = []

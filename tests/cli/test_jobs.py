@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import shutil
+import socket
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +16,7 @@ import pytest
 
 from mixveil.core import files
 from mixveil.features import projection_file
-from mixveil.federated.jobs.messages import Parcel
+from mixveil.federated.jobs.messages import Message
 from mixveil.federated.jobs.party import Party
 from mixveil.releases.ledger import Ledger
 from tests.cli.test_cli import Run, run, small
@@ -24,7 +29,7 @@ TASK = {"version": 1, "job": "ab" * 16, "name": "autumn", "method": "one-shot"}
 
 def offered(party: Party, **more: Any) -> Any:
     about = {**TASK, "ask": "offer", "kind": "records", "projection": None, **more}
-    return party.answer(Parcel(about)).about["state"]
+    return party.answer(Message(about)).about["state"]
 
 
 def test_keys_of_a_server_and_of_a_party(run: Run, tmp_path: Path) -> None:
@@ -35,7 +40,11 @@ def test_keys_of_a_server_and_of_a_party(run: Run, tmp_path: Path) -> None:
     assert (tmp_path / "north" / "north.key").stat().st_mode & 0o777 == 0o600
     again = run("keys", "party", "north", "--out", "north")
     assert again.code == 2 and "exists already" in again.err
-    assert run("keys", "trial", "a,b", "--out", "trial", "--json").json["parties"] == ["a", "b"]
+    for _ in range(2):  # a trial can be repeated in its folder
+        made = run("keys", "trial", "a,b", "--out", "trial", "--json").json
+        assert made["parties"] == ["a", "b"] and Path(made["folders"]["a"], "a.key").exists()
+    other = run("keys", "trial", "a,c", "--out", "trial", "--json")
+    assert other.code == 2 and other.json["error"]["type"] == "OutputExistsError"
     assert run("keys", "party", "../north", "--out", "x").code == 2 and not (tmp_path / "x").exists()
 
 
@@ -94,20 +103,15 @@ def test_a_job_that_is_under_way_can_be_refused(run: Run, tmp_path: Path) -> Non
     """So that its second step is not held back for ever."""
     path = a_projection(tmp_path)
     party = a_party(tmp_path, "a", 0, budget=5.0)
-    step = {
-        **TASK,
-        "method": "two-step",
-        "ask": "offer",
-        "kind": "statistics",
-        "projection": projection_file.read(path)[1],
-    }
-    assert party.answer(Parcel(step, {"projection": path.read_bytes()})).about["state"] == "ready"
+    digest = projection_file.read(path)[1]
+    step = {**TASK, "method": "two-step", "ask": "offer", "kind": "statistics", "projection": digest}
+    assert party.answer(Message(step, {"projection": path.read_bytes()})).about["state"] == "ready"
     other = {"job": "cd" * 16, "name": "winter", "ask": "hello"}
     assert offered(party, **other) == "refused"
     no = run("approve", "autumn", "--folder", "jobs-a", "--refuse")
     assert no.code == 0 and "stays in your ledger" in no.out
     assert offered(party, **other) == "ready"
-    assert party.answer(Parcel({**step, "kind": "records"})).about["reason"] == "its owner said no"
+    assert party.answer(Message({**step, "kind": "records"})).about["why"] == {"code": "owner-refused"}
     assert run("approve", "autumn", "--folder", "jobs-a", "--refuse").code == 2
 
 
@@ -117,7 +121,7 @@ def test_rounds_are_approved_as_what_they_are(run: Run, tmp_path: Path, monkeypa
     asked = {"method": "fedavg", "kind": "updates", "extractor": extractor}
     assert offered(party, **asked) == "waiting" and not Ledger().entries()
     quick = run("approve", "autumn", "--folder", "jobs-a", "--yes")
-    assert quick.code == 2 and "answer yourself" in quick.err and offered(party, **asked) == "waiting"
+    assert quick.code == 2 and "--yes" in quick.err and offered(party, **asked) == "waiting"
     monkeypatch.setattr("typer.confirm", lambda *_, **__: True)
     shown = run("approve", "autumn", "--folder", "jobs-a")
     assert "Nothing bounds what they show" in " ".join(shown.out.split())
@@ -143,15 +147,15 @@ JOIN = ("join", "127.0.0.1:9", "--party", "a", "--insecure")
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ((), "one of the two"),
+        ((), "mu (--mu"),
         (("--mu", 1), "say what they may cost a record in all (--budget)"),
-        (("--mu", 3, "--budget", 2), "none could be"),
-        (("--mu", 1, "--tau", 1), "one of the two"),
+        (("--mu", 3, "--budget", 2), "budget is 2"),
+        (("--mu", 1, "--tau", 1), "mu (--mu"),
         (("--tau", 0.5), "releases for tau"),
         (("--mu", 1, "--budget", 5, "--allow", "all"), "allow must name"),
         (("--mu", 1, "--approve", "--allow", "fedavg", "--budget", 5), "no budget holds with fedavg"),
         (("--mu", 1, "--budget", 5, "--keys", "."), "--insecure"),
-        (("--mu", 1, "--budget", 5), "127.0.0.1:9 is not there"),
+        (("--mu", 1, "--budget", 5), "127.0.0.1:9 does not answer"),
     ],
 )
 def test_a_party_that_cannot_join_is_told_why(run: Run, small: Path, words: tuple[object, ...], said: str) -> None:
@@ -167,12 +171,12 @@ def test_a_party_without_data_is_told_now(run: Run) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("serve", "server"), "one of the two"),
-        (("serve", "server", "--insecure", "--host", "0.0.0.0"), "--insecure is for 127.0.0.1 alone"),  # noqa: S104
+        (("serve", "server"), "--insecure"),
+        (("serve", "server", "--insecure", "--host", "0.0.0.0"), "--insecure is for 127.0.0.1"),  # noqa: S104
         (("serve", "server", "--keys", "nowhere"), "has no ca.crt"),
-        (("run", "one-shot", "server", "--job", "j"), "is no server's folder"),
+        (("run", "one-shot", "server", "--job", "j"), "is not the folder of a server"),
         (("run", "one-shot", "server"), "--job"),
-        (("status", "server"), "is no server's folder"),
+        (("status", "server"), "is not the folder of a server"),
     ],
 )
 def test_a_server_that_cannot_be_is_told_why(run: Run, tmp_path: Path, words: tuple[str, ...], said: str) -> None:
@@ -202,7 +206,7 @@ def test_a_number_that_a_dead_process_left_is_nobodys(run: Run, tmp_path: Path) 
     (folder / "pid").write_text(f"{os.getpid()}\n")
     stopped = run("stop", "server", "autumn")
     assert stopped.code == 2 and "is not running" in stopped.err
-    assert "ended before it was done" in run("status", "server").out
+    assert run("status", "server", "--json").json["jobs"][0]["state"] == "interrupted"
 
 
 def test_a_party_joins_once(run: Run, small: Path, tmp_path: Path) -> None:
@@ -218,7 +222,7 @@ def test_labels_that_cannot_be_protected_are_said_now(run: Run, small: Path) -> 
     assert "--label-budget" in run(*JOIN, *words).err
     result = run(*JOIN, *words, "--label-budget", 4)
     assert result.code == 2 and "--classes" in result.err
-    assert "is not there" in run(*JOIN, *words, "--label-budget", 4, "--classes", "0,1,2").err
+    assert "does not answer" in run(*JOIN, *words, "--label-budget", 4, "--classes", "0,1,2").err
 
 
 def test_what_is_no_certificate_is_said(run: Run, small: Path, tmp_path: Path) -> None:
@@ -237,12 +241,68 @@ def test_a_server_that_is_not_running_is_said(run: Run, tmp_path: Path) -> None:
 
     link.prepared(tmp_path / "server", None, host="127.0.0.1", port=free_port(), insecure=True)
     asked = run("run", "one-shot", "server", "--job", "j")
-    assert asked.code == 2 and "say with --parties how many" in asked.err
-    result = run("run", "one-shot", "server", "--job", "j", "--parties", 2)
-    assert result.code == 2 and "is `mixveil serve` running?" in result.err, result.err
+    assert asked.code == 2 and "--parties" in asked.err
+    words = ("run", "one-shot", "server", "--job", "j", "--parties", 2)
+    result = run(*words, "--wait", 0.1)
+    assert result.code == 2 and "waiting for the server" in result.err and "mixveil serve" in result.err
     assert run("run", "two-step", "server", "--job", "j", "--parties", 2).code == 2
-    missing = run("run", "one-shot", "server", "--job", "j", "--parties", 2, "--projection", "nowhere.safetensors")
+    unknown = run("run", "bogus", "server", "--job", "j", "--parties", 2)
+    assert unknown.code == 2 and "method must be one of" in unknown.err
+    missing = run(*words, "--projection", "nowhere.safetensors")
     assert missing.code == 2 and "nowhere.safetensors is not a projection" in missing.err
     shown = run("status", "server")
-    assert shown.code == 0 and "No job was started yet" in shown.out and "not running" in shown.err
+    assert shown.code == 0 and "No job was started yet" in shown.out and "does not run" in shown.err
     assert run("stop", "server", "autumn").code == 2
+
+
+def test_a_run_waits_for_its_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """First there is no server; then it runs and does not listen yet; then it listens."""
+    from mixveil.federated.transport import link
+    from mixveil.federated.transport.flower import commands
+    from mixveil.federated.transport.flower.supernode import free_port
+
+    server, port, told = tmp_path / "server", free_port(), []
+    link.prepared(server, None, host="127.0.0.1", port=port, insecure=True)
+    with contextlib.ExitStack() as running:
+
+        def come(seconds: float) -> None:
+            if not commands.is_running(server):
+                running.enter_context(files.alone(server))
+            elif not commands._listens("127.0.0.1", port):
+                running.enter_context(socket.create_server(("127.0.0.1", port)))
+
+        monkeypatch.setattr("mixveil.federated.transport.flower.commands.time.sleep", come)
+        commands.wait_for_server(server, 600.0, lambda: told.append("waiting"))
+        assert told == ["waiting"] and commands.is_running(server)
+
+
+OLD = Path(__file__).parents[1] / "federated" / "jobs" / "stored"
+
+
+def test_jobs_of_an_earlier_version_are_shown(run: Run, tmp_path: Path) -> None:
+    """Their outcome has texts where there are notes now."""
+    from mixveil.federated.transport import link
+    from mixveil.federated.transport.flower.supernode import free_port
+
+    link.prepared(tmp_path / "server", None, host="127.0.0.1", port=free_port(), insecure=True)
+    shutil.copytree(OLD / "server-jobs", tmp_path / "server" / "jobs", dirs_exist_ok=True)
+    jobs = {job["job"]: job for job in run("status", "server", "--json").json["jobs"]}
+    assert jobs["done"]["state"] == "done" and jobs["failed"]["state"] == "failed"
+    shown = run("status", "server")
+    text = " ".join(shown.out.split())
+    assert shown.code == 0 and jobs["failed"]["why"] in text and jobs["failed"]["parties"]["c"]["why"] in text
+
+
+def test_coordinators_need_no_torch(tmp_path: Path) -> None:
+    """`status`, and what `run` checks before it starts a job, a projection included."""
+    from mixveil.federated.transport import link
+    from mixveil.federated.transport.flower.supernode import free_port
+
+    link.prepared(tmp_path / "server", None, host="127.0.0.1", port=free_port(), insecure=True)
+    public = str(a_projection(tmp_path))
+    words = ["run", "two-step", "server", "--job", "j", "--parties", "2", "--wait", "0.1", "--projection", public]
+    for command in (["status", "server"], words, ["serve", "server", "--insecure", "--host", "0.0.0.0"]):  # noqa: S104
+        script = f"import sys; sys.argv = {['mixveil', *command]!r}\nfrom mixveil.cli.main import main\n"
+        script += "try: main()\nexcept SystemExit: pass\nprint('torch' in sys.modules)"
+        done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True)
+        assert done.stdout.splitlines()[-1] == "False", (command, done.stdout, done.stderr)

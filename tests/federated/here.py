@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -10,19 +11,21 @@ from typing import Any
 import numpy as np
 import torch
 
-from mixveil.core.errors import RefusedError
+from mixveil.core.wording.notes import Note
 from mixveil.data.opening import Images
 from mixveil.features import projection_file, projection_fit
 from mixveil.features.cache import Loaded
 from mixveil.federated.jobs.approval import waiting
-from mixveil.federated.jobs.messages import Ask, Parcel
-from mixveil.federated.jobs.orders import Job, Order, begin
+from mixveil.federated.jobs.job import Job, begin
+from mixveil.federated.jobs.job_config import JobConfig
+from mixveil.federated.jobs.messages import Ask, Message
+from mixveil.federated.jobs.notes import Refusal
 from mixveil.federated.jobs.party import Party
+from mixveil.federated.jobs.party_config import PartyConfig
 from mixveil.federated.jobs.serving import run
-from mixveil.federated.jobs.settings import Settings
 from tests.made import blobs, features_of
 
-Answer = Callable[[Parcel], Parcel]
+Answer = Callable[[Message], Message]
 
 
 def saved(images: Images, path: Path, each: int | None = None) -> Path:
@@ -40,7 +43,7 @@ def a_party(folder: Path, name: str, seed: int, **more: Any) -> Party:
     images = more.pop("images", None) or blobs(120, seed)
     data = saved(images, folder / f"{name}.npz", 3 if "unit" in more else None)
     settings = {"mu": 4.0, "budget": 100.0, **more}
-    return Party(Settings(party=name, data=str(data), folder=str(folder / f"jobs-{name}"), **settings))
+    return Party(PartyConfig(party=name, data=str(data), folder=str(folder / f"jobs-{name}"), **settings))
 
 
 def a_projection(folder: Path) -> Path:
@@ -52,24 +55,24 @@ def a_projection(folder: Path) -> Path:
 
 
 class Here:
-    """A fleet of parties in this process."""
+    """Parties in this process."""
 
-    def __init__(self, parties: Mapping[str, Answer], strangers: Mapping[str, str] | None = None) -> None:
+    def __init__(self, parties: Mapping[str, Answer], strangers: Mapping[str, Note] | None = None) -> None:
         self.answers, self.strangers = dict(parties), dict(strangers or {})
         self.asked: list[tuple[str, str]] = []
 
-    def parties(self) -> Mapping[str, Ask]:
+    def present(self) -> Mapping[str, Ask]:
         return {name: self._ask(name) for name in self.answers}
 
-    def refused(self) -> Mapping[str, str]:
+    def unknown(self) -> Mapping[str, Note]:
         return self.strangers
 
     def _ask(self, name: str) -> Ask:
-        def ask(parcel: Parcel, most: int) -> Parcel:
-            self.asked.append((name, str(parcel.about["ask"])))
-            answer = self.answers[name](parcel)
+        def ask(message: Message, most: int) -> Message:
+            self.asked.append((name, str(message.about["ask"])))
+            answer = self.answers[name](message)
             if answer.bytes > most:
-                raise RefusedError(f"it sent more than the {most:,} bytes that its answer may have")
+                raise Refusal("too-much-sent", most=most)
             return answer
 
         return ask
@@ -77,28 +80,51 @@ class Here:
 
 def job_of(folder: Path, **order: Any) -> Job:
     whole = {"job": "first", "method": "one-shot", "parties": 3, "wait": 20.0, **order}
-    return begin(folder / "server", Order(**whole))
+    return begin(folder / "server", JobConfig(**whole))
 
 
-def done(job: Job, fleet: Here) -> dict[str, Any]:
-    return run(job, fleet, {"made": "here"}, poll=0.05)
+def done(job: Job, parties: Here) -> dict[str, Any]:
+    job.poll = 0.05
+    return run(job, parties, {"made": "here"})
+
+
+def why(whole: dict[str, Any], name: str | None = None) -> Any:
+    """The code of why a job ended, or of why a party is out."""
+    item = (whole if name is None else whole["parties"][name])["why"]
+    return None if item is None else item["code"]
+
+
+def figures(whole: dict[str, Any], name: str | None = None) -> Any:
+    return (whole if name is None else whole["parties"][name])["why"].get("figures", {})
+
+
+def events(folder: Path, code: str) -> list[dict[str, Any]]:
+    """What a job's events of one code say."""
+    lines = (folder / "events.jsonl").read_text(encoding="utf-8").splitlines()
+    return [event for event in map(json.loads, lines) if event["code"] == code]
+
+
+def refused(answer: Message) -> Any:
+    """The code with which a party refused something."""
+    item = answer.about["why"]
+    return None if item is None else item["code"]
 
 
 def approving(party: Party) -> Answer:
     """A party whose owner says yes to everything as soon as it waits."""
 
-    def answer(parcel: Parcel) -> Parcel:
-        found = party.answer(parcel)
+    def answer(message: Message) -> Message:
+        found = party.answer(message)
         if found.about["state"] == "waiting":
-            for item in waiting(Path(party.settings.folder)):
+            for item in waiting(Path(party.config.folder)):
                 item.approve("figures")
-            found = party.answer(parcel)
+            found = party.answer(message)
         return found
 
     return answer
 
 
-def never(parcel: Parcel) -> Parcel:
+def never(message: Message) -> Message:
     """A party that says nothing."""
     threading.Event().wait(60)
-    return parcel
+    return message

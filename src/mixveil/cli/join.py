@@ -5,16 +5,18 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from mixveil.cli import _common, _spending
 from mixveil.cli._common import AsJson, Classes, DataDir, Depth, Grey, Size, Unit, err, escape, out, print_json
 from mixveil.cli._spending import LabelEpsilon
+from mixveil.federated.methods.catalogue import between_machines
 
 if TYPE_CHECKING:
-    from mixveil.federated.jobs.settings import Settings
+    from mixveil.federated.jobs.approval import LookedAt, Waiting
+    from mixveil.federated.jobs.party_config import PartyConfig
 
 PartyName = Annotated[str, typer.Option("--party", help="The party's name, as its key is known to the coordinator.")]
 Folder = Annotated[
@@ -49,8 +51,8 @@ def join(
         str | None,
         typer.Option(
             "--allow",
-            help="Methods to take part in. Default: one-shot and, with --mu, two-step. fedavg and fedprox promise "
-            "nothing: name them to allow them.",
+            help=f"Methods to take part in, of {', '.join(between_machines())}. Default: those that keep --mu or "
+            "--tau. The others promise nothing: name them to allow them.",
             show_default=False,
         ),
     ] = None,
@@ -64,7 +66,7 @@ def join(
         float | None,
         typer.Option("--label-budget", help="What everything in your ledger may cost a label in all, as ε."),
     ] = None,
-    to: Annotated[str | None, typer.Option("--to", help="Who runs the server, for your ledger.")] = None,
+    recipient: Annotated[str | None, typer.Option("--recipient", help="Who runs the server, for your ledger.")] = None,
     folder: Folder = None,
     insecure: Annotated[bool, typer.Option("--insecure", help="No encryption: on 127.0.0.1 alone.")] = False,
     data_dir: DataDir = None,
@@ -80,20 +82,20 @@ def join(
     app could bring nothing is run. No answer to the server depends on your records, but through the noise.
     """
     from mixveil.core import files
-    from mixveil.federated.jobs.settings import Settings
+    from mixveil.federated.jobs.party_config import PartyConfig
     from mixveil.federated.transport import certificates, link
     from mixveil.federated.transport.flower import environment
 
     environment.check_installed()
     names = _common.class_names(classes)
-    settings = Settings(
+    config = PartyConfig(
         party=party,
         data=str(Path(data).absolute()) if Path(data).exists() else data,
         folder=str(_folder(folder)),
         mu=mu,
         tau=tau,
         budget=budget,
-        allow=allow or ("one-shot" if tau is not None else "one-shot,two-step"),
+        allow=allow or "",
         approve=approve,
         unit=unit,
         classes=None if names is None else ",".join(names),
@@ -102,34 +104,34 @@ def join(
         grey=grey,
         depth=depth,
         data_dir=None if data_dir is None else str(data_dir.absolute()),
-        to=to,
+        recipient=recipient,
         label_budget=label_budget,
     )
-    settings.check_bounded()
-    images = settings.images()  # what is wrong with the data is said now, and not to a server
+    config.check_bounded()
+    images = config.images()  # what is wrong with the data is said now, and not to a server
     for text in images.warnings() + _spending.copies(_spending.owners_of(images)):
         _common.warn(text)
-    if (outlook := settings.outlook()) is not None:
-        _common.warn(outlook)
-    settings.check_labels(images)
+    if (outlook := config.outlook()) is not None:
+        _common.warn(str(outlook))
+    config.check_labels(images)
     node = link.joining(address, party, keys, insecure=insecure)
     server = address if keys is None else certificates.fingerprint(keys / certificates.CA)
-    settings = replace(settings, server=server)
+    config = replace(config, server=server)
     if unused := environment.proxies():
         _common.warn(f"not used: {', '.join(unused)}. This machine connects to {address} itself, or not at all")
     units = None if images.units is None else len(set(images.units))
-    own = Path(settings.folder) / party
+    own = Path(config.folder) / party
     own.mkdir(mode=0o700, parents=True, exist_ok=True)
     with files.alone(own):
-        config = link.write_settings(Path(settings.folder), party, settings.plain())
-        environment.settle(Path(settings.folder) / ".flower", verbose=verbose)
+        path = link.write_settings(Path(config.folder), party, config.plain())
+        environment.settle(Path(config.folder) / ".flower", verbose=verbose)
         from mixveil.federated.transport.flower import supernode
 
-        what = _what(settings, len(images), units)
+        what = _what(config, len(images), units)
         err.print(f"[bold]{escape(party)}[/] joins {escape(address)}: {what}", soft_wrap=True)
         if keys is not None:
             err.print(f"  ca.crt: {server}")
-        supernode.join(node, Path(settings.folder), config)
+        supernode.join(node, Path(config.folder), path)
 
 
 def approve(
@@ -137,11 +139,11 @@ def approve(
         str | None, typer.Argument(metavar="JOB", help="A job's name, or the first digits of its id.")
     ] = None,
     folder: Folder = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask. Not for fedavg and fedprox.")] = False,
-    refuse: Annotated[bool, typer.Option("--refuse", help="Say no for good, also to one that is under way.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask. Not for methods that promise nothing.")] = False,
+    refuse: Annotated[bool, typer.Option("--refuse", help="Refuse for good, also a job that is under way.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """See which jobs ask for you, and agree or refuse. Without JOB: list what waits.
+    """See which jobs wait for you, and agree or refuse. Without JOB: list them.
 
     You are asked before anything is made: a job that you refuse then costs nothing. Of a certified job you are shown
     what it costs, and nothing that depends on your records: to decide by an attack on the release would tell of them,
@@ -155,63 +157,72 @@ def approve(
         raise ArgumentError("--json lists what waits: leave JOB out")
     if yes and refuse:
         raise ArgumentError("--yes or --refuse: one of the two")
-    found = unfinished(_folder(folder)) if refuse else waiting(_folder(folder))
+    items = unfinished(_folder(folder)) if refuse else waiting(_folder(folder))
     if job is None:
-        if as_json:
-            print_json({"waiting": [{"job": item.name, "id": item.id, "question": item.question} for item in found]})
-            return
-        for item in found:
-            asks = "whether you take part" if item.question == "job" else "whether its release may leave"
-            out.print(f"{escape(item.name)} ({item.id[:8]}) asks {asks}")
-        if not found:
-            out.print("Nothing waits.")
+        _list(items, as_json)
         return
-    chosen = [item for item in found if job in (item.name, item.id)] or [i for i in found if i.id.startswith(job)]
-    if len({item.id for item in chosen}) > 1:
-        ids = ", ".join(sorted({item.id for item in chosen}))
-        raise ArgumentError(f"several jobs are called {job!r:.60}: say which by its id, {ids}")
+    named = [item for item in items if job in (item.job.name, item.job.id)]
+    chosen = named or [item for item in items if item.job.id.startswith(job)]
+    if len({item.job.id for item in chosen}) > 1:
+        ids = ", ".join(sorted({item.job.id for item in chosen}))
+        raise ArgumentError(f"several jobs are called {job!r:.60}: name one by its id, {ids}")
     if not chosen:
         what = "no unfinished job" if refuse else "no job that waits for you"
         raise ArgumentError(f"there is {what} called {job!r:.60} in {_folder(folder)}")
     for item in chosen:
+        name = escape(item.job.name)
         if refuse:
             item.refuse()
-            cost = "what it cost stays in your ledger" if item.begun else "it cost nothing"
-            out.print(f"refused: {escape(item.name)}; {cost}")
+            out.print(f"refused: {name}; {'its cost stays in your ledger' if item.begun else 'it cost nothing'}")
             continue
-        if yes and item.method in ("fedavg", "fedprox"):
-            raise ArgumentError("--yes is not for what promises nothing: answer yourself")
+        if yes and not item.job.rules.targets:
+            raise ArgumentError("--yes is not for methods that promise nothing: answer the question")
         looked_at, question = _show_job(item) if item.question == "job" else _show_release(item)
         if yes or typer.confirm(question, err=True):
             item.approve(looked_at)
-            out.print(f"[green]approved[/]: {escape(item.name)}")
+            out.print(f"[green]approved[/]: {name}")
         else:
-            out.print(f"not approved: {escape(item.name)}. It still waits; --refuse says no for good")
+            out.print(f"not approved: {name}. It still waits; --refuse refuses for good")
 
 
-def _show_job(item: Any) -> tuple[Any, str]:
+def _list(items: list[Waiting], as_json: bool) -> None:
+    if as_json:
+        listed = [{"job": item.job.name, "id": item.job.id, "question": item.question} for item in items]
+        print_json({"waiting": listed})
+        return
+    for item in items:
+        asks = "whether you take part" if item.question == "job" else "whether its release may leave"
+        out.print(f"{escape(item.job.name)} ({item.job.id[:8]}) asks {asks}")
+    if not items:
+        out.print("Nothing waits.")
+
+
+def _show_job(item: Waiting) -> tuple[LookedAt, str]:
     """Show what a job would cost: settings and the ledger's total, nothing of the records."""
-    settings, question = item.settings, f"Take part in {item.name} ({item.id[:8]})?"
-    to = f" for {escape(settings.to or settings.server or 'the server')}"
-    out.print(f"[bold]{escape(item.name)}[/], a {item.method}{to}, with {escape(settings.data)}", soft_wrap=True)
-    if item.method in ("fedavg", "fedprox"):
+    config, job = item.config, item.job
+    question = f"Take part in {job.name} ({job.id[:8]})?"
+    whom = escape(config.recipient or config.server or "the server")
+    out.print(f"[bold]{escape(job.name)}[/], a {job.method} for {whom}, with {escape(config.data)}", soft_wrap=True)
+    if not job.rules.targets:
         out.print(
             "Weights that were trained on your records leave in every round. [bold]Nothing bounds what they show.[/]"
         )
         return "figures", question
-    if not settings.certified:
+    if config.mu is None:
         out.print(
-            f"A release for τ = {settings.tau:g}. [bold]Nothing is certified.[/] It is made, entered in your ledger,"
+            f"A release for τ = {config.tau:g}. [bold]Nothing is certified.[/] If you agree, it is made, entered in "
+            f"your ledger and attacked; then you are asked once more before it leaves.",
+            soft_wrap=True,
         )
-        out.print("attacked, and waits for you once more before it leaves.")
         return "figures", question
-    steps = " in two steps" if item.method == "two-step" else ""
-    out.print(f"Every {settings.unit or 'record'} is {settings.mu:g}-GDP against the server{steps}.", soft_wrap=True)
+    steps = len(job.rules.sends)
+    split = f" in {steps} steps" if steps > 1 else ""
+    out.print(f"Every {config.unit or 'record'} is {config.mu:g}-GDP against the server{split}.", soft_wrap=True)
     labels = "Labels are shown as they are."
-    if settings.label_epsilon is not None:
-        labels = f"Each label is {settings.label_epsilon:g}-DP."
-    total, limit = settings.total, settings.limit
-    after = math.hypot(total.mu, settings.mu)
+    if config.label_epsilon is not None:
+        labels = f"Each label is {config.label_epsilon:g}-DP."
+    total, limit = config.total, config.limit
+    after = math.hypot(total.mu, config.mu)
     out.print(
         f"{labels} Everything in your ledger cost μ = {total.mu:.4g} so far, and {after:.4g} with this job"
         f"{'' if limit is None else f', of a budget of {limit:g}'}.",
@@ -221,30 +232,30 @@ def _show_job(item: Any) -> tuple[Any, str]:
     return "figures", question
 
 
-def _show_release(item: Any) -> tuple[Any, str]:
+def _show_release(item: Waiting) -> tuple[LookedAt, str]:
     """Show a release that promises nothing, and what attacks get of it."""
     from mixveil.cli import _release
     from mixveil.cli.audit import audit
     from mixveil.releases.reading import verify_release
 
     _release.show(item.records, verify_release(item.records))
-    settings, place = item.settings, item.folder / "audit"
+    config, place = item.config, item.folder / "audit"
     if not place.exists():
         audit(
             [item.records],
-            truth=settings.data,
+            truth=config.data,
             out_dir=place,
-            data_dir=None if settings.data_dir is None else Path(settings.data_dir),
-            size=settings.size,
-            grey=settings.grey,
-            depth=settings.depth,
-            unit=settings.unit,
-            classes=settings.classes,
+            data_dir=None if config.data_dir is None else Path(config.data_dir),
+            size=config.size,
+            grey=config.grey,
+            depth=config.depth,
+            unit=config.unit,
+            classes=config.classes,
             projection=item.projection,
         )
     out.print(f"Its audit, for your eyes only: {escape(str(place / 'report.html'))}", soft_wrap=True)
     out.print("It is in your ledger already: whether it leaves or not, its cost is counted.", soft_wrap=True)
-    return "audit", f"Let the release of {item.name} ({item.id[:8]}) leave?"
+    return "audit", f"Let the release of {item.job.name} ({item.job.id[:8]}) leave?"
 
 
 def _folder(folder: Path | None) -> Path:
@@ -253,24 +264,19 @@ def _folder(folder: Path | None) -> Path:
     return (state_folder() / "jobs" if folder is None else folder).absolute()
 
 
-def _what(settings: Settings, rows: int, units: int | None) -> str:
+def _what(config: PartyConfig, rows: int, units: int | None) -> str:
     """What a party agrees to by joining."""
-    from mixveil.federated.jobs.settings import PROMISED
-
-    whose = f"{rows:,} rows" if units is None else f"{rows:,} rows of {units:,} {settings.unit}s"
-    kept = [name for name in settings.methods if name in PROMISED]
-    open_ended = [name for name in settings.methods if name not in PROMISED]
-    said = []
-    if kept and settings.mu is not None:
-        per = "record" if units is None else settings.unit
-        limit = "" if settings.limit is None else f", {settings.limit:g} in all"
-        said.append(f"{', '.join(kept)} at μ = {settings.mu:g} a job for every {per}{limit}")
-    elif kept:
-        said.append(f"{', '.join(kept)} at τ = {settings.tau}, not certified")
-    if open_ended:
-        said.append(f"{', '.join(open_ended)}, which promise nothing")
-    labels = (
-        "labels are shown" if settings.label_epsilon is None else f"each label is {settings.label_epsilon:g}-DP a job"
-    )
-    look = " You are asked before each job." if settings.approve else ""
-    return f"{whose}; {'; '.join(said)}; {labels}.{look} Ctrl-C ends it"
+    whose = f"{rows:,} rows" if units is None else f"{rows:,} rows of {units:,} {config.unit}s"
+    promising = ", ".join(name for name in config.methods if name not in config.unpromising)
+    parts = [whose]
+    if promising and config.mu is not None:
+        limit = "" if config.limit is None else f", {config.limit:g} in all"
+        parts.append(f"{promising} at μ = {config.mu:g} a job for every {config.unit or 'record'}{limit}")
+    elif promising:
+        parts.append(f"{promising} at τ = {config.tau}, not certified")
+    if config.unpromising:
+        parts.append(f"{', '.join(config.unpromising)} without any guarantee")
+    epsilon = config.label_epsilon
+    parts.append("labels are shown" if epsilon is None else f"each label is {epsilon:g}-DP a job")
+    asked = " You are asked before each job." if config.approve else ""
+    return f"{'; '.join(parts)}.{asked} Ctrl-C ends it"

@@ -1,4 +1,4 @@
-"""`mixveil keys`: who is who between organisations."""
+"""`mixveil keys`: certificates and keys for jobs between organisations."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def server(
     names = ", ".join([*(host or []), *certificates.HERE])
     out.print(f"  the server is known as {escape(names)}, until {until:%Y-%m-%d}", soft_wrap=True)
     if not host:
-        warn("no --host: nobody can reach it from another machine by this certificate")
+        warn("no --host: parties on other machines cannot use this certificate")
     out.print(f"  put the parties' public keys into {escape(str(folder / certificates.PARTIES))}", soft_wrap=True)
 
 
@@ -75,12 +75,15 @@ def trial(
     folder: Out,
     as_json: AsJson = False,
 ) -> None:
-    """All keys of a job at once, to try it on one machine: whoever made them has everybody's."""
+    """All keys of a job at once, to try it on one machine. Given again for the same parties, it shows the keys that are
+    there."""
     from mixveil.federated.transport import certificates
 
     names = [name.strip() for name in parties.split(",") if name.strip()]
     certificates.make_trial(folder, names)
+    places = {"server": folder / "server", **{name: folder / name for name in names}}
     if as_json:
-        print_json({"keys": str(folder), "parties": names})
+        print_json({"keys": str(folder), "parties": names, "folders": {n: str(path) for n, path in places.items()}})
         return
-    out.print(f"[bold]{escape(str(folder))}[/]: server, {escape(', '.join(names))}", soft_wrap=True)
+    for name, path in places.items():
+        out.print(f"{escape(name)}: --keys [bold]{escape(str(path))}[/]", soft_wrap=True)

@@ -53,9 +53,9 @@ def _serve(link: Link, host: str, port: int, keys: Path | None, *, insecure: boo
     from mixveil.federated.transport.flower import superlink
 
     if insecure:
-        warn("not encrypted, and whoever reaches this port of this machine is believed to be a party: for trials only")
+        warn("not encrypted: every process that reaches this port is taken for a party. For trials only")
     where = f"[bold]{escape(str(link.server))}[/] on {host}:{port}"
-    err.print(f"{where}, for {', '.join(link.parties) or 'whoever comes'}; Ctrl-C ends it", soft_wrap=True)
+    err.print(f"{where}, for {', '.join(link.parties) or 'every party that comes'}; Ctrl-C ends it", soft_wrap=True)
     if keys is not None:
         err.print(f"  ca.crt: {certificates.fingerprint(keys / certificates.CA)}")
         for name in link.parties:

@@ -29,7 +29,7 @@ from mixveil.core.errors import OutputError
 if TYPE_CHECKING:
     from mixveil.data.opening import Images
     from mixveil.features.cache import Features, Loaded
-    from mixveil.federated.simulation.simulate import Compared, Kept, Prepared, Setting
+    from mixveil.federated.simulation.simulate import Compared, Kept, PublicSetup, SimulationConfig
 
 Parties = Annotated[int, typer.Option("--parties", min=1, help="Among how many the rows are dealt.")]
 Beta = Annotated[
@@ -122,13 +122,15 @@ def simulate(
     """
     from mixveil.core import files
     from mixveil.core.errors import ArgumentError
+    from mixveil.federated.methods.catalogue import chosen_methods
     from mixveil.federated.simulation import simulate as engine
-    from mixveil.federated.simulation.methods import chosen_methods
 
     names, mus = chosen_methods(methods), _common.several_mus(mu)
     rate = {"linear": 5e-3, "mlp": 1e-3}[head] if learning_rate is None else learning_rate
     nominal = (0.1 if backbone is None else 1e-6) if tau is None else tau
-    setting = engine.Setting(parties, beta, rho, head, rounds, epochs, learning_rate=rate, tau=nominal, seed=seed)
+    setting = engine.SimulationConfig(
+        parties, beta, rho, head, rounds, epochs, learning_rate=rate, tau=nominal, seed=seed
+    )
     if page is not None:
         _check_page(page)
     for path in (out_file, page):
@@ -165,7 +167,7 @@ def simulate(
     if page is not None:
         from mixveil.report.simulation_page import write_page
 
-        write_page(page, {**kept.whole(), "rows": shown}, [asdict(item) for item in found])
+        write_page(page, {**kept.whole(), "rows": engine.readable(shown)}, [asdict(item) for item in found])
     if not shown:
         raise ArgumentError("no method could be run: see the warnings")
 
@@ -236,7 +238,7 @@ def _digest(sets: tuple[Images, Images, Images]) -> str:
 def _run(
     kept: Kept,
     todo: list[tuple[str, float | None]],
-    setting: Setting,
+    setting: SimulationConfig,
     sets: tuple[Images, Images, Images],
     backbone: str | None,
     mirror: bool,
@@ -246,21 +248,21 @@ def _run(
     """Run what is left; why what could not be run could not."""
     from mixveil.core.errors import MixveilError
     from mixveil.features.extractor import Extractor
+    from mixveil.federated.methods.catalogue import method_named
     from mixveil.federated.simulation import simulate as engine
-    from mixveil.federated.simulation.methods import METHODS
 
     extractor = _common.chosen_extractor(backbone, None, mirror) or Extractor()
     loaded = _common.load_extractor(extractor, data_dir)
     train, test, known = (_common.features_of(images, loaded, cache) for images in sets)
     agreed = _agreed(known, loaded, sets[2], setting.tau, {name for name, _ in todo})
-    scene = engine.set_scene(train, test, agreed, setting)
-    kept.counts = scene.counts
+    simulation = engine.set_up(train, test, agreed, setting)
+    kept.counts = simulation.counts
     failed: dict[str, str] = {}
     for name, mu in todo:
-        title = METHODS[name].title + ("" if mu is None else f", μ = {mu:g}")
+        title = method_named(name).title + ("" if mu is None else f", μ = {mu:g}")
         try:
-            with _common.progress(title, engine.work(scene, name)) as step:
-                kept.add(engine.simulate(scene, name, mu, progress=step))
+            with _common.progress(title, engine.work(simulation, name)) as step:
+                kept.add(engine.simulate(simulation, name, mu, progress=step))
         except OutputError:
             raise
         except MixveilError as error:
@@ -269,14 +271,15 @@ def _run(
     return failed
 
 
-def _agreed(known: Features, loaded: Loaded, images: Images, tau: float, names: set[str]) -> Prepared:
+def _agreed(known: Features, loaded: Loaded, images: Images, tau: float, names: set[str]) -> PublicSetup:
     """What is public. The paper's noise on features is measured where it is used."""
     from mixveil.cli._displacement import displacements
     from mixveil.core.randomness import SeededStream
+    from mixveil.federated.methods.catalogue import method_named
     from mixveil.federated.simulation.simulate import prepared
 
     radius = None
-    if loaded.nets and names & {"one-shot", "remixed"}:
+    if loaded.nets and any(method_named(name).simulated_at == "tau" for name in names):
         radius = displacements(images, loaded, [tau], None, None, SeededStream(0))[-1].radius
     return prepared(known, loaded.digest, tau=tau, radius=radius)
 
@@ -284,6 +287,8 @@ def _agreed(known: Features, loaded: Loaded, images: Images, tau: float, names: 
 def _print(title: str, rows: list[dict[str, Any]], found: list[Compared], rounds: int) -> None:
     from rich.table import Column, Table
 
+    from mixveil.federated.methods.catalogue import method_named
+    from mixveil.federated.simulation.simulate import readable
     from mixveil.report.pages import amount
 
     wide = out.width >= 78
@@ -301,12 +306,12 @@ def _print(title: str, rows: list[dict[str, Any]], found: list[Compared], rounds
         table.add_row(*cells)
     out.print(table)
     said: dict[str, list[str]] = {}
-    for row in rows:
+    for row in readable(rows):
         said.setdefault(row["guarantee"], []).append(row["method"])
     for words, names in said.items():
         out.print(f"[bold]{', '.join(dict.fromkeys(names))}[/]: {escape(words)}.", soft_wrap=True)
     for item in found:
-        if item.other not in ("fedavg", "fedprox-tuned") or item.method not in ("one-shot", "two-step", "sums"):
+        if not (method_named(item.other).compared and method_named(item.method).compared):
             continue
         name = item.method if item.mu is None else f"{item.method} at μ = {item.mu:g}"
         before = "has not finished a round" if item.at_bytes is None else f"is at {item.at_bytes:.1%}"

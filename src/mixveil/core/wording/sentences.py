@@ -42,9 +42,12 @@ def plural(count: int, one: str, several: str | None = None) -> str:
 
 
 class _Words(Formatter):
-    """Templates as `str.format` has them; `{rows:n row}` and `{parties:n party|parties}` put the noun in its number."""
+    """Templates as `str.format` has them; `{rows:n row}` and `{parties:n party|parties}` put the noun in its number.
+    Lists are said with commas between."""
 
     def format_field(self, value: Any, format_spec: str) -> str:
+        if isinstance(value, list | tuple):
+            return ", ".join(map(str, value))
         if format_spec.startswith("n "):
             one, _, several = format_spec[2:].partition("|")
             return plural(value, one, several or None)

@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Literal
 
 from mixveil.core import files, randomness
-from mixveil.core.errors import HashError, ManifestError, RefusedError, ShardSizeError
+from mixveil.core.errors import HashError, ManifestError, ShardSizeError
 from mixveil.core.strict_json import decoded
-from mixveil.federated.jobs.messages import MANIFEST, MANIFEST_LIMIT, check_name
+from mixveil.federated.jobs.messages import MANIFEST, MANIFEST_LIMIT, check_name, printable
+from mixveil.federated.jobs.notes import Refusal
 from mixveil.learn.training import ProjectionWithDigest
 from mixveil.releases.envelope import Envelope, parse
 from mixveil.releases.kinds.settings import Bounds
@@ -52,22 +53,20 @@ class Inbox:
         this job's records."""
         stated = _stated(kind, text)
         if stated.party != check_name("party", party):
-            raise RefusedError(f"it is signed as {stated.party!r:.80}, and came from {party}")
+            raise Refusal("signed-as-another", named=stated.party[:80], party=party)
         if stated.reproducible:
-            raise RefusedError("its noise came from a seeded stream, for experiments: nothing that is sent may")
+            raise Refusal("seeded-noise")
         if len(stated.classes) > _CLASSES:
-            raise RefusedError(f"it has {len(stated.classes):,} classes, and a job has at most {_CLASSES:,}")
+            raise Refusal("too-many-classes", classes=len(stated.classes), most=_CLASSES)
         _check_projection(stated, known)
         _check_scale(stated)
         if stated.bytes > self.limit:
-            raise RefusedError(f"it has {stated.bytes:,} bytes, and this server takes {self.limit:,}")
+            raise Refusal("too-many-bytes", bytes=stated.bytes, most=self.limit)
         for file in stated.files:
             if file.bytes > _LARGEST:
-                raise RefusedError(
-                    f"{file.name} has {file.bytes:,} bytes, and a file of a release has at most {_LARGEST:,}"
-                )
-        if (job := self._taken(stated, party, kind)) is not None:
-            raise RefusedError(f"{stated.id[:8]}, or a file of it, was taken before, in {job}: nothing is taken twice")
+                raise Refusal("file-too-large", file=file.name[:80], bytes=file.bytes, most=_LARGEST)
+        if (path := self._taken(stated, party, kind)) is not None:
+            raise Refusal("taken-before", release=stated.id[:8], job=path.parents[1].name, party=path.name)
         place = self._incoming(party, kind)
         if place.is_dir() and _bytes(place / MANIFEST) != text:  # of something else
             shutil.rmtree(place)
@@ -83,7 +82,7 @@ class Inbox:
         stated = _stated(kind, (place / MANIFEST).read_bytes())
         file = next((file for file in stated.files if file.name == name), None)
         if file is None:
-            raise RefusedError(f"its manifest names no file {name!r:.60}")
+            raise Refusal("unknown-file", file=printable(name[:60]))
         if len(data) != file.bytes:
             raise ShardSizeError(f"{name} came with {len(data):,} bytes, its manifest says {file.bytes:,}")
         if hashlib.sha256(data).hexdigest() != file.sha256:
@@ -104,7 +103,7 @@ class Inbox:
         place = self._incoming(party, kind)
         stated = _stated(kind, (place / MANIFEST).read_bytes())
         if missing := [file.name for file in stated.files if not (place / file.name).exists()]:
-            raise RefusedError(f"{', '.join(missing)[:80]} did not come")
+            raise Refusal("files-missing", files=", ".join(missing)[:80])
         out = self.folder / kind / party
         out.parent.mkdir(mode=0o700, exist_ok=True)
         files.sync_folder(place)
@@ -117,7 +116,7 @@ class Inbox:
         shutil.rmtree(self._incoming(party, kind), ignore_errors=True)
 
     def set_aside(self, party: str, kind: Kind) -> None:
-        """Of all that arrived this does not belong here: a party may send it anew."""
+        """Move away a release that does not belong here: its party may send another."""
         place = self.folder / "set-aside"
         place.mkdir(mode=0o700, exist_ok=True)
         (self.folder / kind / party).rename(place / f"{kind}-{party}-{randomness.release_id()[:8]}")
@@ -125,8 +124,8 @@ class Inbox:
     def _incoming(self, party: str, kind: Kind) -> Path:
         return self.folder / "incoming" / f"{kind}-{party}"
 
-    def _taken(self, stated: Envelope, party: str, kind: Kind) -> str | None:
-        """The job in which a release, or one of its files, was taken before; None if it was not."""
+    def _taken(self, stated: Envelope, party: str, kind: Kind) -> Path | None:
+        """Where a release, or one of its files, lies that was taken before; None if there is none."""
         for known in PAYLOADS:
             for path in self.folder.parent.glob(f"*/{known}/*/{MANIFEST}"):
                 if path.parent == self.folder / kind / party:
@@ -134,7 +133,7 @@ class Inbox:
                 with contextlib.suppress(OSError, ManifestError):
                     other = _stated(known, path.read_bytes())
                     if other.id == stated.id or _digests(stated) & _digests(other):
-                        return f"job {path.parents[2].name} from {path.parent.name}"
+                        return path.parent
         return None
 
 
@@ -166,24 +165,27 @@ def _check_projection(stated: Envelope, known: ProjectionWithDigest | None) -> N
     """Refuse what did not come through this job's projection: one party's mistake must not end the others' job."""
     digest, through = None if known is None else known[1], stated.assets.get("projection")
     if through != digest:
-        raise RefusedError(f"it went through {_named(through)}, and this job's records go through {_named(digest)}")
+        raise Refusal("other-projection", sent=_named(through), needed=_named(digest))
     if known is None:
         return
     found, bounds = known[0], _bounds(stated)
     if bounds.shape != (found.dimension,) or not math.isclose(bounds.clip or 0.0, found.clip, rel_tol=1e-6):
-        raise RefusedError(
-            f"it has rows of {bounds.shape} clipped to {bounds.clip}, its projection has ({found.dimension},) clipped "
-            f"to {found.clip:g}"
+        raise Refusal(
+            "not-of-projection",
+            shape=str(bounds.shape)[:80],
+            clip=bounds.clip or 0.0,
+            dimension=found.dimension,
+            projection_clip=found.clip,
         )
     if found.classes and stated.classes != found.classes:
-        raise RefusedError("it does not have the classes of the statistics, in the same order")
+        raise Refusal("other-classes")
     if found.spent and stated.party not in {used.party for used in found.spent}:
-        raise RefusedError("the directions were found without its statistics")
+        raise Refusal("directions-without-it")
 
 
 def _bounds(stated: Envelope) -> Bounds:
     if stated.settings.bounds is None:
-        raise RefusedError(f"it holds {stated.kind}, which have no rows of values")
+        raise Refusal("no-bound-or-noise")
     return stated.settings.bounds
 
 
@@ -191,20 +193,20 @@ def _check_scale(stated: Envelope) -> None:
     """Refuse figures that no party's data have: they are numbers, but what is trained on would be none."""
     shape, clip, sigma, centre, amplitude = _bounds(stated)
     if clip is None or sigma is None or amplitude is None:
-        raise RefusedError("its rows have no bound or no noise: a job takes what `mixveil join` makes")
+        raise Refusal("no-bound-or-noise")
     if "projection" not in stated.assets and not 1 / _WIDE <= clip / math.sqrt(math.prod(shape)) <= _WIDE:
-        raise RefusedError(f"a clip norm of {clip:g} is none of rows of {math.prod(shape):,} values")
+        raise Refusal("clip-out-of-range", clip=clip, values=math.prod(shape))
     for name, value, least, most in (
         ("noise", sigma, clip / _WIDE, clip * _WIDE),
         ("amplitude", amplitude, clip / _WIDE, clip * (1 + 1e-6)),
         ("centre", abs(centre), 0.0, clip * _WIDE),
     ):
         if not least <= value <= most:
-            raise RefusedError(f"its {name} is {value:g}, beside a clip norm of {clip:g}: no data have that")
+            raise Refusal("figure-out-of-range", figure=name, value=value, clip=clip)
 
 
 def _named(digest: str | None) -> str:
-    return "no projection" if digest is None else f"the projection {digest[:8]}"
+    return "none" if digest is None else digest[:8]
 
 
 def _bytes(path: Path) -> bytes:

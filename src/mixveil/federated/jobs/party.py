@@ -1,224 +1,205 @@
 """A party's side of a job: it makes what it is asked for once, keeps it, and sends what it kept.
 
 What leaves is decided by the party's own settings, its owner's word and the total of its ledger, never by the server's
-wish and never by what the data are. Errors that could tell of the data are for the owner's eyes, and the server hears
-only that there was one.
+wish and never by what the data are. Errors that could tell of the data are for the owner's eyes; the server hears only
+that there was one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import torch
-from safetensors.torch import load, save
+from typing import Any
 
 from mixveil.core import files, strict_json
-from mixveil.core.errors import BudgetError, RefusedError
+from mixveil.core.errors import BudgetError
+from mixveil.core.wording.jobs import ENDED
+from mixveil.core.wording.notes import Note, note
 from mixveil.features.extractor import Extractor
-from mixveil.federated.algorithms import local, new_head
-from mixveil.federated.jobs.messages import MANIFEST, Parcel, Task, printable
-from mixveil.federated.jobs.settings import Settings, computed
-from mixveil.federated.jobs.storage import OVER, STEPS, Desk, Kind, Question, is_waiting, modest
-from mixveil.learn.batches import BatchSource, RemixedEveryBatch
-from mixveil.learn.fit import TrainingRecipe
+from mixveil.federated.jobs import approval
+from mixveil.federated.jobs.approval import Question
+from mixveil.federated.jobs.job_folder import JobFolder
+from mixveil.federated.jobs.making import Making
+from mixveil.federated.jobs.messages import MANIFEST, JobId, Message, printable
+from mixveil.federated.jobs.notes import Refusal, told
+from mixveil.federated.jobs.party_config import PartyConfig
+from mixveil.federated.jobs.rows_in_clear import RowsInClear, entered_rows
+from mixveil.federated.methods.base import Kind
 
-FAILED = "it could not be made; its owner sees why"
 MOST_WAITING = 10
 """Jobs that may ask their owner something at a time."""
 
 
 class Party:
-    """Answers what a server asks. say: tells the owner what happens."""
+    """Answers what a server asks. log: tells the owner what happens."""
 
-    def __init__(self, settings: Settings, say: Callable[[str], None] = lambda text: None) -> None:
-        self.settings, self.say = settings, say
-        self.folder = Path(settings.folder) / settings.party
-        self._held: _Held | None = None
+    def __init__(self, config: PartyConfig, log: Callable[[Note], None] = lambda event: None) -> None:
+        self.config, self.log = config, log
+        self.folder = Path(config.folder) / config.party
+        self._rows: RowsInClear | None = None
         self._greeted: list[str] = []  # the last jobs of which it heard, and not yet how they ended
 
-    def answer(self, parcel: Parcel) -> Parcel:
+    def answer(self, message: Message) -> Message:
         """Whatever happens, there is an answer, and it tells nothing that must not be told. One at a time: what is made
         is made once."""
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             with files.locked(self.folder / ".lock"):
-                return self._answered(parcel)
-        except RefusedError as refused:
-            self.say(f"{_job(parcel)}: refused: {refused}")
-            return self._said("refused", str(refused))
-        except BudgetError as error:  # by the ledger's total, which no record enters: another job was faster
-            self.say(f"{_job(parcel)}: refused: {error}")
-            return self._said("refused", OVER)
+                return self._answer(message)
+        except Refusal as refused:
+            self.log(note("refused-job", job=_job(message), why=refused.note))
+            return self._reply("refused", refused.note)
+        except BudgetError:  # by the ledger's total, which no record enters: another job was faster
+            self.log(note("refused-job", job=_job(message), why=note("over-budget")))
+            return self._reply("refused", note("over-budget"))
         except Exception as error:
-            self.say(f"{_job(parcel)}: failed: {error} ({type(error).__name__})")
-            return self._said("failed", FAILED)
+            self.log(note("failed-job", job=_job(message), detail=printable(str(error)), error=type(error).__name__))
+            return self._reply("failed", note("not-made"))
 
-    def _answered(self, parcel: Parcel) -> Parcel:
-        about = parcel.about
-        task = Task.read(about)
-        if about.get("you", self.settings.party) != self.settings.party:
-            raise RefusedError(
-                f"its key is known as {strict_json.shown(about.get('you'))}, and it calls itself another"
-            )
-        desk = Desk(self.folder, self.settings, task, self.say)
-        desk.check_same()
+    def _answer(self, message: Message) -> Message:
+        about = message.about
+        job = JobId.read(about)
+        known_as = about.get("you", self.config.party)
+        if known_as != self.config.party:
+            raise Refusal("other-name", known_as=strict_json.text("you", known_as)[:80], party=self.config.party)
+        kept = JobFolder(self.folder, self.config, job, self.log)
+        kept.check_same()
         if about.get("ask") == "ended":
-            if desk.end() or task.id in self._greeted:
-                self._greeted = [known for known in self._greeted if known != task.id]
-                self.say(f'{task.name} ended without a model: "{printable(str(about.get("reason")))[:300]}"')
-            return self._said("ready")
-        if task.method not in self.settings.methods:
-            raise RefusedError(f"{self.settings.party} does not take part in {task.method}")
-        desk.resume()
-        if about.get("ask") == "hello":
-            self._greeted = [*self._greeted, task.id][-MOST_WAITING:]
-            return self._admitted(desk) or self._said("ready")
-        if about.get("ask") == "offer":
-            return self._offered(desk, parcel)
-        if about.get("ask") == "file":
-            return self._sent(desk, parcel)
-        if about.get("ask") == "round":
-            return self._trained(desk, parcel)
-        if about.get("ask") == "model":
-            desk.keep_model(parcel)
-            return self._said("ready")
-        raise RefusedError(f"it does not know how to {strict_json.shown(about.get('ask'))}")
+            return self._ended(kept, message)
+        if job.method not in self.config.methods:
+            raise Refusal("method-not-allowed", party=self.config.party, method=job.method)
+        kept.resume()
+        answers = {
+            "hello": self._hello,
+            "offer": self._offer,
+            "file": self._file,
+            "round": self._round,
+            "model": self._model,
+        }
+        ask = about.get("ask")
+        if not isinstance(ask, str) or ask not in answers:
+            raise Refusal("unknown-question")
+        return answers[ask](kept, message)
 
-    def _said(self, status: str, reason: str = "", **more: Any) -> Parcel:
-        return Parcel({"state": status, "party": self.settings.party, "reason": reason, **more})
+    def _reply(self, state: str, why: Note | None = None, **more: Any) -> Message:
+        plain = None if why is None else why.plain()
+        return Message({"state": state, "party": self.config.party, "why": plain, **more})
 
-    def _admitted(self, desk: Desk) -> Parcel | None:
+    def _ended(self, kept: JobFolder, message: Message) -> Message:
+        job = kept.job
+        if kept.end() or job.id in self._greeted:
+            self._greeted = [known for known in self._greeted if known != job.id]
+            self.log(note("job-ended-there", job=job.name, why=told(message.about.get("why"), ENDED)))
+        return self._reply("ready")
+
+    def _hello(self, kept: JobFolder, message: Message) -> Message:
+        self._greeted = [*self._greeted, kept.job.id][-MOST_WAITING:]
+        return self._admitted(kept) or self._reply("ready")
+
+    def _model(self, kept: JobFolder, message: Message) -> Message:
+        kept.keep_model(message)
+        return self._reply("ready")
+
+    def _admitted(self, kept: JobFolder) -> Message | None:
         """None if the job may go on; else the answer that it waits for its owner. Asked before anything is made for it,
         and again before anything leaves."""
-        desk.check_affordable()
-        if desk.folder.exists():
-            desk.begin()  # what an owner agreed to with other settings does not count
-        if desk.agreed("job"):
+        kept.check_affordable()
+        if kept.folder.exists():
+            kept.begin()  # what an owner agreed to with other settings does not count
+        if kept.agreed("job"):
             return None
-        self._check_room(desk)
-        desk.begin()
-        return self._waits(desk, "job")
+        self._check_room(kept)
+        kept.begin()
+        return self._wait(kept, "job")
 
-    def _check_room(self, desk: Desk) -> None:
+    def _check_room(self, kept: JobFolder) -> None:
         """Refuse a further question where many wait for the owner already."""
-        if not desk.folder.exists():
-            waiting = sum(is_waiting(path, "job") for path in self.folder.iterdir() if path.is_dir())
-            if waiting >= MOST_WAITING:
-                raise RefusedError(f"{waiting} jobs wait for its owner already")
+        if not kept.folder.exists():
+            count = sum(approval.is_waiting(path, "job") for path in self.folder.iterdir() if path.is_dir())
+            if count >= MOST_WAITING:
+                raise Refusal("too-many-waiting", count=count)
 
-    def _waits(self, desk: Desk, question: Question) -> Parcel:
-        if desk.mark_waiting(question):
-            what = "asks whether you take part" if question == "job" else "has a release for you to look at"
-            self.say(f"{desk.task.name} {what}: mixveil approve {desk.task.name}")
-        return self._said("waiting", "its owner has not approved it yet")
+    def _wait(self, kept: JobFolder, question: Question) -> Message:
+        if approval.mark_waiting(kept.folder, question):
+            self.log(note("asks-to-take-part" if question == "job" else "asks-to-release", job=kept.job.name))
+        return self._reply("waiting")
 
-    def _offered(self, desk: Desk, parcel: Parcel) -> Parcel:
+    def _offer(self, kept: JobFolder, message: Message) -> Message:
         """What the server will get, in its manifest; made now, if it was not before."""
-        kind = _kind(desk.task, parcel)
-        digest = parcel.about.get("projection")
+        kind, digest = _kind(kept.job, message), message.about.get("projection")
         if digest is not None:
             strict_json.text("projection", digest, "[0-9a-f]{64}")
-        if (waits := self._admitted(desk)) is not None:
+        if (waits := self._admitted(kept)) is not None:
             return waits
-        if desk.lacks(digest, parcel):
-            return self._said("send projection")
-        desk.begin()
+        if kept.lacks(digest, message):
+            return self._reply("send projection")
+        kept.begin()
+        making = Making(kept)
         try:
             if digest is not None:
-                desk.keep_projection(digest, parcel)
+                kept.keep_projection(digest, message)
             if kind == "updates":
-                return self._ready_for_rounds(desk, parcel)
-            if not (desk.folder / kind).exists():
-                if kind == "statistics":
-                    desk.make_statistics(digest)
-                else:
-                    desk.make_records(digest)
-                self.say(f"{kind} for {desk.task.name} are made: {desk.folder / kind}")
+                return self._ready_for_rounds(making, message)
+            if not kept.made(kind):
+                kept.job.rules.make(making, kind, digest)
+                self.log(note("step-made", kind=kind, job=kept.job.name, path=str(kept.folder / kind)))
         except BaseException:
-            desk.forget()
+            kept.forget()
             raise
-        written = desk.manifest(kind)
-        if kind == "records" and not desk.agreed("records"):
-            return self._waits(desk, "records")
-        desk.verify(kind)
-        small = desk.small_files(kind)
-        self.say(f"{desk.task.name}: sending {kind}")
-        return Parcel(self._said("ready").about, {MANIFEST: written, **small})
+        manifest = making.manifest(kind)
+        if kind == "records" and not kept.agreed("records"):
+            return self._wait(kept, "records")
+        making.verify(kind)
+        small = making.small_files(kind)
+        self.log(note("step-sending", job=kept.job.name, kind=kind))
+        return Message(self._reply("ready").about, {MANIFEST: manifest, **small})
 
-    def _sent(self, desk: Desk, parcel: Parcel) -> Parcel:
+    def _file(self, kept: JobFolder, message: Message) -> Message:
         """One file of what was offered, as it lies on disk."""
-        kind, name = _kind(desk.task, parcel), strict_json.text("file", parcel.about.get("file"))
-        if kind == "updates" or not (desk.folder / kind).exists():
-            raise RefusedError("nothing of the kind was offered")
-        desk.manifest(kind)  # it must be as it was written
-        if not desk.agreed("job"):
-            return self._waits(desk, "job")
-        if kind == "records" and not desk.agreed("records"):
-            return self._waits(desk, "records")
-        return Parcel(self._said("ready").about, {name: desk.file(kind, name)})
+        kind, name = _kind(kept.job, message), strict_json.text("file", message.about.get("file"))
+        if kind == "updates" or not kept.made(kind):
+            raise Refusal("not-offered")
+        making = Making(kept)
+        making.manifest(kind)  # it must be as it was written
+        for question in approval.QUESTIONS[: 2 if kind == "records" else 1]:
+            if not kept.agreed(question):
+                return self._wait(kept, question)
+        return Message(self._reply("ready").about, {name: making.file(kind, name)})
 
-    # FedAvg and FedProx
+    def _ready_for_rounds(self, making: Making, message: Message) -> Message:
+        """Whether it takes part in rounds, with how many rows."""
+        rows = self._loaded_rows(making, message)
+        return self._reply(
+            "ready",
+            rows=rows.source.rows,
+            inputs=rows.source.inputs,
+            classes=list(rows.classes),
+            weights=rows.weights,
+        )
 
-    def _ready_for_rounds(self, desk: Desk, parcel: Parcel) -> Parcel:
-        """Whether it takes part in rounds, with how many rows. What its weights show has no bound: it is entered in the
-        ledger as something that promises nothing."""
-        held = self._rows(desk, parcel)
-        rows, inputs = held.source.rows, held.source.inputs
-        return self._said("ready", rows=rows, inputs=inputs, classes=list(held.classes), weights=held.weights)
+    def _round(self, kept: JobFolder, message: Message) -> Message:
+        """One round, as the method has it."""
+        if _kind(kept.job, message) != "updates" or not kept.agreed("job") or not kept.made("updates"):
+            raise Refusal("not-offered")
+        rows = self._loaded_rows(Making(kept), message)
+        epoch, epochs, answer = kept.job.rules.answer_round(rows, message)
+        self.log(note("sending-weights", job=kept.job.name, epoch=epoch, epochs=epochs))
+        return Message(self._reply("ready", rows=rows.source.rows).about, answer)
 
-    def _trained(self, desk: Desk, parcel: Parcel) -> Parcel:
-        """The server's weights, trained some epochs further on the party's rows."""
-        if _kind(desk.task, parcel) != "updates" or not desk.agreed("job") or not desk.entered:
-            raise RefusedError("nothing of the kind was offered")
-        about = parcel.about
-        held = self._rows(desk, parcel)
-        source = held.source
-        head = strict_json.text("head", about.get("head"), "linear|mlp")
-        first, last = strict_json.items("epochs", about.get("epochs"))
-        recipe = TrainingRecipe(**strict_json.mapping("recipe", about.get("recipe")))
-        proximal = None if about.get("proximal") is None else strict_json.number("proximal", about.get("proximal"))
-        model = new_head("mlp" if head == "mlp" else "linear", source.inputs, len(held.classes), recipe)
-        weights = load(parcel.files["weights"])
-        number = strict_json.of("number", about.get("number"), int)
-        found = local(model, weights, source, recipe, range(first, last), party=number, proximal=proximal)
-        self.say(f"{desk.task.name}: sending weights after epoch {last} of {recipe.epochs}")
-        return Parcel(self._said("ready", rows=source.rows).about, {"weights": save(dict(found))})
-
-    def _rows(self, desk: Desk, parcel: Parcel) -> _Held:
-        """Its rows in the clear, as the job wants them, in memory: they do not leave it. Before they are used they are
-        entered."""
-        extractor = modest(Extractor.read(parcel.about.get("extractor")))
-        if self._held is None or self._held.extractor != extractor or self._held.job != desk.task.id:
-            images = self.settings.images()
-            loaded = self.settings.networks(images, extractor)  # before it is entered: it may refuse
-            desk.enter_updates(images)
-            features = computed(images, loaded)
-            x = features.take(torch.arange(len(images))).x
-            source = RemixedEveryBatch(x, features.labels, len(images.classes), None)
-            weights = loaded.digest if extractor.names else None
-            self._held = _Held(desk.task.id, extractor, source, images.classes, weights)
-        return self._held
+    def _loaded_rows(self, making: Making, message: Message) -> RowsInClear:
+        """Its rows as the job wants them, kept in memory between rounds."""
+        extractor = Extractor.read(message.about.get("extractor"))
+        if self._rows is None or (self._rows.job, self._rows.extractor) != (making.kept.job.id, extractor):
+            self._rows = entered_rows(making, extractor)
+        return self._rows
 
 
-class _Held(NamedTuple):
-    """What rounds of a job are trained on. weights: the digest of the networks before it."""
-
-    job: str
-    extractor: Extractor
-    source: BatchSource
-    classes: tuple[str, ...]
-    weights: str | None
+def _job(message: Message) -> str:
+    return printable(str(message.about.get("name"))[:64])
 
 
-def _job(parcel: Parcel) -> str:
-    return printable(str(parcel.about.get("name"))[:64])
-
-
-def _kind(task: Task, parcel: Parcel) -> Kind:
-    kind = parcel.about.get("kind")
-    for known in STEPS[task.method]:
-        if kind == known:
-            return known
-    raise RefusedError(f"{task.method} asks for {' and '.join(STEPS[task.method])}, not for {strict_json.shown(kind)}")
+def _kind(job: JobId, message: Message) -> Kind:
+    for kind in job.rules.sends:
+        if kind == message.about.get("kind"):
+            return kind
+    raise Refusal("wrong-step", method=job.method, kinds=", ".join(job.rules.sends))

@@ -1,4 +1,5 @@
-"""FedAvg and FedProx between machines: as `algorithms.federated` does them in memory, with whoever answers in time."""
+"""FedAvg and FedProx between machines: as `algorithms.federated` does them in memory, with the parties that answer in
+time."""
 
 from __future__ import annotations
 
@@ -6,17 +7,19 @@ import math
 import statistics
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import Any, NamedTuple
 
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load, save
 
 from mixveil.core import files, strict_json
-from mixveil.core.errors import RefusedError, TrainingError
+from mixveil.core.errors import TrainingError
+from mixveil.core.wording.notes import note
 from mixveil.federated.algorithms import Weights, average, new_head, weights_of
-from mixveil.federated.jobs.asking import Check, Fleet, agreeing, check_enough, fate_of, file, offered, ready, together
-from mixveil.federated.jobs.messages import SMALL, Ask, Parcel
-from mixveil.federated.jobs.orders import Fate, Job
+from mixveil.federated.jobs.asking import Check, Parties, agreeing, check_enough, file, offered, ready, together
+from mixveil.federated.jobs.job import Job, PartyStatus
+from mixveil.federated.jobs.messages import SMALL, Ask, Message
+from mixveil.federated.jobs.notes import Refusal
 from mixveil.learn.fit import steps_per_epoch
 from mixveil.learn.training import Trained, TrainedOn
 
@@ -25,124 +28,129 @@ _FAR, _TIMES = 1e6, 100.0
 party: the others have to go on from the average."""
 
 
-def by_rounds(job: Job, fleet: Fleet, poll: float) -> Trained:
-    """FedAvg, or FedProx: as `algorithms.federated` does it, with whoever answers in time."""
-    order, recipe = job.order, job.order.recipe
-    base = {**job.task.plain(), "kind": "updates", "extractor": order.extractor.plain()}
-    there: dict[str, dict[str, Any]] = {}
+class _Rows(NamedTuple):
+    """What a party says of the rows that it trains on."""
 
-    def offer(name: str, ask: Ask, fate: Fate, check: Check) -> None:
-        answer = offered(job, name, ask, {**base, "ask": "offer", "projection": None}, None, fate, check, poll)
-        weights = answer.about.get("weights")
-        there[name] = {
-            "rows": strict_json.count("rows", answer.about.get("rows")),
-            "inputs": strict_json.count("inputs", answer.about.get("inputs")),
-            "classes": tuple(
-                strict_json.text("class", c) for c in strict_json.items("classes", answer.about.get("classes"))
-            ),
-            "weights": None if weights is None else strict_json.text("weights", weights, "[0-9a-f]{64}"),
-        }
-        fate.state, fate.why = "arrived", ""
+    rows: int
+    inputs: int
+    classes: tuple[str, ...]
+    weights: str | None
 
-    together(job, fleet, offer)
-    check_enough(job, len(there), "answers")
-    agreed = agreeing(job, {n: (r["classes"], r["inputs"], r["weights"]) for n, r in dict(there).items()}, "answers")
-    first = there[min(agreed)]
-    head = "mlp" if order.head == "mlp" else "linear"
-    model = new_head("mlp" if head == "mlp" else "linear", first["inputs"], len(first["classes"]), recipe)
-    start, names, weights = _kept(job, sorted(agreed), weights_of(model))
+
+def learn_in_rounds(job: Job, parties: Parties, proximal: float | None) -> Trained:
+    """FedAvg, or FedProx with its μ."""
+    config, recipe = job.config, job.config.recipe
+    base = {**job.identity.plain(), "kind": "updates", "extractor": config.extractor.plain()}
+    rows = _ask_for_rows(job, parties, base)
+    agreed = agreeing(job, {name: own[1:] for name, own in rows.items()}, "updates")
+    first = rows[min(agreed)]
+    head = config.chosen_head
+    model = new_head("mlp" if head == "mlp" else "linear", first.inputs, len(first.classes), recipe)
+    start, names, weights = _load_state(job, sorted(agreed), weights_of(model))
     going = [name for name in names if name in agreed]
-    proximal = order.proximal if order.method == "fedprox" else None
-    for number in range(start, order.rounds):
-        epochs = [number * order.schedule.epochs, (number + 1) * order.schedule.epochs]
-        about = {**base, "ask": "round", "head": head, "epochs": epochs, "recipe": asdict(recipe), "proximal": proximal}
-        sent: dict[str, Weights] = {}
-
-        def step(
-            name: str,
-            ask: Ask,
-            fate: Fate,
-            check: Check,
-            about: Mapping[str, Any] = about,
-            weights: Weights = weights,
-            sent: dict[str, Weights] = sent,
-        ) -> None:
-            parcel = Parcel({**about, "number": names.index(name)}, {"weights": save(dict(weights))})
-            data = file(ready(name, ask(parcel, parcel.bytes + SMALL)), "weights")
-            check()
-            sent[name] = _weights(data, weights)
-            fate.bytes, fate.rounds, fate.state = fate.bytes + len(data), fate.rounds + 1, "arrived"
-
-        together(job, fleet, step, among=going)
-        steps = {name: steps_per_epoch(there[name]["rows"], recipe) for name in sent}
-        _leave_out_the_farthest(job, sent, weights, steps)
-        check_enough(job, len(sent), f"answers in round {number + 1}")
-        going = [name for name in going if name in sent]  # who was late once is not waited for again
-        weights = average((sent[name], there[name]["rows"]) for name in going)
-        _keep(job, names, number + 1, weights)
-        job.say(f"round {number + 1} of {order.rounds}: {len(going)} of {len(names)} part(ies)")
+    base |= {"ask": "round", "head": head, "recipe": asdict(recipe), "proximal": proximal}
+    for number in range(start, config.rounds):
+        epochs = [number * config.schedule.epochs, (number + 1) * config.schedule.epochs]
+        sent = _one_round(job, parties, {**base, "epochs": epochs}, weights, names, going)
+        _leave_out_the_farthest(job, sent, weights, {n: steps_per_epoch(rows[n].rows, recipe) for n in sent})
+        check_enough(job, len(sent), "too-few-in-round", number=number + 1)
+        going = [name for name in going if name in sent]  # a party that was late once is not waited for again
+        weights = average((sent[name], rows[name].rows) for name in going)
+        _save_state(job, names, number + 1, weights)
+        job.log("round-done", number=number + 1, rounds=config.rounds, answered=len(going), parties=len(names))
     model.load_state_dict(dict(weights))
     layers = model.eval().layers()
     if not all(bool(tensor.isfinite().all()) for layer in layers.layers for tensor in layer):
         raise TrainingError("the trained layers are not finite: try a smaller learning rate")
-    how = {"head": head, "method": order.method, "rounds": order.rounds, **asdict(recipe), "proximal": proximal}
-    took = sorted(name for name in there if name in names and (start or fate_of(job, name).rounds))
-    sources = tuple(TrainedOn(job.task.id, name, "updates", there[name]["rows"], None) for name in took)
+    how = {"head": head, "method": config.method, "rounds": config.rounds, **asdict(recipe), "proximal": proximal}
+    took = sorted(name for name in rows if name in names and (start or job.status(name).rounds))
+    sources = tuple(TrainedOn(job.identity.id, name, "updates", rows[name].rows, None) for name in took)
     nothing = dict.fromkeys(took)
-    return Trained(
-        layers, how, first["classes"], order.extractor, first["weights"], None, sources, nothing, nothing, False
-    )
+    return Trained(layers, how, first.classes, config.extractor, first.weights, None, sources, nothing, nothing, False)
+
+
+def _ask_for_rows(job: Job, parties: Parties, base: Mapping[str, Any]) -> dict[str, _Rows]:
+    rows: dict[str, _Rows] = {}
+
+    def offer(name: str, ask: Ask, status: PartyStatus, check: Check) -> None:
+        about = offered(job, name, ask, {**base, "ask": "offer", "projection": None}, None, check).about
+        classes = strict_json.items("classes", about.get("classes"))
+        weights = about.get("weights")
+        rows[name] = _Rows(
+            strict_json.count("rows", about.get("rows")),
+            strict_json.count("inputs", about.get("inputs")),
+            tuple(strict_json.text("class", item) for item in classes),
+            None if weights is None else strict_json.text("weights", weights, "[0-9a-f]{64}"),
+        )
+        status.state, status.why = "arrived", None
+
+    together(job, parties, offer)
+    check_enough(job, len(rows), "too-few-sent", kind="updates")
+    return dict(rows)
+
+
+def _one_round(
+    job: Job, parties: Parties, about: Mapping[str, Any], weights: Weights, names: list[str], going: list[str]
+) -> dict[str, Weights]:
+    """The weights that the parties sent in time. names: all parties, whose places number their draws."""
+    sent: dict[str, Weights] = {}
+
+    def step(name: str, ask: Ask, status: PartyStatus, check: Check) -> None:
+        message = Message({**about, "number": names.index(name)}, {"weights": save(dict(weights))})
+        data = file(ready(name, ask(message, message.bytes + SMALL)), "weights")
+        check()
+        sent[name] = _weights(data, weights)
+        status.bytes, status.rounds, status.state = status.bytes + len(data), status.rounds + 1, "arrived"
+
+    together(job, parties, step, among=going)
+    return sent
 
 
 def _leave_out_the_farthest(job: Job, sent: dict[str, Weights], weights: Weights, steps: Mapping[str, int]) -> None:
-    """Where most agree on about how far a round leads, those that went many times as far are not averaged with. Who has
-    more rows takes more steps, and may go as many times as far again."""
+    """Where most agree on about how far a round leads, those that went many times as far are not averaged with. A party
+    with more rows takes more steps, and may go as many times as far again."""
     often = max(1.0, statistics.median(steps.values())) if steps else 1.0
-    moved = {name: _moved(found, weights) / max(1.0, steps[name] / often) for name, found in sent.items()}
+    moved = {name: _moved(own, weights) / max(1.0, steps[name] / often) for name, own in sent.items()}
     usual = statistics.median(moved.values()) if moved else 0.0
     if len(moved) < 3 or not usual:
         return
     for name, distance in moved.items():
         if not distance <= _TIMES * usual:
             del sent[name]
-            fate = fate_of(job, name)
-            fate.rounds -= 1
-            fate.state, fate.why = "rejected", f"it moved the weights {distance / usual:.3g} times as far as most"
-            job.say(f"{name}: rejected: {fate.why}")
+            job.status(name).rounds -= 1
+            job.exclude(name, "rejected", note("moved-too-far", times=distance / usual))
 
 
-def _moved(found: Weights, sent: Weights) -> float:
-    return math.sqrt(sum(float((found[name].double() - sent[name].double()).square().sum()) for name in found))
+def _moved(own: Weights, sent: Weights) -> float:
+    return math.sqrt(sum(float((own[name].double() - sent[name].double()).square().sum()) for name in own))
 
 
 def _weights(data: bytes, wanted: Weights) -> Weights:
     """The weights that a party sent, if they are such as it was sent."""
     try:
-        found = load(data)
-    except (SafetensorError, ValueError) as error:
-        raise RefusedError(f"its weights are not tensors: {error}") from None
-    kinds = {name: (tensor.shape, tensor.dtype) for name, tensor in found.items()}
+        own = load(data)
+    except (SafetensorError, ValueError):
+        raise Refusal("weights-unreadable") from None
+    kinds = {name: (tensor.shape, tensor.dtype) for name, tensor in own.items()}
     if kinds != {name: (tensor.shape, tensor.dtype) for name, tensor in wanted.items()}:
-        raise RefusedError("its weights are not those of this model")
-    if not all(bool(tensor.isfinite().all()) for tensor in found.values()):
-        raise RefusedError("its weights are not finite")
-    if any(name.endswith("running_var") and bool((tensor < 0).any()) for name, tensor in found.items()):
-        raise RefusedError("it says that something varies by less than nothing")
-    if not _moved(found, wanted) <= _FAR:
-        raise RefusedError(
-            f"its weights are {_moved(found, wanted):.3g} from those that it was sent, and may be {_FAR:g}"
-        )
-    return found
+        raise Refusal("weights-of-another-model")
+    if not all(bool(tensor.isfinite().all()) for tensor in own.values()):
+        raise Refusal("weights-not-finite")
+    if any(name.endswith("running_var") and bool((tensor < 0).any()) for name, tensor in own.items()):
+        raise Refusal("negative-variance")
+    if not (distance := _moved(own, wanted)) <= _FAR:
+        raise Refusal("weights-too-far", distance=distance, most=_FAR)
+    return own
 
 
-def _keep(job: Job, names: list[str], number: int, weights: Weights) -> None:
+def _save_state(job: Job, names: list[str], number: int, weights: Weights) -> None:
     """After each round, so that a server that was killed goes on."""
     header = {"rounds": str(number), "parties": ",".join(names)}
     files.write_whole(job.folder / "rounds.safetensors", save(dict(weights), header), 0o600)
 
 
-def _kept(job: Job, agreed: list[str], first: Weights) -> tuple[int, list[str], Weights]:
-    """How many rounds were done before, with whom, and the weights after them. The names number the parties' draws."""
+def _load_state(job: Job, agreed: list[str], first: Weights) -> tuple[int, list[str], Weights]:
+    """How many rounds were done before, with which parties, and the weights after them."""
     path = job.folder / "rounds.safetensors"
     if not path.exists():
         return 0, agreed, first
@@ -151,5 +159,5 @@ def _kept(job: Job, agreed: list[str], first: Weights) -> tuple[int, list[str], 
     number, names = int(header.get("rounds", "0")), header.get("parties", "").split(",")
     if not set(agreed) <= set(names):
         return 0, agreed, first
-    job.say(f"{number} round(s) were done before: going on from there")
+    job.log("rounds-kept", rounds=number)
     return number, names, _weights(path.read_bytes(), first)

@@ -13,98 +13,97 @@ from mixveil.core.device_random import DeviceStream
 from mixveil.core.errors import ArgumentError
 from mixveil.core.randomness import SeededStream
 from mixveil.core.types import Batch, Progress, Release
-from mixveil.federated.simulation.setup import Method, Outcome, Point, Scene, share_right
+from mixveil.core.wording.notes import Note, note
+from mixveil.federated.simulation.setup import Outcome, Point, Simulation, share_right
 from mixveil.learn import protocol
 from mixveil.learn.batches import BatchSource, RemixedEveryBatch
 from mixveil.learn.fit import Head, steps_per_epoch, train_epochs
 from mixveil.learn.layers import Layers
+from mixveil.releases.kinds.records import Records
 from mixveil.releases.records import in_memory
 from mixveil.theory import gdp
 
 _STEPS = 300  # of a training, at least: few rows make few steps an epoch
 
 
-def epochs_for(scene: Scene, rows: int) -> int:
+def epochs_for(simulation: Simulation, rows: int) -> int:
     """Of a training on so many rows."""
-    return max(scene.recipe.epochs, -(-_STEPS // steps_per_epoch(rows, scene.recipe)))
+    return max(simulation.recipe.epochs, -(-_STEPS // steps_per_epoch(rows, simulation.recipe)))
 
 
-def local_only(scene: Scene, mu: float, progress: Progress) -> Outcome:
+def local_only(simulation: Simulation, progress: Progress) -> Outcome:
     """Each party trains alone; the mean accuracy over parties, each counted once."""
     found, seconds = [], 0.0
-    for party in range(len(scene.parties)):
-        model, took = _trained(scene, scene.clear(party), progress)
-        found.append(scene.accuracy(model))
+    for party in range(len(simulation.parties)):
+        model, took = _trained(simulation, simulation.clear(party), progress)
+        found.append(simulation.accuracy(model))
         seconds += took
     spread = {"best party": max(found), "worst party": min(found)}
-    return Outcome(sum(found) / len(found), 0, 0, 0, seconds, "nothing is sent", spread)
+    return Outcome(sum(found) / len(found), 0, 0, 0, seconds, note("nothing-sent"), spread)
 
 
-def public_alone(scene: Scene, mu: float, progress: Progress) -> Outcome:
-    """Nobody sends anything: what the labelled public rows teach by themselves."""
-    labels, x = scene.public
+def public_alone(simulation: Simulation, progress: Progress) -> Outcome:
+    """No party sends anything: what the labelled public rows teach by themselves."""
+    labels, x = simulation.public
     if labels is None:
         raise ArgumentError("the public rows do not have the classes of the others: alone they teach nothing")
-    model, seconds = _trained(scene, RemixedEveryBatch(x, labels, scene.classes, None), progress)
-    return Outcome(scene.accuracy(model), 0, 0, 0, seconds, "nothing is sent")
+    model, seconds = _trained(simulation, RemixedEveryBatch(x, labels, simulation.classes, None), progress)
+    return Outcome(simulation.accuracy(model), 0, 0, 0, seconds, note("nothing-sent"))
 
 
-def centralised(scene: Scene, mu: float, progress: Progress) -> Outcome:
+def centralised(simulation: Simulation, progress: Progress) -> Outcome:
     """The server has all rows as they are, once."""
-    x = torch.cat(list(scene.x))
-    labels = torch.cat([part.labels for part in scene.parties])
-    model, seconds = _trained(scene, RemixedEveryBatch(x, labels, scene.classes, None), progress)
+    x = torch.cat(list(simulation.x))
+    labels = torch.cat([part.labels for part in simulation.parties])
+    model, seconds = _trained(simulation, RemixedEveryBatch(x, labels, simulation.classes, None), progress)
     return Outcome(
-        scene.accuracy(model),
+        simulation.accuracy(model),
         x.nbytes + labels.nbytes,
-        len(scene.parties) * scene.head_bytes,
-        2 * len(scene.parties),
+        len(simulation.parties) * simulation.head_bytes,
+        2 * len(simulation.parties),
         seconds,
-        "no guarantee: the server has every record",
+        note("every-record-sent"),
     )
 
 
-def one_shot(scene: Scene, mu: float, progress: Progress) -> Outcome:
+def one_shot(simulation: Simulation, progress: Progress) -> Outcome:
     """Every party encodes its rows once; the server trains on the union."""
     started = time.perf_counter()
-    stream = SeededStream(scene.recipe.seed).fork("one-shot")
+    stream = SeededStream(simulation.recipe.seed).fork("one-shot")
     releases = [
-        in_memory(part, scene.encoder, (), party=str(i), stream=stream.fork(f"party {i}"))
-        for i, part in enumerate(scene.parties)
+        in_memory(part, simulation.encoder, (), party=str(i), stream=stream.fork(f"party {i}"))
+        for i, part in enumerate(simulation.parties)
     ]
-    sent = sum(release.payload.bytes for release in releases)
+    sent = sum(release.payload.bytes for release in releases if isinstance(release.payload, Records))
     encoding = time.perf_counter() - started
-    model, training = _trained(scene, _Union(releases), progress)
-    found, seconds = scene.accuracy(model), encoding + training
-    back, messages = len(scene.parties) * scene.head_bytes, 2 * len(releases)
+    model, training = _trained(simulation, _Union(releases), progress)
+    found, seconds = simulation.accuracy(model), encoding + training
+    back, messages = len(simulation.parties) * simulation.head_bytes, 2 * len(releases)
     curve = (Point(sent + back, messages, seconds, found),)
-    return Outcome(found, sent, back, messages, seconds, _nominal(scene), curve=curve)
+    return Outcome(found, sent, back, messages, seconds, _nominal(simulation), curve=curve)
 
 
-def remixed(scene: Scene, mu: float, progress: Progress) -> Outcome:
-    """As the paper's code trains: pairs, weights and noise anew in every epoch, so that it needs the raw rows all the
+def remixed(simulation: Simulation, progress: Progress) -> Outcome:
+    """As the paper's code trains: pairs, weights and noise again in every epoch, so that it needs the raw rows all the
     time. Counted as what it would be: a release an epoch."""
-    model, seconds = _trained(scene, Remixed(scene), progress)
-    row, epochs = scene.test.shape[0] * 2 + 4 * scene.classes, epochs_for(scene, scene.rows)
-    sent = scene.rows * row * epochs
-    words = f"no guarantee: {epochs} encodings of every record, each a release"
-    back = len(scene.parties) * scene.head_bytes
-    return Outcome(scene.accuracy(model), sent, back, 2 * len(scene.parties), seconds, words)
+    model, seconds = _trained(simulation, Remixed(simulation), progress)
+    row, epochs = simulation.test.shape[0] * 2 + 4 * simulation.classes, epochs_for(simulation, simulation.rows)
+    sent = simulation.rows * row * epochs
+    promised = note("released-every-epoch", epochs=epochs)
+    back = len(simulation.parties) * simulation.head_bytes
+    return Outcome(simulation.accuracy(model), sent, back, 2 * len(simulation.parties), seconds, promised)
 
 
-def _nominal(scene: Scene) -> str:
-    realised = scene.encoder.directional_snr(scene.lambda_max)
-    return (
-        f"no guarantee of a record: nominal τ = {scene.tau:g} is of the average one, and where rows vary as the public "
-        f"ones do the directional SNR of what is released is {realised:.3g}; labels are shown"
-    )
+def _nominal(simulation: Simulation) -> Note:
+    realised = simulation.encoder.directional_snr(simulation.lambda_max)
+    return note("nominal-tau", tau=simulation.tau, snr=realised)
 
 
-def _trained(scene: Scene, source: BatchSource, progress: Progress) -> tuple[Head, float]:
+def _trained(simulation: Simulation, source: BatchSource, progress: Progress) -> tuple[Head, float]:
     """A model that was trained without rounds, and the seconds that it took."""
-    model, started = scene.model(), time.perf_counter()
-    epochs = epochs_for(scene, source.rows)
-    train_epochs(source, replace(scene.recipe, epochs=epochs), model, range(epochs), progress=progress)
+    model, started = simulation.model(), time.perf_counter()
+    epochs = epochs_for(simulation, source.rows)
+    train_epochs(source, replace(simulation.recipe, epochs=epochs), model, range(epochs), progress=progress)
     return model, time.perf_counter() - started
 
 
@@ -124,15 +123,17 @@ class _Union:
 
 
 class Remixed:
-    """All parties' rows, paired within each party anew in every epoch."""
+    """All parties' rows, paired within each party again in every epoch."""
 
-    def __init__(self, scene: Scene) -> None:
-        self.rows, self.inputs, self.classes = scene.rows, scene.test.shape[0], scene.classes
-        self._x, self._sizes = torch.cat(list(scene.x)), [len(x) for x in scene.x]
-        self._y = torch.nn.functional.one_hot(torch.cat([p.labels for p in scene.parties]), scene.classes).float()
-        self._encoder, self._epoch = scene.encoder, -1
-        self._draws = DeviceStream(SeededStream(scene.recipe.seed).fork("remixed"))
-        self._per_epoch = steps_per_epoch(self.rows, scene.recipe)
+    def __init__(self, simulation: Simulation) -> None:
+        self.rows, self.inputs, self.classes = simulation.rows, simulation.test.shape[0], simulation.classes
+        self._x, self._sizes = torch.cat(list(simulation.x)), [len(x) for x in simulation.x]
+        self._y = torch.nn.functional.one_hot(
+            torch.cat([p.labels for p in simulation.parties]), simulation.classes
+        ).float()
+        self._encoder, self._epoch = simulation.encoder, -1
+        self._draws = DeviceStream(SeededStream(simulation.recipe.seed).fork("remixed"))
+        self._per_epoch = steps_per_epoch(self.rows, simulation.recipe)
 
     def batch(self, index: Tensor, step: int) -> Batch:
         if step // self._per_epoch != self._epoch:
@@ -149,22 +150,19 @@ class Remixed:
         return Batch(x, own * self._y[index] + other * self._y[partner])
 
 
-def certified(name: protocol.Protocol) -> Method:
-    def run(scene: Scene, mu: float, progress: Progress) -> Outcome:
-        started = time.perf_counter()
-        stream = SeededStream(scene.recipe.seed).fork(name)
-        found = protocol.learn(scene.parties, scene.projection, name, mu, stream=stream)
-        layers = Layers.of(found.head, found.projection)
-        seconds, parties = time.perf_counter() - started, len(scene.parties)
-        progress(scene.rows)
-        accuracy = share_right(layers, scene.test_x, scene.test.labels)
-        model = sum(weight.nbytes + bias.nbytes for weight, bias in layers.layers)
-        down, messages = found.down + parties * model, found.messages + parties
-        words = (
-            f"μ = {mu:g} for a record replaced by another of its label (ε = {gdp.epsilon(mu):.3g} at δ = 1e-05); "
-            f"labels are shown, {'row by row' if name.startswith('two-step') else 'as counts of the classes'}"
-        )
-        curve = (Point(found.up + down, messages, seconds, accuracy),)
-        return Outcome(accuracy, found.up, down, messages, seconds, words, {"directions": found.k}, curve)
-
-    return run
+def certified(
+    simulation: Simulation, name: protocol.Protocol, mu: float, progress: Progress, *, by_row: bool
+) -> Outcome:
+    """A protocol at a total μ. by_row: whether labels are shown row by row, and not as counts of the classes."""
+    started = time.perf_counter()
+    stream = SeededStream(simulation.recipe.seed).fork(name)
+    learned = protocol.learn(simulation.parties, simulation.projection, name, mu, stream=stream)
+    layers = Layers.of(learned.head, learned.projection)
+    seconds, parties = time.perf_counter() - started, len(simulation.parties)
+    progress(simulation.rows)
+    accuracy = share_right(layers, simulation.test_x, simulation.test.labels)
+    model = sum(weight.nbytes + bias.nbytes for weight, bias in layers.layers)
+    down, messages = learned.down + parties * model, learned.messages + parties
+    promised = note("mu-labels-by-row" if by_row else "mu-labels-as-counts", mu=mu, epsilon=gdp.epsilon(mu))
+    curve = (Point(learned.up + down, messages, seconds, accuracy),)
+    return Outcome(accuracy, learned.up, down, messages, seconds, promised, {"directions": learned.k}, curve)

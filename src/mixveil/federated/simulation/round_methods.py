@@ -12,10 +12,11 @@ from torch import Tensor
 from mixveil.core.errors import TrainingError
 from mixveil.core.randomness import SeededStream, Stream
 from mixveil.core.types import Progress
+from mixveil.core.wording.notes import Note, note
 from mixveil.data.partition import FEWEST
 from mixveil.federated import dpsgd
 from mixveil.federated.algorithms import Rounds, Weights, federated
-from mixveil.federated.simulation.setup import Outcome, Point, Scene, share_right
+from mixveil.federated.simulation.setup import Outcome, Point, Simulation, share_right
 from mixveil.learn.fit import TrainingRecipe
 from mixveil.theory import gdp
 
@@ -29,29 +30,29 @@ GRID_PROXIMAL = (1e-1,)
 HELD_OUT = 5  # one of so many rows of a party is held out to choose by
 
 
-def fedavg(scene: Scene, mu: float, progress: Progress) -> Outcome:
-    return _by_rounds(scene, scene.recipe, None, progress)
+def fedavg(simulation: Simulation, progress: Progress) -> Outcome:
+    return _by_rounds(simulation, simulation.recipe, None, progress)
 
 
-def fedprox(scene: Scene, mu: float, progress: Progress) -> Outcome:
+def fedprox(simulation: Simulation, progress: Progress) -> Outcome:
     """As the paper has it."""
-    return _by_rounds(scene, replace(scene.recipe, learning_rate=FEDPROX_RATE), FEDPROX, progress)
+    return _by_rounds(simulation, replace(simulation.recipe, learning_rate=FEDPROX_RATE), FEDPROX, progress)
 
 
-def fedprox_tuned(scene: Scene, mu: float, progress: Progress) -> Outcome:
+def fedprox_tuned(simulation: Simulation, progress: Progress) -> Outcome:
     """Learning rate, and then μ, are those that name most of the rows right that every party holds out; with them it
     then trains on all rows. What the search sends and takes is counted in."""
-    stream = SeededStream(scene.recipe.seed)
-    kept = [_kept(len(part), stream.fork(f"held out {place}")) for place, part in enumerate(scene.parties)]
-    sources = [scene.clear(party, chosen) for party, chosen in enumerate(kept)]
-    held = torch.cat([x[~chosen] for x, chosen in zip(scene.x, kept, strict=True)])
-    labels = torch.cat([part.labels[~chosen] for part, chosen in zip(scene.parties, kept, strict=True)])
-    seconds, tried, rounds = 0.0, 0, search(scene)
+    stream = SeededStream(simulation.recipe.seed)
+    kept = [_kept(len(part), stream.fork(f"held out {place}")) for place, part in enumerate(simulation.parties)]
+    sources = [simulation.clear(party, chosen) for party, chosen in enumerate(kept)]
+    held = torch.cat([x[~chosen] for x, chosen in zip(simulation.x, kept, strict=True)])
+    labels = torch.cat([part.labels[~chosen] for part, chosen in zip(simulation.parties, kept, strict=True)])
+    seconds, tried, rounds = 0.0, 0, search(simulation)
 
     def worth(rate: float, proximal: float) -> float:
         nonlocal seconds, tried
         started = time.perf_counter()
-        model, recipe = scene.model(), replace(scene.recipe, learning_rate=rate)
+        model, recipe = simulation.model(), replace(simulation.recipe, learning_rate=rate)
         try:
             *_, weights = federated(model, sources, recipe, rounds, proximal=proximal, progress=progress)
         except TrainingError:  # it diverges
@@ -67,9 +68,9 @@ def fedprox_tuned(scene: Scene, mu: float, progress: Progress) -> Outcome:
         rate = max(found, key=lambda pair: found[pair])[0]
         found |= {(rate, proximal): worth(rate, proximal) for proximal in GRID_PROXIMAL}
         rate, proximal = max(found, key=lambda pair: found[pair])
-    outcome = _by_rounds(scene, replace(scene.recipe, learning_rate=rate), proximal, progress)
-    looked = tried * rounds.rounds * len(scene.parties)  # messages of the search, each way
-    sent = looked * scene.head_bytes
+    outcome = _by_rounds(simulation, replace(simulation.recipe, learning_rate=rate), proximal, progress)
+    looked = tried * rounds.rounds * len(simulation.parties)  # messages of the search, each way
+    sent = looked * simulation.head_bytes
     return replace(
         outcome,
         bytes_up=outcome.bytes_up + sent,
@@ -83,9 +84,15 @@ def fedprox_tuned(scene: Scene, mu: float, progress: Progress) -> Outcome:
     )
 
 
-def search(scene: Scene) -> Rounds:
+def search(simulation: Simulation) -> Rounds:
     """Half as many rounds as it then trains."""
-    return replace(scene.rounds, rounds=-(-scene.rounds.rounds // 2))
+    return replace(simulation.rounds, rounds=-(-simulation.rounds.rounds // 2))
+
+
+def search_passes(simulation: Simulation) -> int:
+    """How often the search goes over all rows."""
+    tries = len(GRID_RATES) + len(GRID_PROXIMAL)
+    return search(simulation).rounds * simulation.rounds.epochs * tries * (HELD_OUT - 1) // HELD_OUT
 
 
 def _kept(rows: int, stream: Stream) -> Tensor:
@@ -94,18 +101,19 @@ def _kept(rows: int, stream: Stream) -> Tensor:
     return kept if int(kept.sum()) >= FEWEST else torch.ones_like(kept)
 
 
-def _by_rounds(scene: Scene, recipe: TrainingRecipe, proximal: float | None, progress: Progress) -> Outcome:
-    model = scene.model()
-    sources = [scene.clear(party) for party in range(len(scene.parties))]
-    steps = federated(model, sources, recipe, scene.rounds, proximal=proximal, progress=progress)
-    curve = tuple(_curve(scene, steps, scene.head_bytes, lambda weights: scene.accuracy(model, weights)))
-    words = "no guarantee: what a party's weights show of its records has no bound"
-    return _of_rounds(scene, curve, scene.head_bytes, words)
+def _by_rounds(simulation: Simulation, recipe: TrainingRecipe, proximal: float | None, progress: Progress) -> Outcome:
+    model = simulation.model()
+    sources = [simulation.clear(party) for party in range(len(simulation.parties))]
+    steps = federated(model, sources, recipe, simulation.rounds, proximal=proximal, progress=progress)
+    curve = tuple(_curve(simulation, steps, simulation.head_bytes, lambda weights: simulation.accuracy(model, weights)))
+    return _of_rounds(simulation, curve, simulation.head_bytes, note("weights-unbounded"))
 
 
-def _curve(scene: Scene, steps: Iterator[Weights], size: int, accuracy: Callable[[Weights], float]) -> Iterator[Point]:
+def _curve(
+    simulation: Simulation, steps: Iterator[Weights], size: int, accuracy: Callable[[Weights], float]
+) -> Iterator[Point]:
     """After each round. Testing takes no time here."""
-    parties, seconds, number = len(scene.parties), 0.0, 0
+    parties, seconds, number = len(simulation.parties), 0.0, 0
     while True:
         started = time.perf_counter()
         weights = next(steps, None)
@@ -117,39 +125,41 @@ def _curve(scene: Scene, steps: Iterator[Weights], size: int, accuracy: Callable
         yield Point(messages * size, messages, seconds, accuracy(weights))
 
 
-def _of_rounds(scene: Scene, curve: tuple[Point, ...], size: int, words: str) -> Outcome:
-    parties, rounds = len(scene.parties), scene.rounds.rounds
+def _of_rounds(simulation: Simulation, curve: tuple[Point, ...], size: int, promised: Note) -> Outcome:
+    parties, rounds = len(simulation.parties), simulation.rounds.rounds
     return Outcome(
         accuracy=curve[-1].accuracy,
         bytes_up=rounds * parties * size,
         bytes_down=(rounds + 1) * parties * size,
         messages=(2 * rounds + 1) * parties,
         seconds=curve[-1].seconds,
-        guarantee=words,
+        guarantee=promised,
         curve=curve,
     )
 
 
-def dp_sgd(scene: Scene, mu: float, progress: Progress) -> Outcome:
+def dp_sgd(simulation: Simulation, mu: float, progress: Progress) -> Outcome:
     """FedAvg with DP-SGD, at the ε that μ is. The head is linear: batch normalisation would mix records."""
-    mean, norm = scene.scale
+    mean, norm = simulation.scale
     parties = [
-        dpsgd.Party((x.float() - mean) / norm, part.labels) for x, part in zip(scene.x, scene.parties, strict=True)
+        dpsgd.Party((x.float() - mean) / norm, part.labels)
+        for x, part in zip(simulation.x, simulation.parties, strict=True)
     ]
-    test = (scene.test_x.float() - mean) / norm
+    test = (simulation.test_x.float() - mean) / norm
     epsilon = gdp.epsilon(mu, dpsgd.DELTA)
-    stream = SeededStream(scene.recipe.seed).fork("dp-sgd")
+    stream = SeededStream(simulation.recipe.seed).fork("dp-sgd")
     settings = dpsgd.Private(epsilon)
-    rate = dpsgd.rate_for([len(x) for x in scene.x], settings, scene.rounds)  # the accountant's time is not counted
-    steps = dpsgd.federated_dpsgd(parties, scene.classes, settings, scene.rounds, stream=stream, progress=progress)
+    rate = dpsgd.rate_for(
+        [len(x) for x in simulation.x], settings, simulation.rounds
+    )  # the accountant's time is not counted
+    steps = dpsgd.federated_dpsgd(
+        parties, simulation.classes, settings, simulation.rounds, stream=stream, progress=progress
+    )
 
     def accuracy(weights: Weights) -> float:
-        return share_right(lambda x: torch.addmm(weights["bias"], x, weights["weight"]), test, scene.test.labels)
+        return share_right(lambda x: torch.addmm(weights["bias"], x, weights["weight"]), test, simulation.test.labels)
 
-    size = 4 * scene.classes * (test.shape[1] + 1)
-    curve = tuple(_curve(scene, steps, size, accuracy))
-    words = (
-        f"ε = {epsilon:.3g} at δ = {dpsgd.DELTA:g} for a record taken out, its label with it (replaced by another: up "
-        f"to 2ε); how many rows a party has is public"
-    )
-    return replace(_of_rounds(scene, curve, size, words), chosen={"learning rate": rate})
+    size = 4 * simulation.classes * (test.shape[1] + 1)
+    curve = tuple(_curve(simulation, steps, size, accuracy))
+    promised = note("epsilon-record-removed", epsilon=epsilon, delta=dpsgd.DELTA)
+    return replace(_of_rounds(simulation, curve, size, promised), chosen={"learning rate": rate})

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from mixveil.core.types import Progress
+from mixveil.core.wording.notes import Note
 from mixveil.encoders.singular import CalibratedSingular
 from mixveil.features.cache import Features
 from mixveil.features.projection import Projection
@@ -32,27 +32,48 @@ class Point(NamedTuple):
 
 @dataclass(frozen=True)
 class Outcome:
-    """accuracy: the share of test rows that the model names right, in the end; bytes_up, bytes_down: of all parties
-    together, from and to them; messages: either way; seconds: of all parties and the server one after the other, on
-    this machine; guarantee: in words, what is promised of a record; chosen: settings that the method found by itself;
-    curve: after each round, where there are rounds."""
+    """What a method reaches, costs and promises.
+
+    Attributes:
+        accuracy: The share of test rows that the model names right, in the end.
+        bytes_up: Bytes that all parties together send.
+        bytes_down: Bytes that all parties together get.
+        messages: Messages either way.
+        seconds: Of all parties and the server one after the other, on this machine.
+        guarantee: What is promised of a record.
+        chosen: Settings that the method found by itself.
+        curve: A point after each round, where there are rounds.
+    """
 
     accuracy: float
     bytes_up: int
     bytes_down: int
     messages: int
     seconds: float
-    guarantee: str
+    guarantee: Note
     chosen: dict[str, float] = field(default_factory=dict)
     curve: tuple[Point, ...] = ()
 
 
 @dataclass(frozen=True)
-class Scene:
-    """What all methods learn on: parties' rows of the same features, the test rows, a projection fitted on public data,
-    and settings. x: of each party, as `parties` would read them; encoder: of one-shot, calibrated on public data, whose
-    largest variance is lambda_max, to a nominal τ; scale: mean and median norm of the public rows; public: their
-    labels, where they have the same classes, and themselves."""
+class Simulation:
+    """What all methods learn on.
+
+    Attributes:
+        parties: Each party's rows of the same features.
+        x: The same rows in memory.
+        test: The rows to test on.
+        test_x: The same rows in memory.
+        projection: Fitted on public data.
+        encoder: Of one release, calibrated on public data to the nominal τ.
+        lambda_max: The largest variance of the public rows.
+        tau: The nominal τ.
+        scale: Mean and median norm of the public rows.
+        public: Labels of the public rows, where they have the same classes, and the rows.
+        head: What methods with a gradient train.
+        rounds: Of methods with rounds.
+        recipe: Of trainings.
+    """
 
     parties: Sequence[Features]
     x: Sequence[Tensor]
@@ -103,9 +124,5 @@ class Scene:
 
 @torch.no_grad()
 def share_right(model: Callable[[Tensor], Tensor], x: Tensor, labels: Tensor) -> float:
-    found = [model(part.float()).argmax(1) for part in torch.split(x, _ROWS)]
-    return float(torch.cat(found).eq(labels).double().mean())
-
-
-Method = Callable[[Scene, float, Progress], Outcome]
-"""Of a scene, at a μ where it has one."""
+    named = [model(part.float()).argmax(1) for part in torch.split(x, _ROWS)]
+    return float(torch.cat(named).eq(labels).double().mean())

@@ -19,6 +19,7 @@ from mixveil.core import checks, files, strict_json
 from mixveil.core.errors import ArgumentError, DataFormatError, ManifestError, OutputError, UnreadableFileError
 from mixveil.core.randomness import SeededStream
 from mixveil.core.types import Fact, Progress, Tau
+from mixveil.core.wording.jobs import GUARANTEES
 from mixveil.data.partition import partition
 from mixveil.encoders.calibration import facts_for, unwatched, watched_moments
 from mixveil.encoders.singular import CalibratedSingular, Singular
@@ -26,8 +27,10 @@ from mixveil.features import projection_fit
 from mixveil.features.cache import Features
 from mixveil.features.projection import Projection
 from mixveil.federated.algorithms import HeadName, Rounds
-from mixveil.federated.simulation.methods import METHODS
-from mixveil.federated.simulation.setup import Outcome, Point, Scene
+from mixveil.federated.jobs import notes
+from mixveil.federated.jobs.notes import fields_of
+from mixveil.federated.methods.catalogue import METHODS, method_named
+from mixveil.federated.simulation.setup import Outcome, Point, Simulation
 from mixveil.learn.fit import TrainingRecipe
 from mixveil.report import results
 
@@ -38,9 +41,21 @@ _LIMIT = 64 << 20
 
 
 @dataclass(frozen=True)
-class Setting:
-    """beta: of the Dirichlet law of each class over parties; None: dealt alike. rho: the last party's rows over those
-    of any other. rounds: of one epoch each; epochs: of what is trained without rounds."""
+class SimulationConfig:
+    """What is simulated.
+
+    Attributes:
+        parties: How many there are.
+        beta: Of the Dirichlet law of each class over parties; None: all are dealt alike.
+        rho: The last party's rows over those of any other.
+        head: What methods with a gradient train.
+        rounds: Rounds, of one epoch each.
+        epochs: Of trainings without rounds.
+        batch: Rows of a step.
+        learning_rate: Falling to zero.
+        tau: The nominal τ of one release.
+        seed: Of partition, noise and training.
+    """
 
     parties: int
     beta: float | None = None
@@ -71,15 +86,27 @@ class Row:
     outcome: Outcome
 
     def plain(self) -> dict[str, Any]:
-        found = asdict(self.outcome)
-        found["curve"] = [list(point) for point in self.outcome.curve]
-        return {"method": self.method, "title": METHODS[self.method].title, "mu": self.mu, **found, "commit": _commit()}
+        outcome = asdict(self.outcome)
+        outcome["curve"] = [list(point) for point in self.outcome.curve]
+        outcome["guarantee"] = self.outcome.guarantee.plain()
+        return {"method": self.method, "mu": self.mu, **outcome, "commit": _commit()}
 
 
 @dataclass(frozen=True)
-class Prepared:
-    """What all parties agree on beforehand, from public data alone. encoder: of one release at the nominal τ;
-    lambda_max: of the public rows' covariance; mean, norm: theirs, the median; rows, labels, classes: themselves."""
+class PublicSetup:
+    """What all parties agree on beforehand, from public data only.
+
+    Attributes:
+        projection: Fitted on the public rows.
+        encoder: Of one release at the nominal τ.
+        lambda_max: The largest variance of the public rows.
+        tau: The nominal τ.
+        mean: (d,) of the public rows.
+        norm: The median norm of the centred public rows.
+        rows: (n, d) the public rows.
+        labels: (n,) their classes.
+        classes: The classes' names.
+    """
 
     projection: Projection
     encoder: CalibratedSingular
@@ -92,7 +119,7 @@ class Prepared:
     classes: tuple[str, ...]
 
 
-def prepared(public: Features, weights: str, *, tau: float, radius: float | None = None) -> Prepared:
+def prepared(public: Features, weights: str, *, tau: float, radius: float | None = None) -> PublicSetup:
     """From labelled public rows. weights: the digest of what made their features. radius: of the noise that the paper
     gives features, from `displacement`; None: from the energy of the public rows."""
     target = Tau(tau, "energy" if radius is None else "displacement")
@@ -107,7 +134,7 @@ def prepared(public: Features, weights: str, *, tau: float, radius: float | None
     known = held(public).float()
     mean = known.mean(0)
     norm = float(torch.linalg.vector_norm(known - mean, dim=1).median())
-    return Prepared(
+    return PublicSetup(
         projection=projection_fit.fit(public, weights),
         encoder=Singular().calibrate(target, facts)[0],
         lambda_max=facts["lambda_max"],
@@ -120,17 +147,17 @@ def prepared(public: Features, weights: str, *, tau: float, radius: float | None
     )
 
 
-def set_scene(train: Features, test: Features, agreed: Prepared, setting: Setting) -> Scene:
+def set_up(train: Features, test: Features, agreed: PublicSetup, config: SimulationConfig) -> Simulation:
     """Deal the rows to the parties."""
     if train.classes != test.classes:
         raise ArgumentError("the rows to train on and those to test on do not have the same classes")
     if train.units is not None:
         raise ArgumentError("a simulation deals single rows: those of one unit would come to several parties")
-    stream = SeededStream(setting.seed).fork("partition")
-    parts = partition(train.labels, setting.parties, beta=setting.beta, rho=setting.rho, stream=stream)
+    stream = SeededStream(config.seed).fork("partition")
+    parts = partition(train.labels, config.parties, beta=config.beta, rho=config.rho, stream=stream)
     whole = held(train)
     x = [whole[index] for index in parts]
-    return Scene(
+    return Simulation(
         parties=[_in_memory(train.part(index), own) for index, own in zip(parts, x, strict=True)],
         x=x,
         test=test,
@@ -141,9 +168,9 @@ def set_scene(train: Features, test: Features, agreed: Prepared, setting: Settin
         tau=agreed.tau,
         scale=(agreed.mean, agreed.norm),
         public=(agreed.labels if agreed.classes == train.classes else None, agreed.rows),
-        head=setting.head,
-        rounds=Rounds(setting.rounds),
-        recipe=setting.recipe(),
+        head=config.head,
+        rounds=Rounds(config.rounds),
+        recipe=config.recipe(),
     )
 
 
@@ -160,18 +187,18 @@ def jobs(methods: Sequence[str], mus: Sequence[float]) -> list[tuple[str, float 
     """Every method, those with a μ at each."""
     found: list[tuple[str, float | None]] = []
     for name in methods:
-        found += [(name, mu) for mu in mus] if METHODS[name].at == "mu" else [(name, None)]
+        found += [(name, mu) for mu in mus] if method_named(name).simulated_at == "mu" else [(name, None)]
     return found
 
 
-def work(scene: Scene, name: str) -> int:
+def work(simulation: Simulation, name: str) -> int:
     """How many rows a method goes over, for a progress bar."""
-    return METHODS[name].passes(scene) * scene.rows
+    return method_named(name).passes(simulation) * simulation.rows
 
 
-def simulate(scene: Scene, name: str, mu: float | None = None, *, progress: Progress = lambda _: None) -> Row:
+def simulate(simulation: Simulation, name: str, mu: float | None = None, *, progress: Progress = lambda _: None) -> Row:
     """Run one method."""
-    return Row(name, mu, METHODS[name].run(scene, 0.0 if mu is None else mu, progress))
+    return Row(name, mu, method_named(name).simulate(simulation, 0.0 if mu is None else mu, progress))
 
 
 @cache
@@ -240,11 +267,12 @@ def read_simulation(path: Path) -> dict[str, Any]:
 
 
 def _check_row(row: Any) -> None:
-    names = {"method", "title", "mu", "commit", *Outcome.__dataclass_fields__}
-    strict_json.only("row", row, names)
-    for name in ("method", "title", "guarantee", "commit"):
+    row.pop("title", None)  # of files that an earlier version wrote
+    strict_json.only("row", row, {"method", "mu", "commit", *Outcome.__dataclass_fields__})
+    for name in ("method", "commit"):
         strict_json.text(name, row[name])
-    if row["method"] not in METHODS:
+    _check_guarantee(row["guarantee"])
+    if row["method"] not in METHODS.all():
         raise ManifestError(f"no method is called {strict_json.shown(row['method'])}")
     if row["mu"] is not None:
         strict_json.figure("mu", row["mu"])
@@ -257,6 +285,27 @@ def _check_row(row: Any) -> None:
             raise ManifestError("a point of the curve must have bytes, messages, seconds and accuracy")
         for value in point:
             _measured("curve", value)
+
+
+def _check_guarantee(item: Any) -> None:
+    """A code with numbers; a text, where an earlier version wrote one."""
+    if isinstance(item, str):
+        strict_json.text("guarantee", item)
+        return
+    figures = strict_json.mapping("guarantee", item).get("figures", {})
+    code = strict_json.text("guarantee", item.get("code"), "[a-z0-9-]{1,60}")
+    for name, value in strict_json.mapping("figures", figures).items():
+        strict_json.number(name, value)
+    if code in GUARANTEES:
+        strict_json.only(code, figures, fields_of(GUARANTEES[code]))
+
+
+def readable(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows for people: with titles, and guarantees as sentences."""
+    return [
+        {**row, "title": method_named(row["method"]).title, "guarantee": str(notes.read(row["guarantee"]))}
+        for row in rows
+    ]
 
 
 def _measured(name: str, value: Any) -> None:
@@ -284,11 +333,11 @@ def compared(rows: Sequence[dict[str, Any]]) -> list[Compared]:
     """Every method of one or two steps beside every one with rounds, by their curves."""
     found = []
     for row in rows:
-        if METHODS[row["method"]].in_rounds or not row["curve"]:
+        if method_named(row["method"]).in_rounds or not row["curve"]:
             continue
         own = Point(*row["curve"][0])
         for other in rows:
-            if not METHODS[other["method"]].in_rounds or other["mu"] not in (None, row["mu"]):
+            if not method_named(other["method"]).in_rounds or other["mu"] not in (None, row["mu"]):
                 continue
             points = [Point(*point) for point in other["curve"]]
             before = [point.accuracy for point in points if point.bytes <= own.bytes]

@@ -1,5 +1,5 @@
-"""Who is who on a network: a certificate for the server, signed by an authority of the job's own, and a key for each
-party. Private keys are their owner's to read, and are never sent."""
+"""Identities on a network: a certificate for the server, signed by an authority of the coordinator's own, and a key for
+each party. Only their owner can read private keys, and they are never sent."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from mixveil.core import files
-from mixveil.core.errors import ArgumentError, DataFormatError, OutputError, ServiceError
+from mixveil.core.errors import ArgumentError, DataFormatError, OutputError, OutputExistsError, ServiceError
 from mixveil.federated.jobs.messages import check_name, printable
 from mixveil.releases.traces import state_folder
 
@@ -75,19 +76,31 @@ def make_party(out: Path, party: str) -> Path:
 
 
 def make_trial(out: Path, parties: Sequence[str]) -> None:
-    """All keys of a job at once, for a trial on one machine: a folder for the server and one for each party."""
-    files.check_new(out)
+    """All keys of a job at once, for a trial on one machine: a folder for the server and one for each party. Where the
+    folder holds the keys of these parties already, they stay."""
     if len(set(parties)) != len(parties) or not parties:
         raise ArgumentError("name every party, once")
     for party in parties:
         if check_name("party", party) == "server":
             raise ArgumentError("a party cannot be called server: that is the server's folder")
+    if (out / "server" / PARTIES).is_dir():
+        if (there := sorted(known_parties(out / "server"))) != sorted(parties):
+            raise OutputExistsError(
+                f"{out} holds the keys of {', '.join(there)}: name the same parties, or choose another folder"
+            )
+        return
+    files.check_new(out)
     with files.atomic_folder(out, "keys", 0o700) as folder:
         make_server(folder / "server", [])
         for party in parties:
             public = make_party(folder / party, party)
             files.write_file(folder / party / CA, (folder / "server" / CA).read_bytes())
             files.write_file(folder / "server" / PARTIES / public.name, public.read_bytes())
+
+
+def local_secret() -> bytes:
+    """A key that the processes of one machine share: others on the machine must not take their work."""
+    return AESGCM.generate_key(256)
 
 
 def known_parties(folder: Path) -> dict[str, bytes]:

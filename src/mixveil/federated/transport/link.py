@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import json
 import socket
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,13 +17,19 @@ from mixveil.federated.transport import certificates
 NAME = "mixveil"
 """Of the connection, in Flower's configuration."""
 
-_PARTIES, _NODES = "parties.json", "nodes.json"
+_PARTIES, _NODES, _CONFIG = "parties.json", "nodes.json", "config.toml"
 
 
 @dataclass(frozen=True)
 class Link:
-    """server: its folder; address: by which this machine reaches it; parties: their public keys; options: of
-    `flower-superlink`."""
+    """How a server is started.
+
+    Attributes:
+        server: Its folder.
+        address: By which this machine reaches it.
+        parties: Public keys by the parties' names.
+        options: Of `flower-superlink`.
+    """
 
     server: Path
     address: str
@@ -43,10 +50,10 @@ def prepared(server: Path, keys: Path | None, *, host: str, port: int, insecure:
     """Make a server's folder ready, and say how it is started."""
     server = server.absolute()
     if insecure and not _loopback(host):
-        raise ArgumentError(f"--insecure is for 127.0.0.1 alone, not for {host}: nothing would be encrypted")
+        raise ArgumentError(f"--insecure is for 127.0.0.1 only, got {host}: nothing would be encrypted")
     if insecure == (keys is not None):
         raise ArgumentError(
-            "--keys (encrypted, parties known by their keys), or --insecure for a trial: one of the two"
+            "--keys (encrypted, parties known by their keys) or --insecure (for a trial): give one of the two"
         )
     _check_free(host, port)
     database = ["--database", str(server / "flower" / "link.sqlite"), "--disable-runtime-dependency-installation"]
@@ -64,7 +71,7 @@ def prepared(server: Path, keys: Path | None, *, host: str, port: int, insecure:
                 certificates.check_private(keys / name)
         parties = certificates.known_parties(keys)
         if not parties:
-            raise ServiceError(f"{keys / certificates.PARTIES} has no public key: nobody could join")
+            raise ServiceError(f"{keys / certificates.PARTIES} has no public key: no party could join")
         options += ["--ssl-ca-certfile", str(keys / certificates.CA), "--ssl-certfile"]
         options += [str(keys / certificates.CERTIFICATE), "--ssl-keyfile", str(keys / certificates.KEY)]
         options += ["--enable-supernode-auth"]
@@ -74,16 +81,14 @@ def prepared(server: Path, keys: Path | None, *, host: str, port: int, insecure:
     (server / "jobs").mkdir(mode=0o700, parents=True, exist_ok=True)
     server.chmod(0o700)
     home(server).mkdir(mode=0o700, exist_ok=True)
-    lines = [f"[superlink]\ndefault = {json.dumps(NAME)}\n", f"[superlink.{NAME}]"]
-    lines += [f"{name} = {json.dumps(value)}" for name, value in connection.items()]
-    files.write_whole(home(server) / "config.toml", ("\n".join(lines) + "\n").encode(), 0o600)
+    write_toml(home(server) / _CONFIG, {"superlink": {"default": NAME, NAME: connection}})
     files.write_whole(server / _PARTIES, (json.dumps(sorted(parties)) + "\n").encode(), 0o600)
     return Link(server, str(connection["address"]), parties, tuple(options))
 
 
 @dataclass(frozen=True)
 class Node:
-    """How a party reaches a server. key, ca: None where nothing is encrypted."""
+    """How a party reaches a server. `key` and `ca` are None where nothing is encrypted."""
 
     address: str
     key: Path | None
@@ -104,9 +109,9 @@ def joining(address: str, party: str, keys: Path | None, *, insecure: bool) -> N
     if not host or "/" in host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
         raise ArgumentError(f"a server's address is HOST:PORT, got {address!r:.80}")
     if insecure and not _loopback(host.strip("[]")):
-        raise ArgumentError(f"--insecure is for 127.0.0.1 alone, not for {host}: nothing would be encrypted")
+        raise ArgumentError(f"--insecure is for 127.0.0.1 only, got {host}: nothing would be encrypted")
     if insecure == (keys is not None):
-        raise ArgumentError("--keys (encrypted, with your key), or --insecure for a trial: one of the two")
+        raise ArgumentError("--keys (encrypted, with your key) or --insecure (for a trial): give one of the two")
     if keys is None:
         return Node(address, None, None)
     key, ca = keys.absolute() / f"{party}.key", keys.absolute() / certificates.CA
@@ -123,9 +128,22 @@ def write_settings(folder: Path, party: str, settings: Mapping[str, object]) -> 
     """Write a party's settings as a node's configuration: a file that `flower-supernode` takes as well."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     path = folder / f"{party}.toml"
-    text = "".join(f"{name} = {json.dumps(value)}\n" for name, value in settings.items())
-    files.write_whole(path, text.encode(), 0o600)
+    write_toml(path, settings)
     return path
+
+
+def write_toml(path: Path, whole: Mapping[str, object]) -> None:
+    """A configuration for Flower's programs, readable by its owner only."""
+    import tomli_w  # comes with the extra `flower`
+
+    files.write_whole(path, tomli_w.dumps(whole).encode(), 0o600)
+
+
+def address(server: Path) -> tuple[str, int]:
+    """Where this machine reaches a server: the host and the port that it listened on last."""
+    whole = tomllib.loads((home(server) / _CONFIG).read_text(encoding="utf-8"))
+    host, _, port = whole["superlink"][NAME]["address"].rpartition(":")
+    return host.strip("[]"), int(port)
 
 
 def expected(server: Path) -> list[str]:
@@ -133,7 +151,7 @@ def expected(server: Path) -> list[str]:
     try:
         found: list[str] = json.loads((server / _PARTIES).read_text())
     except (OSError, ValueError):
-        raise ServiceError(f"{server} is no server's folder: `mixveil serve` makes it") from None
+        raise ServiceError(f"{server} is not the folder of a server: `mixveil serve` makes one") from None
     return found
 
 

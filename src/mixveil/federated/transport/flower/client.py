@@ -6,42 +6,46 @@ import logging
 import sys
 from datetime import datetime
 
-from flwr.app import Context, Message
+from flwr.app import Context
+from flwr.app import Message as FlowerMessage
 from flwr.clientapp import ClientApp
 
-from mixveil.core.errors import MixveilError
-from mixveil.federated.jobs.messages import Parcel, printable
-from mixveil.federated.jobs.party import FAILED, Party
-from mixveil.federated.jobs.settings import Settings
+from mixveil.core.wording.notes import Note, note
+from mixveil.federated.jobs.messages import Message, printable
+from mixveil.federated.jobs.party import Party
+from mixveil.federated.jobs.party_config import PartyConfig
 from mixveil.federated.transport.flower.serialization import packed, unpacked
 
 app = ClientApp()
-_parties: dict[Settings, Party] = {}
+_parties: dict[PartyConfig, Party] = {}
 _LINE = 1000  # characters of a line in the log
 
 
 @app.query()
-def answer(message: Message, context: Context) -> Message:
-    """Answer a parcel. Flower tells the server the text of an error that is raised here: none is."""
-    return Message(packed(_answered(message, context)), reply_to=message)
+def answer(message: FlowerMessage, context: Context) -> FlowerMessage:
+    """Answer a message. Flower tells the server the text of an error that is raised here: none is."""
+    return FlowerMessage(packed(_answered(message, context)), reply_to=message)
 
 
-def _answered(message: Message, context: Context) -> Parcel:
+def _answered(message: FlowerMessage, context: Context) -> Message:
     try:
-        settings = Settings.read(context.node_config)
-        settings.check_bounded()
-        party = _parties.setdefault(settings, Party(settings, say))
+        config = PartyConfig.read(context.node_config)
+        config.check_bounded()
+        party = _parties.setdefault(config, Party(config, log))
         return party.answer(unpacked(message.content))
-    except MixveilError as error:
-        say(f"failed: {error}")
     except Exception as error:
-        say(f"failed: {error} ({type(error).__name__})")
-    return Parcel({"state": "failed", "party": "", "reason": FAILED})
+        log(failure("not-answered", error))
+    return Message({"state": "failed", "party": "", "why": note("not-made").plain()})
 
 
-def say(text: str) -> None:
-    """To the party's owner, who reads this process's log: one line, whatever a server put into it."""
-    sys.stderr.write(f"{datetime.now().astimezone():%H:%M:%S} {printable(text[:_LINE])}\n")
+def failure(code: str, error: BaseException) -> Note:
+    """What went wrong, for the owner. code: of a note with `detail` and `error`."""
+    return note(code, detail=printable(str(error)), error=type(error).__name__)
+
+
+def log(event: Note) -> None:
+    """Tell the party's owner, in this process's log: one line, whatever a server put into it."""
+    sys.stderr.write(f"{datetime.now().astimezone():%H:%M:%S} {printable(str(event)[:_LINE])}\n")
     sys.stderr.flush()
 
 

@@ -13,7 +13,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from flwr.app import Error, Message
+from flwr.app import Error
+from flwr.app import Message as FlowerMessage
 from flwr.common.constant import ErrorCode
 from flwr.proto.message_pb2 import ObjectTree
 from flwr.supercore.constant import TaskType
@@ -33,9 +34,12 @@ from flwr.supernode import start_client_internal
 from flwr.supernode.fleet_http_connection import http_request_response
 
 from mixveil.core.errors import RefusedError
+from mixveil.core.wording.jobs import REFUSED
+from mixveil.core.wording.notes import Note, note
 from mixveil.federated.jobs.messages import MESSAGE_LIMIT
+from mixveil.federated.jobs.notes import Refusal, reason
 from mixveil.federated.transport.flower.app_hash import own_app, own_bundle
-from mixveil.federated.transport.flower.client import say
+from mixveil.federated.transport.flower.client import log
 from mixveil.federated.transport.flower.size_limited_pull import gathered
 
 
@@ -57,16 +61,12 @@ def _check_whole(identity: str, pieces: dict[str, bytes]) -> None:
     try:
         whole = inflate_object_from_contents(identity, dict(pieces))
     except Exception as error:
-        raise RefusedError(f"what came is no message ({type(error).__name__})") from None
-    if not isinstance(whole, Message):
-        raise RefusedError("what came is no message")
+        raise Refusal("not-a-message") from error
+    if not isinstance(whole, FlowerMessage):
+        raise Refusal("not-a-message")
 
 
 _RUNS = 100  # that are remembered
-
-
-class _OtherAppError(RefusedError):
-    """The run is of another app than the one that is installed here."""
 
 
 class Incoming:
@@ -82,10 +82,10 @@ class Incoming:
         self._runs: dict[int, Run] = {}
         self._pieces: dict[str, bytes] = {}
 
-    def receive(self) -> tuple[Message, ObjectTree] | None:
+    def receive(self) -> tuple[FlowerMessage, ObjectTree] | None:
         """The next message, if there is one, with all its pieces."""
         self._pieces = {}
-        found: tuple[Message, ObjectTree] | None = self._receive()
+        found: tuple[FlowerMessage, ObjectTree] | None = self._receive()
         if found is None:
             return None
         message, tree = found
@@ -94,15 +94,16 @@ class Incoming:
             self._pieces = self._gathered(message.metadata.run_id, tree)
             _check_whole(tree.object_id, self._pieces)
         except RefusedError as refused:
-            say(f"refused: {refused}")
-            self._refuse(message, refused)
+            why = reason(refused, "check-failed")
+            log(note("message-not-taken", why=why))
+            self._refuse(message, why)
             return None
         return found
 
     def get_run(self, run_id: int) -> Run:
         """The run that was checked: a server that is asked again could say something else."""
         if run_id not in self._runs:
-            raise RefusedError(f"the run {run_id} is not one that was looked at")
+            raise Refusal("unknown-run")
         return replace(self._runs[run_id], override_config={}, primary_task_type=TaskType.SERVER_APP)  # its app is ours
 
     def get_fab(self, fab_hash: str, run_id: int) -> Fab:
@@ -122,30 +123,27 @@ class Incoming:
             return
         run: Run = self._get_run(run_id)
         if run.fab_hash != own_app() or run.run_id != run_id:
-            raise _OtherAppError(
-                f"the server's app is {run.fab_hash[:16]!r}, the one installed here {own_app()[:16]!r}: nothing of it "
-                f"was fetched or run"
-            )
+            log(note("app-refused", theirs=run.fab_hash[:16], ours=own_app()[:16]))
+            raise Refusal("other-app")
         self._runs = {**dict(list(self._runs.items())[-_RUNS:]), run_id: run}
 
     def _gathered(self, run_id: int, tree: ObjectTree) -> dict[str, bytes]:
         try:
-            return gathered(tree, partial(self._pull, run_id), self._most, "a message to a party")
+            return gathered(tree, partial(self._pull, run_id), self._most)
         except (RefusedError, RunNotRunningException):
             raise
         except ObjectPullError:
-            raise RefusedError("a message to a party did not come whole") from None
-        except (ValueError, LookupError, TypeError, RecursionError) as error:
-            raise RefusedError(f"what came is no message ({type(error).__name__})") from None
+            raise Refusal("message-lost") from None
+        except (ValueError, LookupError, TypeError, RecursionError):
+            raise Refusal("not-a-message") from None
 
-    def _refuse(self, message: Message, refused: RefusedError) -> None:
-        """Tell the server. What it is told says nothing of the party."""
-        code, reason = ErrorCode.UNKNOWN, str(refused)
-        if isinstance(refused, _OtherAppError):
-            code, reason = ErrorCode.INVALID_FAB, "its app is another one: install the same mixveil"
+    def _refuse(self, message: FlowerMessage, why: Note) -> None:
+        """Tell the server, by a code. What it is told says nothing of the party."""
+        said = why.code if why.code in REFUSED else "message-refused"
+        number = ErrorCode.INVALID_FAB if said == "other-app" else ErrorCode.UNKNOWN
         run_id = message.metadata.run_id
         try:
-            reply = Message(Error(code, reason), reply_to=message)
+            reply = FlowerMessage(Error(number, said), reply_to=message)
             reply.metadata.__dict__["_message_id"] = reply.object_id
             with no_object_id_recompute():
                 parts = get_all_nested_objects(reply)
@@ -156,4 +154,4 @@ class Incoming:
                 )
             self._confirm(run_id, message.metadata.message_id)
         except Exception as error:  # it is refused all the same
-            say(f"the server could not be told: {type(error).__name__}")
+            log(note("server-not-told", error=type(error).__name__))

@@ -11,14 +11,19 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
-from flwr.app import Context, Message
+from flwr.app import Context
+from flwr.app import Message as FlowerMessage
 from flwr.serverapp import Grid, ServerApp
 from flwr.supercore.inflatable.inflatable_utils import ObjectPushError
 
 from mixveil.core import files, strict_json
-from mixveil.core.errors import RefusedError, ServiceError
-from mixveil.federated.jobs.messages import SMALL, Ask, Parcel, check_name
-from mixveil.federated.jobs.orders import Job, Order, begin
+from mixveil.core.errors import ServiceError
+from mixveil.core.wording.jobs import REFUSED
+from mixveil.core.wording.notes import Note, note
+from mixveil.federated.jobs.job import Job, begin
+from mixveil.federated.jobs.job_config import JobConfig
+from mixveil.federated.jobs.messages import SMALL, Ask, Message, check_name
+from mixveil.federated.jobs.notes import Refusal, reason, told
 from mixveil.federated.jobs.serving import run
 from mixveil.federated.transport import link
 from mixveil.federated.transport.flower.environment import SERVER
@@ -36,28 +41,34 @@ def main(grid: Grid, context: Context) -> None:
     folder = os.environ.get(SERVER)
     if not folder:
         raise ServiceError(f"{SERVER} must name the server's folder: `mixveil serve` sets it")
-    job = begin(Path(folder), Order.read(context.run_config), link.known_names(Path(folder)))
+    job = begin(Path(folder), JobConfig.read(context.run_config), link.known_names(Path(folder)))
     with files.alone(job.folder):
         _run(job, grid)
 
 
 def _run(job: Job, grid: Grid) -> None:
-    job.say(f"{job.task.method} {job.task.name} has begun; {job.order.parties} part(ies) are expected")
-    fleet = Nodes(grid, job)
+    job.log("job-begun", method=job.identity.method, job=job.identity.name, parties=job.config.parties)
+    nodes = Nodes(grid, job)
     try:
-        run(job, fleet, {"mixveil": version("mixveil"), "torch": version("torch"), "flwr": version("flwr")})
+        run(job, nodes, {"mixveil": version("mixveil"), "torch": version("torch"), "flwr": version("flwr")})
     except Exception as error:
-        job.say(f"it ended without a model: {error} ({type(error).__name__})")
-        job.conclude(model=None, ok=False, reason=f"{error} ({type(error).__name__})")
+        why = reason(error, "server-failed")
+        job.log("job-ended", why=why)
+        job.conclude(model=None, why=why)
         raise
     finally:
-        fleet.close()
+        nodes.close()
 
 
 @dataclass
 class _Node:
-    """A node that is there. name: under which the coordinator registered its key; empty where there are no keys; since:
-    when it came, so that one that came back is asked anew."""
+    """A node that is there.
+
+    Attributes:
+        id: What Flower calls it.
+        name: Under which the coordinator registered its key; empty where there are no keys.
+        since: When it came, so that a node that came back is asked again.
+    """
 
     id: int
     name: str
@@ -65,7 +76,7 @@ class _Node:
 
 
 class Nodes:
-    """Flower's nodes as a fleet of parties, by the names that their keys were registered under. Where there are no keys
+    """Flower's nodes as parties, by the names that their keys were registered under. Where there are no keys
     a node says who it is, and is believed."""
 
     def __init__(self, grid: Grid, job: Job) -> None:
@@ -73,20 +84,20 @@ class Nodes:
         self._lock, self._over = threading.Lock(), threading.Event()
         self._there: dict[int, _Node] = {}
         self._parties: dict[str, int] = {}
-        self._refused: dict[str, str] = {}
+        self._unknown: dict[str, Note] = {}
         self._greeted: set[int] = set()
         threading.Thread(target=self._watch, daemon=True).start()
 
     def close(self) -> None:
         self._over.set()
 
-    def parties(self) -> Mapping[str, Ask]:
+    def present(self) -> Mapping[str, Ask]:
         with self._lock:
             return {name: self._ask(node) for name, node in self._parties.items()}
 
-    def refused(self) -> Mapping[str, str]:
+    def unknown(self) -> Mapping[str, Note]:
         with self._lock:
-            return dict(self._refused)
+            return dict(self._unknown)
 
     def _watch(self) -> None:
         """See who is there. Those without a name are asked for it: they have no keys."""
@@ -94,7 +105,7 @@ class Nodes:
             try:
                 nodes = [_Node(n.node_id, n.name, n.last_activated_at) for n in self._grid.get_nodes()]
             except Exception as error:
-                self._job.say(f"the link does not say who is there: {error}")
+                self._job.log("link-silent", error=type(error).__name__)
                 continue
             with self._lock:
                 self._there = {node.id: node for node in nodes}
@@ -106,39 +117,39 @@ class Nodes:
 
     def _greet(self, node: int) -> None:
         try:
-            answer = self._ask(node)(Parcel({**self._job.task.plain(), "ask": "hello"}), SMALL)
+            answer = self._ask(node)(Message({**self._job.identity.plain(), "ask": "hello"}), SMALL)
             claimed = check_name("party", strict_json.text("party", answer.about.get("party")))
             with self._lock:
                 other = self._parties.get(claimed, node)
                 if other != node and other in self._there:
-                    raise RefusedError(f"it says it is {claimed}, and so does another")
+                    raise Refusal("same-name-twice", named=claimed)
                 self._parties[claimed] = node
         except Exception as error:
             with self._lock:
-                self._refused[f"node {node}"] = f"{error} ({type(error).__name__})"
+                self._unknown[f"node {node}"] = reason(error, "check-failed")
 
     def _ask(self, node: int) -> Ask:
-        def ask(parcel: Parcel, most: int) -> Parcel:
-            wrong = ""
+        def ask(message: Message, most: int) -> Message:
+            why = note("no-reason-given")
             for _ in range(_TRIES):
                 try:
-                    return self._asked(node, parcel, most)
+                    return self._asked(node, message, most)
                 except GoneError as error:  # it was killed, or its message was lost: it is asked again
-                    wrong = str(error)
-            raise RefusedError(f"it did not answer: {wrong}")
+                    why = error.note
+            raise Refusal("no-answer", why=why)
 
         return ask
 
-    def _asked(self, node: int, parcel: Parcel, most: int) -> Parcel:
-        """Send a parcel, and wait for the answer to it, however long that takes; but not for the answer of a node that
-        began anew since."""
+    def _asked(self, node: int, message: Message, most: int) -> Message:
+        """Send a message, and wait for the answer to it, however long that takes; but not for the answer of a node that
+        started again since."""
         since = self._since(node)
         try:
-            (number,) = self._grid.push_messages([Message(packed(parcel), node, "query")])
-        except ObjectPushError as error:
-            raise GoneError(f"the link lost a piece of a message: {error}") from None
+            (number,) = self._grid.push_messages([FlowerMessage(packed(message), node, "query")])
+        except ObjectPushError:
+            raise GoneError(note("message-lost")) from None
         if not number:
-            raise GoneError("the link took no message for it")
+            raise GoneError(note("message-lost"))
         for pause in _pauses():
             coming = self._pull(number, most)
             while not coming.done():
@@ -146,16 +157,16 @@ class Nodes:
                 time.sleep(_PAUSE)
             if (reply := coming.result()) is not None:
                 if reply.has_error():
-                    raise GoneError((reply.error.reason or "no reason given")[:300])
+                    raise GoneError(_error(reply))
                 return unpacked(reply.content)
             self._still_there(node, since)
             time.sleep(pause)
-        raise RefusedError("it did not answer")
+        raise Refusal("no-answer", why=note("no-reason-given"))
 
-    def _pull(self, number: str, most: int) -> Future[Message | None]:
-        """Look for an answer, in a thread that nobody needs to wait for: Flower waits minutes for the rest of one whose
+    def _pull(self, number: str, most: int) -> Future[FlowerMessage | None]:
+        """Look for an answer, in a thread that need not be waited for: Flower waits minutes for the rest of one whose
         sender was killed."""
-        coming: Future[Message | None] = Future()
+        coming: Future[FlowerMessage | None] = Future()
 
         def pull() -> None:
             try:
@@ -173,15 +184,21 @@ class Nodes:
                 if node in self._there:
                     return self._there[node].since
             if self._over.wait(_PAUSE):
-                raise RefusedError("the job is over")
+                raise Refusal("job-over")
 
     def _still_there(self, node: int, since: str) -> None:
         if self._over.is_set():
-            raise RefusedError("the job is over")
+            raise Refusal("job-over")
         with self._lock:
             now = self._there.get(node)
         if now is not None and now.since != since:
-            raise GoneError("it began anew")
+            raise GoneError(note("restarted"))
+
+
+def _error(reply: FlowerMessage) -> Note:
+    """Why a node did not answer: a code of ours, or the number of one of Flower's errors."""
+    why = told({"code": reply.error.reason}, REFUSED)
+    return note("transport-failed", number=int(reply.error.code)) if why.code == "no-reason-given" else why
 
 
 def _pauses() -> Iterator[float]:

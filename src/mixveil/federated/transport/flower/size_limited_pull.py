@@ -24,7 +24,9 @@ from flwr.supercore.inflatable.inflatable_utils import (
 )
 from flwr.superlink.grid import HttpGrid
 
-from mixveil.core.errors import RefusedError, ServiceError
+from mixveil.core.errors import ServiceError
+from mixveil.core.wording.notes import Note, note
+from mixveil.federated.jobs.notes import Refusal
 from mixveil.federated.jobs.slots import Slots
 
 _LARGE = 16 << 20
@@ -34,6 +36,10 @@ _IN_MEMORY = Slots(2, 60.0)
 
 class GoneError(Exception):
     """A node will not answer what it was asked: it may be asked again."""
+
+    def __init__(self, why: Note) -> None:
+        super().__init__(str(why))
+        self.note = why
 
 
 def pulled(grid: Grid, number: str, most: int) -> Message | None:
@@ -48,22 +54,22 @@ def pulled(grid: Grid, number: str, most: int) -> Message | None:
     pull = make_pull_object_fn_protobuf(client.PullObject, grid.node, grid.run.run_id)
     try:
         with _IN_MEMORY.held() if most > _LARGE else nullcontext():
-            message = inflate_object_from_contents(identity, gathered(tree, pull, most, "its answer"))
-    except ObjectPullError as error:
-        raise GoneError(f"its answer did not come whole: {error}") from None
+            message = inflate_object_from_contents(identity, gathered(tree, pull, most))
+    except ObjectPullError:
+        raise GoneError(note("answer-lost")) from None
     finally:  # the link need not keep it
         request = ConfirmMessageReceivedRequest(node=grid.node, run_id=grid.run.run_id, message_object_id=identity)
         client.ConfirmMessageReceived(request)
     if not isinstance(message, Message):
-        raise RefusedError("its answer is no message")
+        raise Refusal("not-a-message")
     return message
 
 
-def gathered(tree: ObjectTree, pull: Callable[[str], bytes], most: int, what: str) -> dict[str, bytes]:
-    """The pieces of a message. most: bytes that it may have, folded or not; what: the message, in an error."""
+def gathered(tree: ObjectTree, pull: Callable[[str], bytes], most: int) -> dict[str, bytes]:
+    """The pieces of a message. most: bytes that it may have, folded or not."""
     names = list(dict.fromkeys(item.object_id for item in iterate_object_tree(tree)))
     if len(names) > _FEW + most // _SMALL:
-        raise RefusedError(f"{what} has {len(names):,} pieces: too many for {most:,} bytes")
+        raise Refusal("too-many-pieces", count=len(names), most=most)
     lock, left = threading.Lock(), most
 
     def bounded(object_id: str) -> bytes:
@@ -72,12 +78,12 @@ def gathered(tree: ObjectTree, pull: Callable[[str], bytes], most: int, what: st
         with lock:
             left -= len(content)
             if left < 0:
-                raise RefusedError(f"it sent more than the {most:,} bytes that {what} may have")
+                raise Refusal("too-much-sent", most=most)
         return content
 
     contents = pull_objects(names, bounded)
     if unfolded(contents) > most:
-        raise RefusedError(f"it sent more than the {most:,} bytes that {what} may have, folded")
+        raise Refusal("too-much-sent-folded", most=most)
     return contents
 
 

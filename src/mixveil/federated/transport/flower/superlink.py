@@ -19,9 +19,9 @@ from flwr.supercore.object_store import ObjectStoreFactory
 from flwr.superlink import main as superlink_main
 from flwr.superlink.cli.flower_superlink import SuperLinkLifespan, _parse_superlink_lifespan_config
 
-from mixveil.core import files, randomness
+from mixveil.core import files
 from mixveil.core.errors import ServiceError
-from mixveil.federated.transport import link
+from mixveil.federated.transport import certificates, link
 from mixveil.federated.transport.flower.app_hash import own_app
 from mixveil.federated.transport.flower.connections import LimitedConnection
 from mixveil.federated.transport.flower.environment import SERVER
@@ -32,7 +32,7 @@ from mixveil.federated.transport.flower.guard import Guard
 def serve(here: link.Link, *, quiet: bool = True) -> None:
     """Run a SuperLink until it is told to end."""
     secret = here.home / "secret"  # without it nobody on this machine gets the work of the server's app
-    files.write_whole(secret, randomness.local_key(), 0o600)
+    files.write_whole(secret, certificates.local_secret(), 0o600)
     guarded = ["--isolation", "process", "--superexec-auth-secret-file", str(secret)]
     sys.argv = ["flower-superlink", *here.options, *guarded]
     os.environ[SERVER] = str(here.server)

@@ -24,7 +24,8 @@ import httpx
 import uvicorn
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key
-from flwr.app import Context, Error, Message
+from flwr.app import Context, Error
+from flwr.app import Message as FlowerMessage
 from flwr.common.constant import HEARTBEAT_DEFAULT_INTERVAL, ErrorCode, SubStatus
 from flwr.proto.fleet_pb2 import ActivateNodeRequest, DeactivateNodeRequest
 from flwr.proto.runtime_pb2 import AcquireTaskRequest
@@ -47,11 +48,11 @@ from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, push_task_output
 
-from mixveil.core import files, randomness
 from mixveil.core.errors import ServiceError
+from mixveil.core.wording.notes import note
 from mixveil.federated.transport import certificates
 from mixveil.federated.transport.flower.app_hash import own_app
-from mixveil.federated.transport.flower.client import OneLine, answer, say
+from mixveil.federated.transport.flower.client import OneLine, answer, failure, log
 from mixveil.federated.transport.flower.direct import Direct, replace_client
 from mixveil.federated.transport.flower.incoming import check_incoming
 from mixveil.federated.transport.link import Node
@@ -73,11 +74,13 @@ def join(node: Node, folder: Path, config: Path) -> None:
         _check_server(node.address, node.ca)
         certificates.bind(node.key, node.ca)
         _come_back(node.address, node.key, node.ca, folder / f"{config.stem}.node")
-    say(f"connected to {node.address}, waiting for jobs")
-    port, secret = free_port(), randomness.local_key()
+    log(note("server-connected", address=node.address))
+    port, secret = free_port(), certificates.local_secret()
     with tempfile.TemporaryDirectory(prefix="mixveil-") as private:
         path = Path(private) / "secret"  # others on this machine must not take the node's work
-        files.write_file(path, secret, 0o600)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(secret)
         work = threading.Thread(target=_until_it_ends, args=(port, secret), daemon=True)
         work.start()
         fixed = ["--isolation", "process", "--host", "127.0.0.1", "--port", str(port)]
@@ -110,7 +113,7 @@ def _check_server(address: str, ca: Path) -> None:
             except httpx.TransportError as error:
                 _check_believed(address, error)
                 if not told:
-                    say(f"waiting for {address}: it is not there: {error}")
+                    log(note("waiting-for-server", address=address, text=str(error)))
                     told = True
             time.sleep(_PATIENCE)
 
@@ -154,12 +157,12 @@ def _come_back(address: str, key: Path, ca: Path, number: Path) -> None:
         except httpx.HTTPStatusError as error:
             if error.response.status_code == httpx.codes.UNAUTHORIZED:
                 raise ServiceError(f"{address} does not know this key: has the coordinator its public half?") from None
-            why = "it believes that this node is there already"
+            why = note("waiting-for-old-node", address=address)
         except httpx.TransportError as error:
             _check_believed(address, error)
-            why = f"it is not there: {error}"
+            why = note("waiting-for-server", address=address, text=str(error))
         if not told:
-            say(f"waiting for {address}: {why}")
+            log(why)
             told = True
         time.sleep(_PATIENCE)
 
@@ -170,7 +173,7 @@ def _check_plain(address: str) -> None:
         with Direct(timeout=5) as client:
             client.get(f"http://{address}/health")
     except httpx.ConnectError as error:
-        raise ServiceError(f"{address} is not there: {error}") from None
+        raise ServiceError(f"{address} does not answer: {error}") from None
     except httpx.TransportError:
         raise ServiceError(f"{address} does not speak in the clear: give --keys") from None
 
@@ -187,14 +190,14 @@ def _look_often() -> None:
     """Ask the link every half second whether there is something to do: Flower's nodes look every three, and a job has
     many questions."""
 
-    class Brisk:
+    class FastPolling:
         @staticmethod
         def sleep(seconds: float) -> None:
             time.sleep(min(seconds, _LOOK))
 
     name = "time"
     getattr(start_client_internal, name)  # it must be there to be replaced
-    setattr(start_client_internal, name, Brisk)
+    setattr(start_client_internal, name, FastPolling)
 
 
 def _until_it_ends(port: int, secret: bytes) -> None:
@@ -202,7 +205,7 @@ def _until_it_ends(port: int, secret: bytes) -> None:
     try:
         _work(f"127.0.0.1:{port}", secret)
     except BaseException as error:
-        say(f"failed: {error} ({type(error).__name__})")
+        log(failure("node-failed", error))
         os.kill(os.getpid(), signal.SIGTERM)
 
 
@@ -244,7 +247,7 @@ def _one(address: str, token: str, trusted: str) -> None:
         push_message(client, reply, context)
         push_task_output(client, context, SubStatus.COMPLETED, "")
     except Exception as error:  # whatever a server sent: the party stays
-        say(f"the node could not be answered: {error} ({type(error).__name__})")
+        log(failure("not-answered", error))
         with suppress(httpx.HTTPError):
             push_task_output(client, context, SubStatus.FAILED, "")
     finally:
@@ -253,13 +256,11 @@ def _one(address: str, token: str, trusted: str) -> None:
         client.close()
 
 
-def _answered(message: Message, context: Context, fab: Fab, trusted: str) -> Message:
+def _answered(message: FlowerMessage, context: Context, fab: Fab, trusted: str) -> FlowerMessage:
     found = hashlib.sha256(fab.content).hexdigest()
     if found != trusted:
-        say(f"refused: the server's app is {found[:16]}, the one installed here {trusted[:16]}: nothing of it was run")
-        return Message(
-            Error(ErrorCode.INVALID_FAB, "its app is another one: install the same mixveil"), reply_to=message
-        )
+        log(note("app-refused", theirs=found[:16], ours=trusted[:16]))
+        return FlowerMessage(Error(ErrorCode.INVALID_FAB, "other-app"), reply_to=message)
     if message.metadata.message_type != "query":
-        return Message(Error(ErrorCode.UNKNOWN, "it answers queries alone"), reply_to=message)
+        return FlowerMessage(Error(ErrorCode.UNKNOWN, "not-a-query"), reply_to=message)
     return answer(message, context)

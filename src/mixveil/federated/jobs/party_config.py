@@ -7,35 +7,46 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from mixveil.core import checks
-from mixveil.core.errors import ArgumentError, RefusedError
+from mixveil.core.errors import ArgumentError
 from mixveil.core.types import Mu, Target, Tau
-from mixveil.data.opening import Images, data_folder, open_data
-from mixveil.features.cache import Features, Loaded, extract, load
-from mixveil.features.extractor import Extractor
+from mixveil.core.wording.notes import Note, note
 from mixveil.federated.jobs import config as config_of
-from mixveil.federated.jobs.messages import METHODS, Method, check_name
-from mixveil.releases.ledger import Ledger
-from mixveil.releases.records import check_declared
+from mixveil.federated.jobs.messages import check_name
+from mixveil.federated.jobs.notes import Refusal
+from mixveil.federated.methods.base import Method
+from mixveil.federated.methods.catalogue import between_machines, method_named
 from mixveil.releases.spending import Total, within
 
+if TYPE_CHECKING:
+    from mixveil.data.opening import Images
+    from mixveil.features.cache import Features, Loaded
+    from mixveil.features.extractor import Extractor
+
 _MEMORY = 4 << 30  # bytes of features that a server may ask for
-PROMISED: tuple[Method, ...] = ("one-shot", "two-step")
-"""Methods that send what is promised, where the noise is for μ."""
+_OLD_NAMES = {"to": "recipient"}  # of job folders that an earlier version wrote
 
 
 @dataclass(frozen=True)
-class Settings:
-    """party: its name; data: as DATA of `encode`; folder: where it keeps jobs; mu: what every job may cost a record
-    (a unit), in all its steps; label_epsilon: the same of its label; tau: instead of mu, nothing certified; budget,
-    label_budget: what everything in its ledger may cost together; allow: the methods that it takes part in, with commas
-    between; approve: whether its owner is asked before anything is made for a job; server: which one it talks to, so
-    that what was made for one is never sent to another; to: to whom it goes, for the ledger. The others are those of
-    `encode`."""
+class PartyConfig:
+    """What a party decides for itself. Fields that are not listed are those of `encode`.
+
+    Attributes:
+        party: Its name.
+        data: As DATA of `encode`.
+        folder: Where it keeps jobs; an absolute path.
+        mu: What every job may cost a record (a unit), in all its steps.
+        tau: Instead of mu: nothing is certified.
+        budget: What everything in its ledger may cost together.
+        allow: The methods that it takes part in, with commas between; empty: those that keep its μ or τ.
+        approve: Whether its owner is asked before anything is made for a job.
+        label_epsilon: What every job may cost a label, in all its steps.
+        label_budget: What everything in its ledger may cost a label together.
+        server: The server that it talks to: what was made for one is never sent to another.
+        recipient: Who runs the server, for the ledger.
+    """
 
     party: str
     data: str
@@ -43,7 +54,7 @@ class Settings:
     mu: float | None = None
     tau: float | None = None
     budget: float | None = None
-    allow: str = ",".join(PROMISED)
+    allow: str = ""
     approve: bool = False
     unit: str | None = None
     classes: str | None = None
@@ -53,36 +64,35 @@ class Settings:
     depth: int | None = None
     data_dir: str | None = None
     server: str | None = None
-    to: str | None = None
+    recipient: str | None = None
     label_budget: float | None = None
 
     def __post_init__(self) -> None:
         check_name("party", self.party)
         if not Path(self.folder).is_absolute():
             raise ArgumentError(f"folder must be an absolute path, got {self.folder!r:.100}")
-        if unknown := set(self.methods) - set(METHODS):
-            raise ArgumentError(f"allow must name some of {', '.join(METHODS)}, got {', '.join(sorted(unknown))!r:.80}")
-        if (self.mu is None) == (self.tau is None) and set(self.methods) & set(PROMISED):
-            raise ArgumentError("mu (--mu, certified) or tau (--tau, Theorem 2): one of the two")
+        if unknown := set(self.methods) - {*between_machines()}:
+            known = ", ".join(between_machines())
+            raise ArgumentError(f"allow must name some of {known}, got {', '.join(sorted(unknown))!r:.80}")
+        promising = [rules for rules in self._rules if rules.targets]
+        if (self.mu is None) == (self.tau is None) and promising:
+            raise ArgumentError("mu (--mu, certified) or tau (--tau, Theorem 2): give one of the two")
         for name in ("mu", "tau", "budget", "label_epsilon", "label_budget"):
             if (value := getattr(self, name)) is not None:
                 checks.finite_positive(name, value)
         if self.label_budget is not None and not (self.label_epsilon or math.inf) <= self.label_budget:
-            shown = (
-                "labels are shown" if self.label_epsilon is None else f"one job costs a label {self.label_epsilon:g}"
-            )
-            raise ArgumentError(f"{shown}, and all together may cost {self.label_budget:g}: none could be")
+            cost = "shows labels" if self.label_epsilon is None else f"costs a label ε = {self.label_epsilon:g}"
+            raise ArgumentError(f"label_budget is {self.label_budget:g}, and one job {cost}: no job could be done")
         if self.mu is not None and self.budget is not None and self.mu > self.budget:
-            raise ArgumentError(
-                f"one job costs μ = {self.mu:g}, and all together may cost {self.budget:g}: none could be"
-            )
-        if self.tau is not None and "two-step" in self.methods:
-            raise ArgumentError("two steps are certified: they need mu; with tau, allow one-shot alone")
+            raise ArgumentError(f"budget is {self.budget:g}, and one job costs μ = {self.mu:g}: no job could be done")
+        if self.tau is not None and (certified := [r.name for r in promising if "tau" not in r.targets]):
+            raise ArgumentError(f"tau is not for {', '.join(certified)}, which need mu: allow other methods")
 
     @classmethod
-    def read(cls, config: Mapping[str, Any]) -> Settings:
+    def read(cls, config: Mapping[str, Any]) -> PartyConfig:
         """From a node's configuration."""
-        return config_of.read(cls, config, "a party")
+        renamed = {_OLD_NAMES.get(name, name): value for name, value in config.items()}
+        return config_of.read(cls, renamed, "a party")
 
     def plain(self) -> dict[str, str | int | float | bool]:
         """What was given, as a node's configuration has it."""
@@ -90,7 +100,17 @@ class Settings:
 
     @property
     def methods(self) -> tuple[str, ...]:
-        return tuple(name.strip() for name in self.allow.split(",") if name.strip())
+        names = self.allow or default_methods(certified=self.certified)
+        return tuple(name.strip() for name in names.split(",") if name.strip())
+
+    @property
+    def _rules(self) -> list[Method]:
+        return [method_named(name) for name in self.methods]
+
+    @property
+    def unpromising(self) -> list[str]:
+        """The methods among them that promise nothing of a record."""
+        return sorted(rules.name for rules in self._rules if not rules.targets)
 
     @property
     def certified(self) -> bool:
@@ -102,20 +122,19 @@ class Settings:
             return Mu(self.mu)
         if self.tau is not None:
             return Tau(self.tau, "spectral")
-        raise ArgumentError("mu (certified) or tau (Theorem 2): neither is set")
+        raise ArgumentError("mu (certified) or tau (Theorem 2) must be given")
 
     def check_bounded(self) -> None:
         """Refuse to join where a server that starts one job after another could get ever more, and no owner looks."""
-        open_ended = sorted(set(self.methods) - set(PROMISED))
-        limit = self.limit
-        if limit is not None and (open_ended or not self.certified):
-            what = " and ".join(open_ended) or "tau"
-            raise ArgumentError(f"no budget holds with {what}, which promise nothing, and there is one: {limit:g}")
+        names, limit = self.unpromising, self.limit
+        if limit is not None and (names or not self.certified):
+            what = " and ".join(names) or "tau"
+            raise ArgumentError(f"no budget holds with {what}, which promises nothing; the budget is {limit:g}")
         if self.approve:
             return
-        if open_ended:
+        if names:
             raise ArgumentError(
-                f"nothing bounds what {' and '.join(open_ended)} would give away: see every job before anything leaves "
+                f"nothing bounds what {' and '.join(names)} would give away: approve every job before anything leaves "
                 f"(--approve)"
             )
         if not self.certified:
@@ -134,44 +153,44 @@ class Settings:
     @property
     def limit(self) -> float | None:
         """What everything may cost a record: the smaller of its own budget and the ledger's."""
+        from mixveil.releases.ledger import Ledger
+
         return _least(self.budget, Ledger().budget)
 
     @property
     def label_limit(self) -> float | None:
+        from mixveil.releases.ledger import Ledger
+
         return _least(self.label_budget, Ledger().label_budget)
 
     @property
     def total(self) -> Total:
         """What everything in the ledger cost a record; a unit, where its data have units."""
+        from mixveil.releases.ledger import Ledger
+
         return Ledger().total(units=self.unit is not None)
 
-    def outlook(self) -> str | None:
+    def outlook(self) -> Note | None:
         """What to tell an owner who joins with too little left for one job; None where there is enough."""
         total, limit, labels = self.total, self.limit, self.label_limit
         if limit is not None and total.unbounded:
-            whom = "" if self.unit is None else f" to a {self.unit}"
-            return (
-                f"your ledger holds {len(total.unbounded)} release(s) that promise nothing{whom}, so no budget holds: "
-                f"every job will be refused. Keep experiments in a state folder of their own (MIXVEIL_STATE)"
-            )
+            return note("ledger-unbounded", releases=len(total.unbounded), whom=self.unit or "record")
         if limit is not None and self.mu is not None and not within(math.hypot(total.mu, self.mu), limit):
-            return (
-                f"everything in your ledger together cost μ = {total.mu:.4g} of {limit:g}: a job of {self.mu:g} will "
-                f"be refused. Between machines every release counts, or a refusal would tell whose records are in it"
-            )
+            return note("ledger-spent", spent=total.mu, budget=limit, mu=self.mu)
         if labels is not None and not within(total.label_epsilon + (self.label_epsilon or math.inf), labels):
-            return (
-                f"everything in your ledger together cost labels ε = {total.label_epsilon:.4g} of {labels:g}: every "
-                f"job will be refused"
-            )
+            return note("labels-spent", spent=total.label_epsilon, budget=labels)
         return None
 
     def check_labels(self, images: Images) -> None:
         """Refuse labels that could not be protected as it is set, before a job finds out."""
+        from mixveil.releases.records import check_declared
+
         if self.label_epsilon is not None:
-            check_declared(images, self.label_epsilon / (2 if "two-step" in self.methods else 1))
+            check_declared(images, self.label_epsilon / max(len(rules.sends) for rules in self._rules))
 
     def images(self) -> Images:
+        from mixveil.data.opening import open_data
+
         return open_data(
             self.data,
             data_dir=None if self.data_dir is None else Path(self.data_dir),
@@ -187,21 +206,34 @@ class Settings:
     ) -> Loaded:
         """The networks that a server names features of, if the party computes those. wanted, inputs: the digest and the
         number of features that there should be: of others nothing is computed but one image's."""
+        import torch
+
+        from mixveil.data.opening import data_folder
+        from mixveil.features.cache import load
+
         loaded = load(extractor, data_folder(None if self.data_dir is None else Path(self.data_dir)))
         if wanted is not None and loaded.digest != wanted:
-            raise RefusedError(f"its weights of {extractor} are others than the projection's")
+            raise Refusal("other-weights", extractor=str(extractor)[:80])
         width = loaded(images.take(torch.tensor([0])).x).shape[1]
         if inputs is not None and width != inputs:
-            raise RefusedError(f"{extractor} has {width:,} features, and the projection is for {inputs:,}")
+            raise Refusal("other-width", extractor=str(extractor)[:80], features=width, inputs=inputs)
         if 2 * width * len(images) > _MEMORY:
-            raise RefusedError(f"{width:,} features of every image are more than it computes for a server")
+            raise Refusal("features-too-large", features=width)
         return loaded
 
 
 def computed(images: Images, loaded: Loaded) -> Features:
-    """Features, in memory, computed anew every time: kept ones would be there sooner, and tell that the images have not
-    changed."""
+    """Features, in memory, computed again every time: kept ones would be there sooner, and tell that the images have
+    not changed."""
+    from mixveil.features.cache import extract
+
     return extract(images, loaded, None)
+
+
+def default_methods(*, certified: bool) -> str:
+    """The methods that a party takes part in unless it says otherwise: those that keep what it is promised."""
+    target = "mu" if certified else "tau"
+    return ",".join(name for name in between_machines() if target in method_named(name).targets)
 
 
 def _least(*limits: float | None) -> float | None:

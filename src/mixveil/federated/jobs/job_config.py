@@ -1,0 +1,186 @@
+"""What a coordinator asks for. Reading it stays quick: `mixveil run` needs no torch."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from mixveil.core import checks, files, strict_json
+from mixveil.core.errors import (
+    ArgumentError,
+    DataFormatError,
+    ManifestError,
+    MismatchError,
+    ReleaseError,
+    UnreadableFileError,
+)
+from mixveil.core.tensor_files import check_header
+from mixveil.federated.jobs import config as config_of
+from mixveil.federated.jobs.messages import PROJECTION_LIMIT, check_name
+from mixveil.federated.methods.base import Method
+from mixveil.federated.methods.catalogue import between_machines, method_named
+
+if TYPE_CHECKING:
+    from mixveil.features.extractor import Extractor
+    from mixveil.federated.algorithms import Rounds
+    from mixveil.learn.fit import TrainingRecipe
+
+
+@dataclass(frozen=True)
+class JobConfig:
+    """What a coordinator asks for.
+
+    Attributes:
+        job: The job's name.
+        method: A method between machines.
+        parties: How many parties there are.
+        min_parties: How many must take part.
+        wait: Seconds to wait for the parties in each step.
+        projection: The file of the public projection that records go through; empty: none.
+        head: Of the model; empty: the method's first.
+        limit: Megabytes of a release that is taken.
+        backbone: Whose features rounds are trained on; `none`: pixels.
+        stage: Of the backbone; empty: its last features.
+        mirror: Whether features are averaged with those of the mirrored image.
+        rounds: Rounds, of methods that have them.
+        epochs: Of a training; 0: 20 on releases, 1 between rounds.
+        batch: Rows of a step.
+        optimiser: `adamw` or `sgd`.
+        learning_rate: Falling to zero.
+        proximal: FedProx's μ.
+        seed: Of a training.
+    """
+
+    job: str
+    method: str
+    parties: int
+    min_parties: int = 1
+    wait: float = 3600.0
+    projection: str = ""
+    head: str = ""
+    limit: int = 8192
+    backbone: str = "none"
+    stage: str = ""
+    mirror: bool = False
+    rounds: int = 50
+    epochs: int = 0
+    batch: int = 128
+    optimiser: str = "adamw"
+    learning_rate: float = 1e-3
+    proximal: float = 1e-3
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_name("job", self.job)
+        if self.method not in between_machines():
+            raise ArgumentError(f"method must be one of {', '.join(between_machines())}, got {self.method!r:.40}")
+        for name in ("parties", "min_parties", "limit", "rounds"):
+            checks.at_least(name, getattr(self, name), 1)
+        if self.min_parties > self.parties:
+            raise ArgumentError(f"min_parties must be at most the {self.parties} parties, got {self.min_parties}")
+        checks.finite_positive("wait", self.wait)
+        self._check_method()
+        self._check_training()
+
+    def _check_method(self) -> None:
+        rules = self.rules
+        if self.head not in ("", *rules.heads):
+            raise ArgumentError(f"head must be {' or '.join(rules.heads)} for {self.method}, got {self.head!r:.40}")
+        if rules.projection == "required" and not self.projection:
+            raise ArgumentError(f"projection is missing: {self.method} needs a public one (`mixveil prepare`)")
+        if rules.projection == "none" and self.projection:
+            raise ArgumentError(f"projection must be empty for {self.method}, which sends no records")
+
+    def _check_training(self) -> None:
+        """What `learn` would refuse as well, without loading it."""
+        if self.optimiser not in ("adamw", "sgd"):
+            raise ArgumentError(f"optimiser must be adamw or sgd, got {self.optimiser!r:.40}")
+        checks.at_least("epochs", self.epochs, 0)
+        checks.at_least("batch", self.batch, 2)
+        checks.finite_positive("learning_rate", self.learning_rate)
+        if not 0 <= self.seed < 1 << 64:
+            raise ArgumentError(f"seed must be in [0, 2⁶⁴), got {self.seed}")
+        if not 0 <= self.proximal < float("inf"):
+            raise ArgumentError(f"proximal must not be negative, got {self.proximal:g}")
+        if self.backbone != "none" or self.stage or self.mirror:
+            self.extractor  # noqa: B018, it checks itself
+
+    @classmethod
+    def read(cls, config: Mapping[str, Any]) -> JobConfig:
+        """From a run's configuration."""
+        return config_of.read(cls, config, "a job")
+
+    def plain(self) -> dict[str, Any]:
+        return config_of.plain(self)
+
+    @property
+    def rules(self) -> Method:
+        """The method itself."""
+        return method_named(self.method)
+
+    @property
+    def chosen_head(self) -> str:
+        return self.head or self.rules.heads[0]
+
+    @property
+    def recipe(self) -> TrainingRecipe:
+        """Of the head mlp on releases, or of all rounds together."""
+        from mixveil.learn.fit import TrainingRecipe
+
+        optimiser: Literal["adamw", "sgd"] = "adamw" if self.optimiser == "adamw" else "sgd"
+        whole = TrainingRecipe(self.epochs or 20, self.batch, optimiser, self.learning_rate, self.seed)
+        return self.schedule.recipe(whole) if self.rules.in_rounds else whole
+
+    @property
+    def schedule(self) -> Rounds:
+        from mixveil.federated.algorithms import Rounds
+
+        return Rounds(self.rounds, self.epochs or 1)
+
+    @property
+    def extractor(self) -> Extractor:
+        from mixveil.features.extractor import Extractor
+
+        return Extractor.parse(self.backbone, stage=self.stage or None, mirror=self.mirror)
+
+
+class StatedProjection(NamedTuple):
+    """What a projection's file says of itself. The server reads and checks the rest."""
+
+    digest: str
+    public: bool
+    second_step: bool
+
+
+def check_order(server: Path, config: JobConfig) -> None:
+    """Refuse a job that cannot be done, before anything is begun."""
+    stated = _stated(Path(config.projection)) if config.projection else None
+    if stated is not None and not stated.public:
+        raise ArgumentError("projection was fitted on private data: no party would certify anything with it")
+    if stated is not None and stated.second_step and len(config.rules.sends) > 1:
+        raise ArgumentError("projection is that of a second step: give the public one")
+    path = server / "jobs" / config.job / "job.json"
+    if not path.exists():
+        return
+    begun = json.loads(path.read_text(encoding="utf-8"))
+    if begun["method"] != config.method:
+        raise MismatchError(f"the job {config.job} is a {begun['method']}: give another name to a {config.method}")
+    if stated is not None and begun["projection"] != stated.digest:
+        raise MismatchError(f"the job {config.job} was begun with another projection: give this one another name")
+
+
+def _stated(path: Path) -> StatedProjection:
+    try:
+        with files.opened(path, PROJECTION_LIMIT) as file:
+            check_header(file, path, limit=strict_json.MANIFEST_LIMIT, metadata=("mixveil",))
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+            file.seek(0)
+            header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+        whole = strict_json.mapping("settings", strict_json.loads(header.get("__metadata__", {}).get("mixveil", "")))
+        return StatedProjection(digest, whole.get("origin") == "public", bool(whole.get("spent")))
+    except (OSError, UnreadableFileError, ReleaseError, ManifestError) as error:
+        raise DataFormatError(f"{path} is not a projection: {error}") from None

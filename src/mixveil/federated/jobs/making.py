@@ -1,0 +1,220 @@
+"""What a party makes for a job, enters in its ledger, keeps, and sends as it was kept."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cached_property
+
+from mixveil.core import files, randomness
+from mixveil.core.errors import FalseClaimError, MismatchError
+from mixveil.core.wording.notes import note
+from mixveil.data.opening import Images
+from mixveil.encoders import calibration
+from mixveil.encoders.singular import Singular
+from mixveil.features import projection, projection_file
+from mixveil.features.extractor import Extractor
+from mixveil.features.projection import Projected
+from mixveil.federated.jobs.approval import ENTERED
+from mixveil.federated.jobs.job_folder import UPDATES, JobFolder
+from mixveil.federated.jobs.messages import INLINE, MANIFEST
+from mixveil.federated.jobs.notes import Refusal
+from mixveil.federated.jobs.party_config import computed
+from mixveil.federated.methods.base import Kind
+from mixveil.releases import traces
+from mixveil.releases.ledger import Entry, Ledger
+from mixveil.releases.reading import read_envelope, read_file, verify_release
+from mixveil.releases.records import write_release
+from mixveil.releases.spending import Owners
+from mixveil.releases.sums import write_statistics
+
+_LARGEST_SIZE = 512  # pixels of a side that a server may ask for
+
+
+class Making:
+    """Makes the releases of one job."""
+
+    def __init__(self, kept: JobFolder) -> None:
+        self.kept, self.folder, self.config = kept, kept.folder, kept.config
+        self._steps = len(kept.job.rules.sends)
+
+    @cached_property
+    def _images(self) -> Images:
+        return self.config.images()
+
+    def _projected(self, digest: str) -> Projected:
+        fitted, _ = projection_file.read(self.kept.projection_path(digest))
+        wanted = fitted.weights, fitted.mean.numel()
+        loaded = self.config.networks(self._images, modest(fitted.extractor), *wanted)
+        protected = self.config.certified or self.config.label_epsilon is not None
+        features = computed(self._images, loaded)
+        rows = projection.projected(features, loaded.digest, fitted, certified=protected)
+        if fitted.classes and rows.classes != fitted.classes:
+            raise MismatchError("your data do not have the classes of the statistics, in the same order")
+        if self.config.certified and not fitted.spent and (shared := projection.shared(fitted, self._images)):
+            self.kept.log(note("projection-holds-images", images=shared))
+        return rows
+
+    @contextmanager
+    def _entering(self) -> Iterator[None]:
+        """Around what enters something in the ledger: from then on the job is kept."""
+        mark, before = self.folder / ENTERED, Ledger().total().releases
+        first = not mark.exists()
+        mark.touch(0o600)
+        try:
+            yield
+        except BaseException:
+            if first and Ledger().total().releases == before:
+                mark.unlink()
+            raise
+
+    def make_statistics(self, digest: str | None) -> None:
+        """Noisy class sums, with this step's share of μ²."""
+        if digest is None:
+            raise Refusal("projection-missing")
+        mu, rows = self._mu(), self._projected(digest)
+        with self._entering():
+            write_statistics(
+                self.folder / "statistics",
+                rows,
+                digest,
+                mu / math.sqrt(self._steps),
+                party=self.config.party,
+                stream=randomness.SecureStream(),
+                label_epsilon=self._label_epsilon,
+                recipient=self._recipient,
+                budget=self.config.budget,
+                label_budget=self.config.label_budget,
+                against="everything",
+            )
+
+    def make_records(self, digest: str | None) -> None:
+        """Encode all rows, as they are or through the projection, with this step's share of μ²."""
+        rows: Images | Projected = self._images
+        clip, assets, target = None, {}, self.config.target
+        if digest is not None:
+            rows = self._projected(digest)
+            clip, assets = rows.projection.clip, {"projection": digest}
+        if self._steps > 1:
+            target = type(target)(self._mu() / math.sqrt(self._steps))
+        stream = randomness.SecureStream()
+        encoder, guarantees, warnings = calibration.calibrate(
+            Singular(), target, rows, clip=clip, stream=stream.fork("facts")
+        )
+        for text in warnings:
+            self.kept.log(note("owner-warning", text=text))
+        with self._entering():
+            write_release(
+                self.folder / "records",
+                rows,
+                encoder,
+                guarantees,
+                party=self.config.party,
+                stream=stream.fork("release"),
+                assets=assets,
+                label_epsilon=self._label_epsilon,
+                recipient=self._recipient,
+                budget=self.config.budget,
+                label_budget=self.config.label_budget,
+                against="everything",
+            )
+
+    def check_own_statistics(self, digest: str | None) -> None:
+        """Directions must have been found from the class sums of this party: what was agreed to then holds now."""
+        if not self.kept.made("statistics"):
+            raise Refusal("no-statistics-sent")
+        own = read_envelope(self.folder / "statistics")
+        used = () if digest is None else projection_file.read(self.kept.projection_path(digest))[0].spent
+        if (own.id, own.party) not in {(item.id, item.party) for item in used}:
+            raise Refusal("directions-not-own")
+
+    def enter_updates(self, images: Images) -> None:
+        """Enter the rounds of this job in the ledger, once, before anything leaves; on other records than those that
+        were entered there are none."""
+        book, path = Ledger(), self.folder / UPDATES
+        owners = book.owners(images)
+        if path.exists():
+            if json.loads(path.read_text())["owners"] != _digest(owners):
+                raise MismatchError("your data are not those that this job was entered with: it cannot go on")
+            return
+        promised = Entry(
+            id=randomness.release_id(),
+            kind="updates",
+            party=self.config.party,
+            recipient=self._recipient,
+            encoder=self.kept.job.method,
+            sigma=None,
+            cost=None,
+            stated=None,
+            label_epsilon=None,
+            rows=len(images),
+        )
+        with self._entering(), book.making(promised, owners, self.config.budget, against="everything"):
+            files.write_json(path, {"id": promised.id, "owners": _digest(owners)})
+
+    # What is sent
+
+    def manifest(self, kind: Kind) -> bytes:
+        """The manifest of what was made, if it is as it was written here."""
+        folder = self.folder / kind
+        written = (folder / MANIFEST).read_bytes()
+        if kind == "records":
+            identity = read_envelope(folder).id
+            if traces.recorded_manifest(identity) != hashlib.sha256(written).hexdigest():
+                raise FalseClaimError(f"{folder}: its manifest was changed since it was written here")
+        return written
+
+    def verify(self, kind: Kind) -> None:
+        """Check all of it, before it is offered."""
+        verify_release(self.folder / kind)
+
+    def small_files(self, kind: Kind) -> dict[str, bytes]:
+        """Its first files, as many as go with its manifest: a small release needs no further question."""
+        small, room = {}, INLINE
+        for file in read_envelope(self.folder / kind).files:
+            room -= file.bytes
+            if room < 0:
+                break
+            small[file.name] = (self.folder / kind / file.name).read_bytes()
+        return small
+
+    def file(self, kind: Kind, name: str) -> bytes:
+        """One of its files, checked once more."""
+        folder = self.folder / kind
+        if folder.exists():
+            envelope = read_envelope(folder)
+            for file in envelope.files:
+                if file.name == name:
+                    read_file(folder, envelope, file)
+                    return (folder / name).read_bytes()
+        raise Refusal("no-such-file")
+
+    @property
+    def _label_epsilon(self) -> float | None:
+        """Of one step: labels are randomised in each."""
+        epsilon = self.config.label_epsilon
+        return None if epsilon is None else epsilon / self._steps
+
+    def _mu(self) -> float:
+        if self.config.mu is None:
+            raise Refusal("needs-mu")
+        return self.config.mu
+
+    @property
+    def _recipient(self) -> str:
+        return f"{self.config.recipient or self.config.server or 'the server'}, job {self.kept.job.name}"
+
+
+def _digest(owners: Owners) -> str:
+    whole = owners.records.tobytes() + (b"" if owners.units is None else owners.units.tobytes())
+    return hashlib.sha256(whole).hexdigest()
+
+
+def modest(extractor: Extractor) -> Extractor:
+    """Features that a server may ask for: larger images would keep the machine busy."""
+    if extractor.size > _LARGEST_SIZE:
+        raise Refusal("images-too-large", size=extractor.size, most=_LARGEST_SIZE)
+    return extractor
