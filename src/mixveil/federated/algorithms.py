@@ -1,7 +1,7 @@
 """FedAvg and FedProx as pure functions: weights and a party's rows in, weights out. Nothing here sends anything.
 
-A round: every party begins with the server's weights, trains some epochs on its own rows with an optimiser that begins
-anew, and gives its weights back; the server takes their mean, weighed by the parties' rows. FedProx adds
+A round: every party begins with the server's weights, trains some epochs on its own rows with a fresh
+optimiser, and gives its weights back; the server takes their mean, weighed by the parties' rows. FedProx adds
 μ/2‖w − w_t‖² to each party's loss, w_t being the server's weights.
 """
 

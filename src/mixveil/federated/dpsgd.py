@@ -3,8 +3,8 @@
 Formal guarantees
 - Every record is drawn into a step with probability q, its gradient is clipped to norm C, and a step's sum gets noise
   N(0, (zC)² I) and is rounded to a public grid. By Opacus's accountant all steps of all rounds together are (ε, δ)-DP
-  for one record taken out, its label with it, against whoever sees all weights that the party ever sends. How many
-  rows a party has is public: q, the steps and the mean over parties follow from it.
+  for one record taken out, its label with it, against an attacker who sees all weights that the party ever sends.
+  How many rows a party has is public: q, the steps and the mean over parties follow from it.
 - Clipping holds up to the rounding of float32.
 - A record replaced by another is one taken out and one put in: (2ε, (1 + e^ε) δ)-DP at most.
 

@@ -15,7 +15,7 @@ from flwr.supercore.object_store.in_memory_object_store import InMemoryObjectSto
 from flwr.supercore.object_store.object_store import NoObjectInStoreError
 
 SPARED = 1 << 30
-"""Bytes that stay free on the disk, whoever sends."""
+"""Bytes that stay free on the disk."""
 
 
 class Files(InMemoryObjectStore):

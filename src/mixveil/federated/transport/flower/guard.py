@@ -1,6 +1,6 @@
 """What stands before a link: who may ask what.
 
-Flower serves three interfaces on one port: to nodes, to its own server app, and to whoever starts runs and registers
+Flower serves three interfaces on one port: to nodes, to its own server app, and to those who start runs and register
 keys. Only the first is for other machines, and only it asks for a key. Of the last this machine gets what `mixveil run`
 and `mixveil status` need, and no run is started but of the app that is installed here.
 

@@ -31,7 +31,7 @@ from mixveil.federated.transport.flower.guard import Guard
 
 def serve(here: link.Link, *, quiet: bool = True) -> None:
     """Run a SuperLink until it is told to end."""
-    secret = here.home / "secret"  # without it nobody on this machine gets the work of the server's app
+    secret = here.home / "secret"  # others on this machine must not get the work of the server's app
     files.write_whole(secret, certificates.local_secret(), 0o600)
     guarded = ["--isolation", "process", "--superexec-auth-secret-file", str(secret)]
     sys.argv = ["flower-superlink", *here.options, *guarded]

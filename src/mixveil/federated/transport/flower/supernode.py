@@ -95,7 +95,7 @@ def join(node: Node, folder: Path, config: Path) -> None:
         ]
         _look_often()
         if os.environ.get("FLWR_LOG_LEVEL") == "ERROR":
-            for logger in uvicorn.config.LOGGING_CONFIG["loggers"].values():  # where it listens concerns nobody
+            for logger in uvicorn.config.LOGGING_CONFIG["loggers"].values():  # the owner need not know where it listens
                 logger["level"] = "ERROR"
         flower_supernode()  # ends by a signal, or where the connection cannot go on
         trigger_exit_handlers(run_before_force_exit=False)
@@ -179,7 +179,7 @@ def _check_plain(address: str) -> None:
 
 
 def free_port() -> int:
-    """A port of this machine that nobody listens on."""
+    """A port of this machine that is free."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         found: int = probe.getsockname()[1]
