@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 from pathlib import Path
 
@@ -33,20 +32,13 @@ def save_trace(release_id: str, trace: Trace, manifest_sha256: str) -> Path:
         tensors["order"] = trace.order.contiguous()
     if trace.kept is not None:
         tensors["kept"] = trace.kept.contiguous()
-    data = save(tensors, {"manifest": manifest_sha256})
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        files.write_file(path, save(tensors, {"manifest": manifest_sha256}), 0o600)
     except OSError as error:
-        raise StateError(f"the state folder cannot be written: {error}; MIXVEIL_STATE names another") from None
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError as error:
-        path.unlink(missing_ok=True)
-        raise StateError(f"the trace could not be written: {error}") from None
+        if not isinstance(error, FileExistsError):
+            discard_trace(release_id)
+        raise StateError(f"the trace cannot be written: {error}; MIXVEIL_STATE names another state folder") from None
     return path
 
 
