@@ -559,9 +559,9 @@ def replace_by_pickle(shard: Path) -> None:
 
 def lie(shard: Path) -> None:
     manifest = shard.parent / "manifest.json"
-    manifest.write_text(
-        manifest.read_text().replace('"shape": [\n    1,\n    4,\n    4', '"shape": [\n    1,\n    16,\n    1')
-    )
+    whole = json.loads(manifest.read_text())
+    whole["payload"]["shape"] = [1, 16, 1]
+    manifest.write_text(json.dumps(whole))
 
 
 @pytest.mark.parametrize(

@@ -27,9 +27,10 @@ def for_knowing(certified: bool) -> list[str]:
 def summary(written: Envelope) -> dict[str, Any]:
     """What a release says of itself, for `--json`."""
     whole = written.plain()
-    for name in ("format", "version", "created", "files"):
+    whole = {**whole["payload"], **whole, "rows": written.rows, "bytes": written.bytes}
+    for name in ("format", "version", "created", "files", "payload"):
         del whole[name]
-    return {**whole, "rows": written.rows, "bytes": written.bytes}
+    return {**whole, "encoder": written.settings.defence}
 
 
 def show(folder: Path, written: Envelope) -> None:

@@ -89,7 +89,7 @@ def statistics(
         )
     spent = _spending.summary(owners)
     if as_json:
-        print_json({"release": str(out_dir), **summary(written), "spent": spent, "warnings": warnings})
+        print_json({"statistics": str(out_dir), **summary(written), "spent": spent, "warnings": warnings})
         return
     show(out_dir, written)
     out.print(_spending.sentence(owners), soft_wrap=True)

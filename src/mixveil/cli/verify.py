@@ -1,4 +1,4 @@
-"""`mixveil verify`: check a release, whoever made it."""
+"""`mixveil verify`: check a release of any party."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 Every release is entered before its bytes exist and completed after: a try that died counts. A record is known by an
 HMAC of its image under a key that never leaves the state folder, a unit (a patient) by one of its name; so one image
-more or less resets nothing, and the file shows nobody's image. Costs add up per record, or per unit where units are
+more or less resets nothing, and the file shows no image. Costs add up per record, or per unit where units are
 named: √Σμ². An image that was retouched is a new one here; units are what is not fooled by that.
 """
 
@@ -43,8 +43,8 @@ __all__ = ["Against", "Entry", "Ledger"]
 
 Against = Literal["records", "everything"]
 """What a budget is compared with: `records`, what all releases cost any of the rows at hand; `everything`, what all
-releases in the ledger cost together (`Total`), whoever's rows they hold. Only the second is safe to decide by where
-somebody else learns of the decision: the first depends on which records the data hold."""
+releases in the ledger cost together (`Total`), of whichever rows. Where a server learns of the decision only the second
+is safe: the first depends on which records the data hold."""
 
 _BLOCK_ROWS = 16  # images are read at their own size, which may be large whatever the rows are
 
@@ -82,7 +82,7 @@ class Ledger:
 
     def confirm(self, rows: Dataset, owners: Owners) -> None:
         """Read all images again, after something was made of them and before it can leave: what was made must be of
-        the images that were entered. Files may be changed meanwhile by somebody who does not know."""
+        the images that were entered. Another program may have changed the files meanwhile."""
         with self._file.reading() as tables:
             key, old = tables.key, tables.old_prints()
         for index in _blocks(rows):

@@ -133,7 +133,7 @@ class LedgerFile:
             return self.key_path.read_bytes()
         except OSError as error:
             raise LedgerError(
-                f"the key of the ledger cannot be read: {error}; without it nobody can tell what was released before"
+                f"the key of the ledger cannot be read: {error}; without it what was released before is not known"
             ) from None
 
     def make(self) -> None:
@@ -142,8 +142,8 @@ class LedgerFile:
             return
         if self.mark.exists() and not self.exists():  # it is marked after it is made
             raise LedgerError(
-                f"{self.path} is gone, and knows what was spent: restore it. To begin anew, and forget that, remove "
-                f"{self.mark} too"
+                f"{self.path} is gone, and knows what was spent: restore it. To begin with an empty ledger, and "
+                f"forget that, remove {self.mark} too"
             )
         part = self.folder / f".ledger.{randomness.release_id()}{files.PARTIAL}"
         try:
@@ -186,7 +186,7 @@ class LedgerFile:
 
     @contextmanager
     def reading(self) -> Iterator[Tables]:
-        """As it is at one moment. The mark is read after the tables: nobody can commit another head meanwhile."""
+        """As it is at one moment. The mark is read after the tables: no process commits another head meanwhile."""
         with self._current() as db:
             db.execute("BEGIN")
             yield self._checked(db)[0]
@@ -544,7 +544,7 @@ def _changed(path: Path, what: str) -> LedgerError:
 
 
 def _link(path: Path, data: bytes) -> None:
-    """A file that is there whole, once: whoever comes second leaves the first one's."""
+    """A file that is there whole, once: a second process leaves that of the first."""
     part = path.with_name(f".{path.name}.{randomness.release_id()}{files.PARTIAL}")
     files.write_file(part, data, 0o600)
     with suppress(FileExistsError):

@@ -1,7 +1,7 @@
 """Who the rows of releases are, and what all releases together cost them. Numbers in, numbers out.
 
 A row belongs to the unit that its release names for it, and else to every unit that was ever named for its image. A row
-that is named as somebody else's counts only where a unit's image is in a release under other names alone: then the unit
+that is named as another unit's counts only where a unit's image is in a release under other names alone: then the unit
 has been renamed. Where no unit is known an image is a unit by itself, with all its copies. Who asks for some rows is
 told of all units that their images were ever named as.
 """
@@ -110,7 +110,7 @@ class Spent:
 
     @property
     def worst(self) -> Total:
-        """The figures of whoever has spent most."""
+        """The figures of the unit that has spent most."""
         return Total(self.most, self.unbounded, self.label_epsilon, self.releases)
 
     @property
@@ -143,8 +143,8 @@ def spent(asked: Owners, releases: Releases) -> Spent:
 
 
 def units_of(asked: Owners, releases: Releases) -> Units:
-    """Whose some rows are: as it is said, and as it was ever said of their images; where nobody said it, an image is a
-    unit by itself. With all other images of the same units."""
+    """Whose some rows are: as it is said, and as it was ever said of their images; else an image is a unit by
+    itself. With all other images of the same units."""
     known = [] if asked.units is None else [asked.units]
     nameless = np.ones(len(asked.records), bool) if asked.units is None else np.zeros(len(asked.records), bool)
     for owners in _named(releases):

@@ -32,12 +32,13 @@ def save_trace(release_id: str, trace: Trace, manifest_sha256: str) -> Path:
     drawn = {"partner": trace.partner, "weight": trace.weight, "order": trace.order, "kept": trace.kept}
     drawn |= {_EXTRA + name: values for name, values in trace.extra.items()}
     tensors = {name: values.contiguous() for name, values in drawn.items() if values is not None}
-    data = save(tensors, {"manifest": manifest_sha256})
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        files.write_file(path, data, 0o600)
+        files.write_file(path, save(tensors, {"manifest": manifest_sha256}), 0o600)
     except OSError as error:
-        raise StateError(f"the state folder cannot be written: {error}; MIXVEIL_STATE names another") from None
+        if not isinstance(error, FileExistsError):
+            discard_trace(release_id)
+        raise StateError(f"the trace cannot be written: {error}; MIXVEIL_STATE names another state folder") from None
     return path
 
 

@@ -92,8 +92,8 @@ def shown(answer: Message) -> dict[str, Any]:
         if name == MANIFEST:
             whole = json.loads(data)
             assert whole.pop("created")
-            for shard in [*whole.get("shards", ()), *([whole["file"]] if "file" in whole else [])]:
-                assert shard.pop("sha256")
+            for file in whole["files"]:
+                assert file.pop("sha256")
             seen[name] = whole, len(data)
             continue
         head = 8 + int.from_bytes(data[:8], "little")
