@@ -46,7 +46,7 @@ def test_what_may_be_sent_comes_through_and_nothing_else(code: str) -> None:
     refusal = Refusal(code, **good)
     assert told(refusal.note.plain(), table) == refusal.note and sentence(refusal.note).isprintable()
     for name in names:
-        wrongs: tuple[Any, ...] = ([], None, 1.5, -1, "x" * 100, "a\nb", {"code": "not-made"}, True)
+        wrongs: tuple[Any, ...] = ([], None, 1.5, -1, "x" * 100, "a\nb", "your key has expired", {"code": "a"}, True)
         for wrong in wrongs:
             found = told({"code": code, "figures": {**good, name: wrong}}, table)
             assert found == note("no-reason-given"), (name, wrong)

@@ -12,10 +12,10 @@ from mixveil.core.wording.notes import Note, note
 from mixveil.core.wording.sentences import sentence
 from mixveil.federated.jobs.messages import printable
 
-_TEXT = r".{1,80}"
+_TEXT = r"(?=.{1,80}$)[\w.+-]+(, [\w.+-]+)*"  # names, with commas between: no sentence of another machine is shown
 _LARGEST = 1 << 53
 _WHOLE = {"bytes", "count", "features", "inputs", "most", "needed", "number", "size"}
-"""Figures that are whole numbers. All others that a machine may send to another are short texts."""
+"""Figures that are whole numbers. All others that a machine may send to another are names."""
 
 
 class Refusal(RefusedError):  # noqa: N818
@@ -58,7 +58,7 @@ def fields_of(template: str) -> set[str]:
 
 def _figure(name: str, value: Any) -> int | str:
     if name not in _WHOLE:
-        return printable(strict_json.text(name, value, _TEXT))
+        return strict_json.text(name, value, _TEXT)
     if type(value) is not int or not 0 <= value < _LARGEST:
         raise ManifestError(f"{name} must be a whole number, got {strict_json.shown(value)}")
     return value
