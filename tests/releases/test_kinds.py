@@ -205,7 +205,7 @@ def test_a_kind_from_elsewhere_is_written_verified_and_counted(
     stated = written(tmp_path / "t", toy, {"counts": torch.ones(3)})
     assert verify_release(tmp_path / "t") == stated and stated.certified
     (entry,) = Ledger().entries()
-    assert (entry.kind, entry.stated) == ("toy-histogram", pytest.approx(2**-0.5)) and entry.finished
+    assert entry.kind == "toy-histogram" and entry.stated == pytest.approx(2**-0.5) and entry.finished
     assert Ledger().total().mu == pytest.approx(2**-0.5)
     said = run("verify", tmp_path / "t")
     assert said.code == 0 and "toy-histogram" in said.out and "every byte" in said.out
