@@ -282,10 +282,10 @@ def changed(answer: Answer, change: Any) -> Answer:
 
 def tensors(whole: dict[str, Any], files: dict[str, bytes], change: Any) -> None:
     """Change the first shard's tensors, and the manifest with them."""
-    name = whole["shards"][0]["file"]
+    name = whole["files"][0]["name"]
     found = load(files[name])
     files[name] = save(change(found))
-    whole["shards"][0] |= {"bytes": len(files[name]), "sha256": hashlib.sha256(files[name]).hexdigest()}
+    whole["files"][0] |= {"bytes": len(files[name]), "sha256": hashlib.sha256(files[name]).hexdigest()}
 
 
 def nan_labels(whole: dict[str, Any], files: dict[str, bytes]) -> None:
@@ -325,11 +325,11 @@ def other_name(whole: dict[str, Any], files: dict[str, bytes]) -> None:
 
 
 def too_large(whole: dict[str, Any], files: dict[str, bytes]) -> None:
-    files[whole["shards"][0]["file"]] *= 10
+    files[whole["files"][0]["name"]] *= 10
 
 
 def one_bit(whole: dict[str, Any], files: dict[str, bytes]) -> None:
-    name = whole["shards"][0]["file"]
+    name = whole["files"][0]["name"]
     files[name] = files[name][:-1] + bytes([files[name][-1] ^ 1])
 
 
@@ -342,7 +342,7 @@ def unknown_file(whole: dict[str, Any], files: dict[str, bytes]) -> None:
 
 
 def without_rows(whole: dict[str, Any], files: dict[str, bytes]) -> None:
-    whole["rows"] = 10 * whole["rows"]
+    whole["files"][0]["rows"] = None
 
 
 LIES = {
@@ -378,8 +378,8 @@ def test_a_lie_is_rejected_with_a_reason_and_costs_the_others_nothing(
 
 def test_more_bytes_than_the_server_takes_are_not_asked_for(tmp_path: Path, three: dict[str, Answer]) -> None:
     def large(whole: dict[str, Any], files: dict[str, bytes]) -> None:
-        whole["shards"][0]["bytes"] = 2 << 20
-        del files[whole["shards"][0]["file"]]
+        whole["files"][0]["bytes"] = 2 << 20
+        del files[whole["files"][0]["name"]]
 
     fleet = Here({**three, "c": changed(three["c"], large)})
     whole = done(job_of(tmp_path, limit=1), fleet)
@@ -432,8 +432,8 @@ def test_one_partys_wrong_statistics_do_not_end_the_job_of_all(tmp_path: Path, t
             return found
         data = save({"sums": load(found.files["sums.safetensors"])["sums"][:, :-1].contiguous()})
         whole = json.loads(found.files[MANIFEST])
-        whole |= {"dimension": whole["dimension"] - 1}
-        whole["file"] = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+        whole["payload"]["dimension"] -= 1
+        whole["files"][0] |= {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
         return Message(found.about, {MANIFEST: json.dumps(whole).encode(), "sums.safetensors": data})
 
     job = job_of(tmp_path, method="two-step", projection=str(a_projection(tmp_path)))
@@ -448,16 +448,16 @@ def other_figures(**change: float) -> Any:
     def lie(whole: dict[str, Any], files: dict[str, bytes]) -> None:
         for guarantee in whole["guarantees"]:
             guarantee |= {"nominal": 1e90, "realised": 1e90}
-        if "counts" in whole:
-            whole |= change
+        if whole["kind"] == "sums":
+            whole["payload"] |= change
             files["sums.safetensors"] = save({"sums": torch.zeros_like(load(files["sums.safetensors"])["sums"])})
             digest = hashlib.sha256(files["sums.safetensors"]).hexdigest()
-            whole["file"] = {"bytes": len(files["sums.safetensors"]), "sha256": digest}
+            whole["files"][0] |= {"bytes": len(files["sums.safetensors"]), "sha256": digest}
             return
-        whole["encoder"]["settings"] |= change
-        encoder = CalibratedSingular(**whole["encoder"]["settings"])
+        whole["payload"]["encoder"]["settings"] |= change
+        encoder = CalibratedSingular(**whole["payload"]["encoder"]["settings"])
         bound = encoder.index_bound or 0
-        whole["grid"] = {"step": encoder.step, "bound": bound}
+        whole["payload"]["grid"] = {"step": encoder.step, "bound": bound}
         most = min(bound, 1 << 30)
         tensors(whole, files, lambda found: {**found, "x": found["x"].long().clamp(-most, most).to(stored_dtype(most))})
 
@@ -483,8 +483,9 @@ def test_statistics_that_no_data_have_do_not_end_the_job_of_all(
     """A smaller clip norm is a claim that can be true of a release, and not of this job."""
 
     def lie(whole: dict[str, Any], files: dict[str, bytes]) -> None:
-        if "counts" in whole:
-            whole |= {name: (value * whole["clip"] if name == "clip" else value) for name, value in change.items()}
+        if whole["kind"] == "sums":
+            clip = whole["payload"]["clip"]
+            whole["payload"] |= {name: value * clip if name == "clip" else value for name, value in change.items()}
             whole["guarantees"][0] |= {"nominal": 1e90, "realised": 1e90}
 
     job = job_of(tmp_path, method="two-step", projection=str(a_projection(tmp_path)))
@@ -619,7 +620,7 @@ def test_records_without_statistics_do_not_end_the_job_of_all(tmp_path: Path, th
 
 def test_no_file_is_larger_than_a_release_makes_them(tmp_path: Path, three: dict[str, Answer]) -> None:
     def large(whole: dict[str, Any], files: dict[str, bytes]) -> None:
-        whole["shards"][0]["bytes"] = 1 << 31
+        whole["files"][0]["bytes"] = 1 << 31
 
     fleet = Here({**three, "c": changed(three["c"], large)})
     whole = done(job_of(tmp_path), fleet)
@@ -885,7 +886,7 @@ def test_what_failed_after_it_was_entered_is_not_made_with_other_settings(
     item.approve("figures")
     with monkeypatch.context() as patch:
         patch.setattr(
-            "mixveil.releases.records.traces.save_trace", lambda *_: (_ for _ in ()).throw(OutputError("full disk"))
+            "mixveil.releases.writing.traces.save_trace", lambda *_: (_ for _ in ()).throw(OutputError("full disk"))
         )
         assert asked(party).about["state"] == "failed" and len(Ledger().entries()) == 1
     for other in ({"mu": 8.0}, {"label_epsilon": 1.0}, {"data": str(saved(blobs(120, 9), tmp_path / "o.npz"))}):
@@ -1173,7 +1174,7 @@ def test_who_says_no_between_the_steps_costs_nobody_the_second(tmp_path: Path, t
     job = job_of(tmp_path, method="two-step", projection=str(a_projection(tmp_path)), min_parties=3)
     whole = done(job, Here({**three, "c": changing}))
     assert not whole["ok"] and why(whole) == "too-few-still-agree" and figures(whole) == {"count": 2, "needed": 3}
-    assert [entry.kind for entry in Ledger().entries()] == ["statistics"] * 3
+    assert [entry.kind for entry in Ledger().entries()] == ["sums"] * 3
     assert whole["parties"]["a"]["state"] == "arrived" and why(whole, "c") == "owner-refused"
 
 
