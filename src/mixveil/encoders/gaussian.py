@@ -3,7 +3,7 @@
     x̃_i = z_i + e_i,   ỹ_i = y_i,   z = clip(x − centre),   e ~ N(0, σ²I)
 
 Formal guarantees
-- Asked for μ: every unit of m rows is μ-GDP, μ = (2C/σ)√m, against whoever knows everything else, labels excluded.
+- Asked for μ: every unit of m rows is μ-GDP, μ = (2C/σ)√m, against an attacker who knows all else, labels excluded.
 - Labels are released as they are.
 
 It is here to be compared with: pairing buys nothing in GDP, and this is what it buys nothing over.
@@ -85,7 +85,7 @@ class CalibratedGaussian(Noisy):
         return {"gdp": Guarantee("gdp", mu, mu, gdp_conditions(self.unit_rows))}
 
     def cost(self) -> Cost:
-        """Every row has noise of its own: m rows cost √m times as much, whoever has them."""
+        """Every row has noise of its own: m rows of a unit cost √m times as much."""
         mu = 2 * self.clip / self.sigma
         return Cost(mu, mu, 0.5)
 
