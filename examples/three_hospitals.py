@@ -75,7 +75,7 @@ def main(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     deal(folder)
     port = free_port()
-    common = "--backbone none --mu 3 --parties 3 --rows 1077 --classes 10 --out public.safetensors"
+    common = "--backbone none --mu 3 --parties 3 --rows 1077 --num-classes 10 --out public.safetensors"
     mixveil("keys", "trial", ",".join(HOSPITALS), "--out", "keys", folder=folder, role="coordinator")
     mixveil("prepare", "public.npz", *common.split(), folder=folder, role="coordinator")
     with ExitStack() as running:

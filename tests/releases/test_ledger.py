@@ -787,7 +787,7 @@ def test_the_command_line_says_what_was_spent(tmp_path: Path) -> None:
         return subprocess.run([sys.executable, "-m", "mixveil.cli.main", *words], capture_output=True, text=True)
 
     data, out = str(tmp_path / "d.npz"), str(tmp_path / "r")
-    first = run("encode", data, "--mu", "1", "--out", out + "1", "--to", "the coordinator")
+    first = run("encode", data, "--mu", "1", "--out", out + "1", "--recipient", "the coordinator")
     assert "has 1 release of these records: together a record is 1-GDP" in first.stdout
     assert "1.414-GDP" in run("encode", data, "--mu", "1", "--out", out + "2").stdout
     third = run("encode", data, "--mu", "1", "--out", out + "3", "--budget", "1.5")

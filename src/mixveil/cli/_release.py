@@ -8,27 +8,30 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mixveil.cli._common import escape, out
+from mixveil.core.wording.sentences import plural, times
 
 if TYPE_CHECKING:
     from mixveil.core.types import Guarantee
     from mixveil.releases.manifest import Manifest
+    from mixveil.releases.sums import Sums
 
 
-FOR_KNOWING = (
-    "For knowing, not for choosing: what is certified of private records holds only if nothing that was found on them "
-    "decides what leaves. To send, to keep back or to choose a μ by this audit would void the certificate. Choose on "
-    "public data, or by `mixveil calibrate --mu`; keep back for reasons that follow from no record, or if the noise is "
-    "not what the manifest says."
-)
+def summary(written: Manifest | Sums) -> dict[str, object]:
+    """The figures of a release, or of statistics, for `--json`."""
+    from mixveil.releases.sums import Sums
 
-
-def for_knowing(certified: bool) -> list[str]:
-    """What to say below an audit of certified releases."""
-    return [FOR_KNOWING] if certified else []
-
-
-def summary(written: Manifest) -> dict[str, object]:
-    """A manifest's figures for `--json`."""
+    if isinstance(written, Sums):
+        return {
+            "id": written.id,
+            "party": written.party,
+            "rows": sum(written.counts),
+            "dimension": written.dimension,
+            "label_epsilon": written.label_epsilon,
+            "certified": written.certified,
+            "reproducible": written.reproducible,
+            "projection": written.projection,
+            "guarantees": [asdict(guarantee) for guarantee in written.guarantees],
+        }
     return {
         "id": written.id,
         "party": written.party,
@@ -46,12 +49,35 @@ def summary(written: Manifest) -> dict[str, object]:
     }
 
 
-def show(folder: Path, written: Manifest) -> None:
+def show(folder: Path, written: Manifest | Sums) -> None:
+    from mixveil.releases.sums import Sums
+
+    if isinstance(written, Sums):
+        out.print(
+            f"[bold]{escape(str(folder))}[/]: {plural(len(written.classes), 'class sum')} of "
+            f"{plural(written.dimension, 'value')} over {plural(sum(written.counts), 'record')} from "
+            f"{escape(written.party)}",
+            soft_wrap=True,
+        )
+    else:
+        _show_records(folder, written)
+    for guarantee in written.guarantees:
+        kind = "promised" if written.certified else "stated"
+        out.print(f"  {kind}: {in_words(guarantee)}", soft_wrap=True)
+    if written.label_epsilon is not None and not written.reproducible:
+        out.print(f"  promised: the label of every record is {written.label_epsilon:g}-DP (randomised response)")
+    kind = "[green]certified[/]" if written.certified else "[yellow]not certified[/]"
+    out.print(f"  {kind}, id {written.id}")
+    for text in written.not_promised:
+        out.print(f"  [dim]not promised:[/] {escape(text)}", soft_wrap=True)
+
+
+def _show_records(folder: Path, written: Manifest) -> None:
     size = sum(shard.bytes for shard in written.shards)
     shape = "×".join(str(s) for s in written.shape)
     out.print(
         f"[bold]{escape(str(folder))}[/]: {written.rows:,} rows of {shape} from {escape(written.party)}, "
-        f"{len(written.shards)} shard(s), {size / 1e6:.1f} MB",
+        f"{plural(len(written.shards), 'shard')}, {size / 1e6:.1f} MB",
         soft_wrap=True,
     )
     if written.extractor is not None:
@@ -67,15 +93,6 @@ def show(folder: Path, written: Manifest) -> None:
             f"dropped ({1 - written.rows / made:.1%})",
             soft_wrap=True,
         )
-    for guarantee in written.guarantees:
-        kind = "promised" if written.certified else "stated"
-        out.print(f"  {kind}: {in_words(guarantee)}", soft_wrap=True)
-    if written.label_epsilon is not None and not written.reproducible:
-        out.print(f"  promised: the label of every record is {written.label_epsilon:g}-DP (randomised response)")
-    kind = "[green]certified[/]" if written.certified else "[yellow]not certified[/]"
-    out.print(f"  {kind}, id {written.id}")
-    for text in written.not_promised:
-        out.print(f"  [dim]not promised:[/] {escape(text)}", soft_wrap=True)
 
 
 def _unit(guarantee: Guarantee) -> str:
@@ -84,7 +101,6 @@ def _unit(guarantee: Guarantee) -> str:
 
 def in_words(guarantee: Guarantee) -> str:
     """A guarantee as its reader should understand it: the realised figure is the claim."""
-    from mixveil.encoders.calibration import times
     from mixveil.encoders.singular import NOT_KEPT
     from mixveil.theory import gdp
 

@@ -9,9 +9,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mixveil.cli import _common, _spending
-from mixveil.cli._common import AsJson, Classes, DataDir, Depth, Grey, Size, Unit, err, escape, out, print_json
-from mixveil.cli._spending import LabelEpsilon
+from mixveil.cli import _common
+from mixveil.cli._common import (
+    AsJson,
+    Classes,
+    DataDir,
+    Depth,
+    Grey,
+    LabelEpsilon,
+    Size,
+    Unit,
+    err,
+    escape,
+    out,
+    print_json,
+)
 
 if TYPE_CHECKING:
     from mixveil.federated.jobs.settings import Settings
@@ -64,7 +76,7 @@ def join(
         float | None,
         typer.Option("--label-budget", help="What everything in your ledger may cost a label in all, as ε."),
     ] = None,
-    to: Annotated[str | None, typer.Option("--to", help="Who runs the server, for your ledger.")] = None,
+    recipient: Annotated[str | None, typer.Option("--recipient", help="Who runs the server, for your ledger.")] = None,
     folder: Folder = None,
     insecure: Annotated[bool, typer.Option("--insecure", help="No encryption: on 127.0.0.1 alone.")] = False,
     data_dir: DataDir = None,
@@ -80,12 +92,15 @@ def join(
     app could bring nothing is run. No answer to the server depends on your records, but through the noise.
     """
     from mixveil.core import files
+    from mixveil.data.options import class_names
     from mixveil.federated.jobs.settings import Settings
     from mixveil.federated.transport import certificates, link
     from mixveil.federated.transport.flower import environment
+    from mixveil.releases import accounting
+    from mixveil.releases.ledger import Ledger
 
     environment.check_installed()
-    names = _common.class_names(classes)
+    names = None if classes is None else class_names(classes)
     settings = Settings(
         party=party,
         data=str(Path(data).absolute()) if Path(data).exists() else data,
@@ -102,13 +117,13 @@ def join(
         grey=grey,
         depth=depth,
         data_dir=None if data_dir is None else str(data_dir.absolute()),
-        to=to,
+        to=recipient,
         label_budget=label_budget,
     )
     settings.check_bounded()
     images = settings.images()  # what is wrong with the data is said now, and not to a server
-    for text in images.warnings() + _spending.copies(_spending.owners_of(images)):
-        _common.warn(text)
+    for told in images.warnings() + accounting.copies(accounting.owners_of(Ledger(), images, _common.progress)):
+        _common.warn(told)
     if (outlook := settings.outlook()) is not None:
         _common.warn(outlook)
     settings.check_labels(images)
@@ -223,25 +238,20 @@ def _show_job(item: Any) -> tuple[Any, str]:
 
 def _show_release(item: Any) -> tuple[Any, str]:
     """Show a release that promises nothing, and what attacks get of it."""
+    import mixveil
     from mixveil.cli import _release
-    from mixveil.cli.audit import audit
+    from mixveil.cli.audit import show
+    from mixveil.data.options import DataOptions
     from mixveil.releases.records import verify_release
 
     _release.show(item.records, verify_release(item.records))
     settings, place = item.settings, item.folder / "audit"
     if not place.exists():
-        audit(
-            [item.records],
-            truth=settings.data,
-            out_dir=place,
-            data_dir=None if settings.data_dir is None else Path(settings.data_dir),
-            size=settings.size,
-            grey=settings.grey,
-            depth=settings.depth,
-            unit=settings.unit,
-            classes=settings.classes,
-            projection=item.projection,
+        options = DataOptions(
+            settings.size, settings.grey, settings.depth, settings.unit, settings.classes, settings.data_dir
         )
+        found = mixveil.audit([item.records], settings.data, projection=item.projection, options=options)
+        show(found.audit, mixveil.write_report(place, found, command=f"mixveil approve {item.name}"))
     out.print(f"Its audit, for your eyes only: {escape(str(place / 'report.html'))}", soft_wrap=True)
     out.print("It is in your ledger already: whether it leaves or not, its cost is counted.", soft_wrap=True)
     return "audit", f"Let the release of {item.name} ({item.id[:8]}) leave?"

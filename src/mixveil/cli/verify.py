@@ -1,4 +1,4 @@
-"""`mixveil verify`: check a release, whoever made it."""
+"""`mixveil verify`: check a release of any party."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from typing import Annotated
 
 import typer
 
-from mixveil.cli import statistics
+from mixveil.cli import _release
 from mixveil.cli._common import AsJson, look_at_json, out, print_json, warn_of_others
-from mixveil.cli._release import show, summary
 
 
 def verify(
@@ -19,41 +18,28 @@ def verify(
     as_json: AsJson = False,
 ) -> None:
     """Check a release: sizes, hashes, dtypes, shapes, finiteness, grid, labels, and that what it certifies follows from
-    its own settings. Files in the folder that its manifest does not name are listed. Whether the noise was really drawn
-    as stated, only its owner can tell."""
+    its own settings. Files in the folder that its manifest does not name are listed. Only its owner can tell whether
+    the noise was really drawn as stated."""
     look_at_json(folder / "manifest.json", "a release")
-    from mixveil.core.files import others
-    from mixveil.releases.records import MANIFEST, verify_release
-    from mixveil.releases.sums import FILE, is_statistics, read_statistics
+    import mixveil
+    from mixveil.releases.sums import Sums
 
-    if is_statistics(folder):
-        sums = read_statistics(folder)
-        beside = others(folder, {MANIFEST, FILE})
-        if as_json:
-            told = {"verified": True, "statistics": str(folder), "not_part_of_it": beside}
-            print_json({**told, **statistics.summary(sums)})
-            return
-        statistics.show(folder, sums)
-        _say_verified("statistics", beside)
-        return
-    stated = verify_release(folder)
-    beside = others(folder, {MANIFEST, *(shard.file for shard in stated.shards)})
+    checked = mixveil.verify(folder)
+    stated = checked.stated
+    what = "statistics" if isinstance(stated, Sums) else "release"
     if as_json:
-        told = {"verified": True, "release": str(folder), "not_part_of_it": beside}
-        print_json({**told, **summary(stated)})
+        told = {"verified": True, what: str(folder), "not_part_of_it": list(checked.others)}
+        print_json({**told, **_release.summary(stated)})
         return
-    show(folder, stated)
-    _say_verified("release", beside)
+    _release.show(folder, stated)
+    if checked.others:  # speak of the whole folder only where the manifest does
+        out.print("[green]verified[/]: every byte of the files that the manifest names is as it says.")
+        warn_of_others(checked.others, what)
+    else:
+        out.print("[green]verified[/]: every byte is as the manifest says.")
+    if isinstance(stated, Sums):
+        return
     if stated.certified:
         out.print("What it certifies follows from its settings, provided the noise was drawn as they say.")
     elif stated.guarantees:
         out.print("What it states rests on the party's word: a reader cannot check it.")
-
-
-def _say_verified(what: str, beside: list[str]) -> None:
-    """Speak of the whole folder only where the manifest does."""
-    if not beside:
-        out.print("[green]verified[/]: every byte is as the manifest says.")
-        return
-    out.print("[green]verified[/]: every byte of the files that the manifest names is as it says.")
-    warn_of_others(beside, what)

@@ -19,6 +19,7 @@ from torch import Tensor
 from mixveil.core import checks, files
 from mixveil.core.errors import ArgumentError, MismatchError
 from mixveil.core.types import Batch, Progress
+from mixveil.core.wording.notes import Note
 from mixveil.data.opening import Images
 from mixveil.features.backbones import loading
 from mixveil.features.extractor import Extractor
@@ -127,7 +128,7 @@ class Features:
         made_of = None if known is None else tuple(known[row] for row in index.tolist())
         return replace(self, read=lambda rows: read(index[rows]), images=images, made_of=made_of)
 
-    def warnings(self) -> list[str]:
+    def warnings(self) -> list[Note]:
         return self.images.warnings()
 
 

@@ -34,6 +34,7 @@ from mixveil.core.errors import (
 )
 from mixveil.core.tensor_files import check_header, mapped
 from mixveil.core.types import Batch, Dataset
+from mixveil.core.wording.notes import Note
 from mixveil.data import fingerprint as prints
 from mixveil.features.cache import Features
 from mixveil.features.extractor import Extractor
@@ -311,7 +312,7 @@ class Projected:
     def originals(self, index: Tensor) -> Sequence[Tensor]:
         return self.features.originals(index)
 
-    def warnings(self) -> list[str]:
+    def warnings(self) -> list[Note]:
         return self.features.warnings()
 
 

@@ -126,6 +126,7 @@ def write_release(
     label_budget: float | None = None,
     against: Against = "records",
     owners: Owners | None = None,
+    ledger: Ledger | None = None,
     progress: Progress | None = None,
 ) -> Manifest:
     """Encode all rows and write them as a release. The trace goes to the owner's state folder, nowhere else.
@@ -160,7 +161,7 @@ def write_release(
             f"a row takes {_row_bytes(rows, encoder):,} bytes, and a shard has at most {LARGEST_SHARD:,}"
         )
     files.check_space(out, _bytes(rows, encoder))
-    book = Ledger()
+    book = Ledger() if ledger is None else ledger
     owners = book.owners(rows) if owners is None else owners
     check_owners(rows, owners)
     said, trace = _planned(rows, encoder, label_epsilon, stream)

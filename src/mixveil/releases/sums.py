@@ -109,6 +109,7 @@ def write_statistics(
     label_budget: float | None = None,
     against: Against = "records",
     owners: Owners | None = None,
+    ledger: Ledger | None = None,
     progress: Progress = lambda _: None,
 ) -> Sums:
     """Write the noisy class sums of all rows at μ. digest: of the rows' projection. It is entered in the owner's ledger
@@ -117,7 +118,7 @@ def write_statistics(
     checks.enough_rows(len(rows))
     if label_epsilon is not None:
         check_declared(rows, label_epsilon)
-    book, identity = Ledger(), randomness.release_id()
+    book, identity = Ledger() if ledger is None else ledger, randomness.release_id()
     owners = book.owners(rows) if owners is None else owners
     check_owners(rows, owners)
     sigma = _sigma(rows, mu)

@@ -19,8 +19,9 @@ from mixveil.core import checks, files, strict_json
 from mixveil.core.errors import ArgumentError, DataFormatError, ManifestError, OutputError, UnreadableFileError
 from mixveil.core.randomness import SeededStream
 from mixveil.core.types import Fact, Progress, Tau
+from mixveil.core.watching import unwatched
 from mixveil.data.partition import partition
-from mixveil.encoders.calibration import facts_for, unwatched, watched_moments
+from mixveil.encoders.calibration import facts_for, watched_moments
 from mixveil.encoders.singular import Singular
 from mixveil.features import projection
 from mixveil.features.cache import Features
