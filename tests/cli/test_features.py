@@ -251,6 +251,7 @@ def test_told_twice_to_end_it_ends_at_once() -> None:
         assert stop()
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGTERM)
+    assert signal.getsignal(signal.SIGTERM) == before
 
 
 def test_the_papers_recipe_from_images_to_predictions(run: Run, data: Path) -> None:
