@@ -1,4 +1,4 @@
-"""From images to a certified release in Python: calibrate, encode, check, read.
+"""From images to a certified release in Python: encode, check, read.
 
     python examples/encode_a_folder.py OUT [DATA]
 
@@ -16,15 +16,11 @@ import mixveil
 
 
 def main(out: Path, data: str = "digits") -> None:
-    images = mixveil.open_data(data)
-
-    # For μ no record is looked at: the noise follows from the pixel range and the number of pixels.
-    stream = mixveil.SecureStream()
-    encoder, guarantees, warnings = mixveil.calibrate(mixveil.Singular(), mixveil.Mu(1.0), images, stream=stream)
-    for warning in warnings:
+    # For μ no record is looked at: the noise follows from the pixel range and the number of pixels. The release is
+    # entered in the ledger of the state folder (MIXVEIL_STATE) before it is made.
+    made = mixveil.encode(data, out, mu=1.0, party="example")
+    for warning in made.warnings:
         print("warning:", warning)
-
-    mixveil.write_release(out, images, encoder, guarantees, party="example", stream=stream)
 
     release = mixveil.read_release(out)  # sizes, hashes, dtypes, labels and claims are checked here
     batch = release.payload.take(torch.arange(4))

@@ -77,7 +77,7 @@ def main(folder: Path) -> None:
     port = free_port()
     mixveil("keys", "trial", ",".join(HOSPITALS), "--out", "keys", folder=folder, role="coordinator")
     if not (folder / "public.safetensors").exists():
-        common = "--backbone none --mu 3 --parties 3 --rows 1077 --classes 10 --out public.safetensors"
+        common = "--backbone none --mu 3 --parties 3 --rows 1077 --num-classes 10 --out public.safetensors"
         mixveil("prepare", "public.npz", *common.split(), folder=folder, role="coordinator")
     with ExitStack() as running:
         words = ("serve", "server", "--keys", "keys/server", "--port", port)

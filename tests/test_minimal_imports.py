@@ -23,28 +23,24 @@ sys.meta_path[sys.meta_path.index(PathFinder)] = Without
 import torch
 from pathlib import Path
 import mixveil
-from mixveil.attacks.catalogue import attacks
 from mixveil.attacks.shared.training import Workshop
 from mixveil.core.errors import MissingDependencyError
-from mixveil.core.types import Known, Units, View
-from mixveil.encoders import calibration, calibration_report
+from mixveil.core.types import Known, Units
 from mixveil.releases.traces import load_trace
 
 data = mixveil.from_tensors(mixveil.SeededStream(0).uniform(12, 1, 4, 4).float(), torch.arange(12) % 3)
-facts = calibration.settled_facts(data, certified=True, public=None, clip=None)
-encoder, guarantees = mixveil.Singular().calibrate(mixveil.Mu(1.0), facts)
 out = Path(sys.argv[2]) / "release"
-mixveil.write_release(out, data, encoder, guarantees, party="p", stream=mixveil.SeededStream(1))
+mixveil.encode(data, out, mu=1.0, seed=1)
 release = mixveil.read_release(out)
 x, some = data.take(torch.arange(12)).x, torch.arange(4)
 public = mixveil.from_tensors(mixveil.SeededStream(3).uniform(60, 1, 4, 4).float(), torch.arange(60) % 3)
 units = Units(torch.arange(12) // 2, torch.arange(12), torch.arange(12))
-view = View((release,), (load_trace(release.id, 12),), public, x, data.labels, Known(some, x[some]), public, units)
-for kind in attacks().values():
+known = Known(some, x[some])
+view = mixveil.View((release,), (load_trace(release.id, 12),), public, x, data.labels, known, public, units)
+for kind in mixveil.attacks().values():
     attack = kind(workshop=Workshop(most=2)) if hasattr(kind, "workshop") else kind()
     attack(view, stream=mixveil.SeededStream(2))
-targets = calibration_report.targets(1.0, 0.1)
-calibration_report.survey(data, mixveil.Singular(), targets, public=None, clip=None, seed=0)
+mixveil.calibrate(data, mu=1.0, tau=0.1)
 for needs in (mixveil.SecureStream, lambda: mixveil.open_data("digits")):
     try:
         needs()

@@ -1,6 +1,8 @@
 """mixveil: train one model on images that no party may show.
 
-Names are imported when they are first used, so that `import mixveil` is quick.
+Whole jobs are functions: `calibrate`, `encode`, `statistics`, `verify`, `audit`, `prepare`, `directions`, `train`,
+`predict`, `simulate`. They refuse what the command line refuses, with the same errors. Names are imported when they are
+first used, so that `import mixveil` is quick.
 
 >>> import mixveil
 >>> mixveil.Singular().alpha is None  # the target decides
@@ -15,6 +17,7 @@ from mixveil.core.door import open_door
 
 if TYPE_CHECKING:
     from mixveil.attacks.catalogue import attacks as attacks
+    from mixveil.audit.own_releases import audit as audit
     from mixveil.core.errors import MixveilError as MixveilError
     from mixveil.core.randomness import SecureStream as SecureStream
     from mixveil.core.randomness import SeededStream as SeededStream
@@ -23,42 +26,65 @@ if TYPE_CHECKING:
     from mixveil.core.types import Guarantee as Guarantee
     from mixveil.core.types import Mu as Mu
     from mixveil.core.types import Tau as Tau
+    from mixveil.core.types import View as View
     from mixveil.data.images import from_tensors as from_tensors
     from mixveil.data.opening import open_data as open_data
+    from mixveil.data.options import DataOptions as DataOptions
     from mixveil.encoders.batch_transform import BatchTransform as BatchTransform
-    from mixveil.encoders.calibration import calibrate as calibrate
     from mixveil.encoders.catalogue import encoders as encoders
+    from mixveil.encoders.gaussian import Gaussian as Gaussian
     from mixveil.encoders.identity import Identity as Identity
     from mixveil.encoders.mixup import Mixup as Mixup
     from mixveil.encoders.singular import Singular as Singular
+    from mixveil.federated.simulation.comparison import simulate as simulate
+    from mixveil.learn.directions import directions as directions
+    from mixveil.learn.train import predict as predict
+    from mixveil.learn.train import train as train
+    from mixveil.releases.calibrate import calibrate as calibrate
+    from mixveil.releases.encode import encode as encode
+    from mixveil.releases.ledger import Ledger as Ledger
+    from mixveil.releases.prepare import prepare as prepare
     from mixveil.releases.reading import read_release as read_release
-    from mixveil.releases.reading import verify_release as verify_release
-    from mixveil.releases.records import write_release as write_release
     from mixveil.releases.screening import Screen as Screen
+    from mixveil.releases.statistics import statistics as statistics
+    from mixveil.releases.verify import verify as verify
+    from mixveil.report.audit_report import write_report as write_report
 
 __all__ = open_door(
     __name__,
     {
         "attacks": "mixveil.attacks.catalogue",
-        "calibrate": "mixveil.encoders.calibration",
-        "from_tensors": "mixveil.data.images",
-        "open_data": "mixveil.data.opening",
-        "encoders": "mixveil.encoders.catalogue",
-        "Identity": "mixveil.encoders.identity",
-        "Mixup": "mixveil.encoders.mixup",
-        "Singular": "mixveil.encoders.singular",
-        "MixveilError": "mixveil.core.errors",
-        "SecureStream": "mixveil.core.randomness",
-        "SeededStream": "mixveil.core.randomness",
-        "read_release": "mixveil.releases.reading",
-        "verify_release": "mixveil.releases.reading",
-        "write_release": "mixveil.releases.records",
-        "Screen": "mixveil.releases.screening",
+        "audit": "mixveil.audit.own_releases",
         "BatchTransform": "mixveil.encoders.batch_transform",
+        "DataOptions": "mixveil.data.options",
         "Fact": "mixveil.core.types",
         "Facts": "mixveil.core.types",
+        "Gaussian": "mixveil.encoders.gaussian",
         "Guarantee": "mixveil.core.types",
+        "Identity": "mixveil.encoders.identity",
+        "Ledger": "mixveil.releases.ledger",
+        "MixveilError": "mixveil.core.errors",
+        "Mixup": "mixveil.encoders.mixup",
         "Mu": "mixveil.core.types",
+        "Screen": "mixveil.releases.screening",
+        "SecureStream": "mixveil.core.randomness",
+        "SeededStream": "mixveil.core.randomness",
+        "Singular": "mixveil.encoders.singular",
         "Tau": "mixveil.core.types",
+        "View": "mixveil.core.types",
+        "calibrate": "mixveil.releases.calibrate",
+        "directions": "mixveil.learn.directions",
+        "encode": "mixveil.releases.encode",
+        "encoders": "mixveil.encoders.catalogue",
+        "from_tensors": "mixveil.data.images",
+        "open_data": "mixveil.data.opening",
+        "predict": "mixveil.learn.train",
+        "prepare": "mixveil.releases.prepare",
+        "read_release": "mixveil.releases.records",
+        "simulate": "mixveil.federated.simulation.comparison",
+        "statistics": "mixveil.releases.statistics",
+        "train": "mixveil.learn.train",
+        "verify": "mixveil.releases.verify",
+        "write_report": "mixveil.report.audit_report",
     },
 )

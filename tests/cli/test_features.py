@@ -13,7 +13,7 @@ from mixveil.cli.train import _told_to_end
 from mixveil.core.errors import OutputError
 from mixveil.learn.fit import _Training
 from mixveil.releases.ledger import Ledger
-from tests.cli.test_cli import Run, run
+from tests.cli.test_cli import Run, refused, run
 from tests.made import tiny_weights
 
 __all__ = ["run"]
@@ -84,14 +84,18 @@ def test_displacement_is_released_with_its_warning(run: Run, data: Path) -> None
     assert "private-facts" in told.json["not_promised"]
     settings = json.loads((data / "r" / "manifest.json").read_text())["payload"]["encoder"]["settings"]
     assert settings["sigma"] == pytest.approx(moved["radius"] / (3 * 14 * 14) ** 0.5)
-    (warning,) = [text for text in told.json["warnings"] if "realised" in text]
+    (warned,) = [of["figures"]["what"] for of in told.json["warnings"] if of["code"] == "by-calibration"]
+    assert warned["code"] == "snr-exceeded-by-displacement" and warned["figures"]["nominal"] == 1e-6
+    assert warned["figures"]["realised"] == pytest.approx(guarantee["realised"])
+    assert warned["figures"]["without_noise"] == pytest.approx(5.44, abs=0.01)
     ratio = guarantee["realised"] / 1e-6
     unit, word = (1e6, "million") if ratio >= 1e6 else (1e3, "thousand")
     shown = f"{ratio / unit:.{1 if ratio / unit < 9.95 else 0}f} {word} times"
-    assert f"{guarantee['realised']:.3g} is about {shown} the nominal τ = 1e-06" in warning
     told = run(*job, "--out", "again")
-    assert "For your eyes only: image noise of radius" in told.out and f"{word} times" in " ".join(told.err.split())
-    assert f"{shown} the nominal τ = 1e-06: τ is not kept, and without any noise it would be 5.44" in warning
+    assert "For your eyes only: image noise of radius" in told.out
+    assert f"{shown} the nominal τ = 1e-06: τ is not kept, and without any noise it would be 5.44" in " ".join(
+        told.err.split()
+    )
     verified = " ".join(run("verify", "r").out.split())
     assert (
         f"τ = 1e-06, which is NOT kept; the directional SNR of a row is up to {guarantee['realised']:.4g}, about "
@@ -128,7 +132,7 @@ def test_private_images_that_pass_for_public(run: Run, data: Path) -> None:
         job = ("private.npz", *NET, "--public", public)
         for words in (("encode", *job, "--mu", 2, "--out", "r"), ("calibrate", *job, "--mu", 2), ("calibrate", *job)):
             told = run(*words, "--json")
-            assert told.code == 2 and told.json["error"]["type"] == "PrivateFactError", words
+            assert refused(told, "PrivateFactError"), words
             assert f"{count} of these 40 images are in the public data" in told.json["error"]["message"]
         assert not Path("r").exists() and not Ledger().entries()
     for public, count in (("copy.npz", 40), ("part.npz", 3)):
@@ -225,14 +229,14 @@ def test_train_refuses_early_and_loses_nothing_late(run: Run, data: Path, monkey
         gone: list[Path] = []
         inside.setattr("mixveil.learn.model.write_model", refuse)
         inside.setattr("mixveil.core.checkpoint.discard", gone.append)
-        assert run(*job, "--out", "n").code == 2 and not gone
+        assert run(*job, "--out", "n").code == 5 and not gone
     with monkeypatch.context() as inside:
         inside.setenv("WORLD_SIZE", "2")
         inside.setenv("RANK", "0")
-        assert "torchrun is for --head mlp" in " ".join(run("train", "r", "--out", "x").err.split())
+        assert "torchrun is for head = mlp" in " ".join(run("train", "r", "--out", "x").err.split())
     tiny_weights(data / "data", monkeypatch, seed=1)
-    refused = run("predict", "m", "some.npz")
-    assert refused.code == 2 and "other weights" in " ".join(refused.err.split())
+    other = run("predict", "m", "some.npz", "--json")
+    assert refused(other, "MismatchError")
 
 
 def refuse(*_: object) -> None:
@@ -241,14 +245,13 @@ def refuse(*_: object) -> None:
 
 def test_told_twice_to_end_it_ends_at_once() -> None:
     before = signal.getsignal(signal.SIGTERM)
-    with _told_to_end(True) as stop:
+    with _told_to_end() as stop:
         assert not stop()
         signal.raise_signal(signal.SIGTERM)
         assert stop()
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGTERM)
-    with _told_to_end(False):  # among several, each would wait for the others
-        assert signal.getsignal(signal.SIGTERM) == before
+    assert signal.getsignal(signal.SIGTERM) == before
 
 
 def test_the_papers_recipe_from_images_to_predictions(run: Run, data: Path) -> None:
@@ -274,6 +277,6 @@ def test_the_papers_recipe_from_images_to_predictions(run: Run, data: Path) -> N
         (("r", "--test", "more.npz", "--out", "x"), "classes that the releases do not have: 3, 4"),
         (("r", "--out", "/proc/x"), "cannot be written"),
     ):
-        refused = run("train", *wrong, "--head", "mlp")
-        assert refused.code == 2 and said in " ".join(refused.err.split()), refused.err
+        told = run("train", *wrong, "--head", "mlp")
+        assert told.code == (5 if "/proc/x" in wrong else 2) and said in " ".join(told.err.split()), told.err
     assert run("predict", "r", "public.npz").err.count("is a release") == 1

@@ -64,7 +64,9 @@ def test_from_encode_to_train_and_audit(run: Run, blots: Path, tmp_path: Path) -
 def test_the_owner_is_told_what_was_dropped(run: Run, blots: Path) -> None:
     text = run("encode", blots, "--tau", 1, "--calibration", "energy", "--screen", "ssim:0.5", "--out", "r").out
     assert "For your eyes only" in text and "opened into chains" in text and "fewer rows than records" in text
-    text = run("encode", blots, "--encoder", "mixup", "--k", 3, "--screen", "ssim:0.9", "--out", "three").out
+    text = run(
+        "encode", blots, "--encoder", "mixup", "--images-per-row", 3, "--screen", "ssim:0.9", "--out", "three"
+    ).out
     assert "were dropped." in text and "cycle" not in text  # three in a row are no pairing
     text = run("encode", blots, "--tau", 0.1, "--screen", "ssim:0.99", "--out", "all").out
     assert "0 of 80 rows (0.0%) were dropped" in text and "fewer rows than records" not in text
@@ -95,7 +97,7 @@ def test_what_is_refused_is_refused_before_anything_is_read(
 
 def test_a_screen_that_leaves_nothing_counts(run: Run, blots: Path, tmp_path: Path) -> None:
     result = run("encode", blots, "--tau", 1, "--screen", "ssim:-0.99", "--out", "r")
-    assert result.code == 2 and "leaves 0" in result.err and "the try counts in your ledger" in result.err
+    assert result.code == 5 and "leaves 0" in result.err and "the try counts in your ledger" in result.err
     assert [entry.rows for entry in Ledger().entries()] == [80]
     assert sorted(path.name for path in tmp_path.iterdir() if path.name != "state") == ["blots.npz"]
 

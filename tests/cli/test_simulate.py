@@ -16,7 +16,7 @@ from mixveil.federated.jobs.notes import read as read_note
 from mixveil.federated.methods.averaging import FedAvg
 from mixveil.federated.methods.two_step import Sums
 from mixveil.report.simulation_page import charts, dealt, decades, thinned
-from tests.cli.test_cli import Run, left, run
+from tests.cli.test_cli import Run, left, refused, run
 from tests.report.test_report import browse
 
 __all__ = ["run"]
@@ -75,7 +75,7 @@ def test_it_goes_on_where_it_stopped(run: Run, tmp_path: Path, monkeypatch: pyte
     assert out.stat().st_mode & 0o077 == 0
     assert simulated(run, *settings, "--methods", "sums,two-step")["rows"] == first["rows"]  # nothing is left to do
     other = run("simulate", *settings, "--methods", "sums", "--seed", "1")
-    assert other.code == 2 and "another simulation, with other seed" in other.err
+    assert other.code == 5 and "another simulation, with other seed" in other.err
 
 
 def test_a_killed_run_keeps_what_was_done(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,7 +111,7 @@ def test_a_killed_run_keeps_what_was_done(run: Run, tmp_path: Path, monkeypatch:
 )
 def test_bad_input_is_named(words: list[str], said: str, run: Run, tmp_path: Path) -> None:
     result = run("simulate", "digits", "--methods", "sums", "--out", "s.json", *words, "--json")
-    assert result.code == 2 and result.json["error"]["type"] == "ArgumentError"
+    assert refused(result, "ArgumentError")
     assert said in result.json["error"]["message"] and left(tmp_path) == []
 
 
@@ -138,7 +138,7 @@ def test_other_data_under_the_same_name_are_not_taken_for_the_old(run: Run, tmp_
     for seed in (0, 1):
         np.savez(tmp_path / "d.npz", x=rng.random((100, 1, 4, 4), dtype=np.float32), y=np.arange(100) % 2)
         result = run("simulate", "d.npz", "--parties", "2", "--methods", "sums", "--out", "s.json", "--json")
-        assert result.code == (2 if seed else 0)
+        assert result.code == (5 if seed else 0)
     assert "another simulation, with other digest" in result.json["error"]["message"]
 
 
@@ -147,18 +147,18 @@ def test_a_method_that_cannot_be_run_does_not_stop_the_others(run: Run, monkeypa
     noise_multiplier.cache_clear()
     result = run("simulate", "digits", *FAST, "--methods", "dp-sgd,sums", "--mu", "0.123", "--json")
     assert result.code == 0 and [row["method"] for row in result.json["rows"]] == ["sums"]
-    assert "pip install 'mixveil[dp]'" in result.json["failed"]["dp-sgd"] and "DP-SGD in rounds" in result.err
+    assert result.json["failed"]["dp-sgd"]["code"] == "missing-dependency" and "DP-SGD in rounds" in result.err
     alone = run("simulate", "digits", *FAST, "--methods", "dp-sgd", "--mu", "0.123")
-    assert alone.code == 2 and "no method could be run" in alone.err
+    assert alone.code == 5 and "no method could be run" in alone.err
 
 
 def test_where_it_cannot_write_it_says_so_first(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for option in ("--out", "--page"):
         result = run("simulate", "digits", "--methods", "sums", option, "nowhere/s.html", "--json")
-        assert result.code == 2 and "there is no folder nowhere" in result.json["error"]["message"]
+        assert result.code == 5 and "there is no folder nowhere" in result.json["error"]["message"]
     (tmp_path / "mine.html").write_text("<title>My page</title>")
     result = run("simulate", "digits", "--methods", "sums", "--page", "mine.html", "--json")
-    assert result.code == 2 and "it is not overwritten" in result.json["error"]["message"]
+    assert result.code == 5 and "it is not overwritten" in result.json["error"]["message"]
     assert (tmp_path / "mine.html").read_text() == "<title>My page</title>" and left(tmp_path) == ["mine.html"]
 
 

@@ -8,6 +8,8 @@ import torch
 from mixveil.core.errors import ArgumentError
 from mixveil.core.randomness import SeededStream
 from mixveil.core.types import Dataset, Facts, Mu, Tau
+from mixveil.core.watching import unwatched
+from mixveil.core.wording.notes import Note
 from mixveil.data.opening import from_tensors, open_data
 from mixveil.encoders import calibration, calibration_report
 from mixveil.encoders.singular import Singular
@@ -17,7 +19,7 @@ from tests.made import encoded, images
 
 
 def moments_of(rows: Dataset, facts: Facts) -> Moments:
-    return calibration.watched_moments(SeededStream(0), calibration.unwatched)(rows, facts)
+    return calibration.watched_moments(SeededStream(0), unwatched)(rows, facts)
 
 
 def never(rows: Dataset, facts: Facts) -> Moments:
@@ -34,6 +36,11 @@ class Untouchable:
 
     def take(self, index: object) -> object:
         raise AssertionError("a certified calibration looked at the rows")
+
+
+def codes(told: list[Note]) -> list[Note]:
+    """Notes, and the notes within them."""
+    return [*told, *(inside for item in told for inside in item.figures.values() if isinstance(inside, Note))]
 
 
 def test_a_certified_calibration_looks_at_no_private_row() -> None:
@@ -107,7 +114,8 @@ def test_the_survey_of_the_digits() -> None:
         assert item.mu_median is not None and item.mu is not None and item.mu_median < item.mu
         low, middle = item.minimax_log10["q05"], item.minimax_log10["q50"]
         assert low is not None and middle is not None and low < middle
-    assert any("8.2 times" in text for text in calibration_report.warnings_of(found))
+    (loud,) = [told for told in codes(calibration_report.warnings_of(found)) if told.code == "snr-exceeded"]
+    assert loud.figures["factor"] == pytest.approx(8.2, abs=0.05) and "8.2 times" in str(loud)
 
 
 def test_the_bayes_error_is_what_the_best_linear_attack_really_leaves() -> None:
@@ -132,7 +140,7 @@ def test_sphere_noise_has_no_mu_and_says_so() -> None:
         images(), Singular(noise="sphere"), [Tau(0.1, "energy")], public=None, clip=None, seed=0
     )
     assert item.mu is None and item.epsilon is None and item.member_tpr == 1.0
-    assert any("sphere" in text for text in calibration_report.warnings_of([item]))
+    assert "sphere-has-no-mu" in [told.code for told in codes(calibration_report.warnings_of([item]))]
 
 
 def test_weights_of_one_half_show_infinite_minimax_errors_as_null() -> None:
@@ -157,10 +165,11 @@ def test_tau_from_public_moments_realises_nothing_and_the_owner_is_warned() -> N
     data = images(100)
     _, (guarantee,), warnings = calibration.calibrate(Singular(), Tau(0.1), data, public=quiet, stream=SeededStream(0))
     assert guarantee.realised is None and guarantee.assumes["moments"] == "no-more-varied-than-public"
-    assert len(warnings) == 1 and "times as much" in warnings[0]
+    assert [told.code for told in warnings] == ["varies-more-than-public"] and warnings[0].figures["ratio"] > 50
     (item,) = calibration_report.survey(data, Singular(), [Tau(0.1)], public=quiet, clip=None, seed=0)
     assert item.realised_snr > 0.2
-    assert not any("private moments" in text for text in calibration_report.warnings_of([item]))
+    told = [told.code for told in codes(calibration_report.warnings_of([item]))]
+    assert "labels-not-protected" in told and "noise-from-private-moments" not in told
     same = calibration.calibrate(Singular(), Tau(0.1), quiet, public=data, stream=SeededStream(0))
     assert same[2] == []
 
@@ -172,9 +181,9 @@ def test_the_private_data_are_not_public() -> None:
 
 
 def test_a_large_mu_is_called_meaningless() -> None:
-    for mu, said in ((1.0, 0), (5.0, 1)):
+    for mu, said in ((1.0, []), (5.0, ["meaningless-mu"])):
         warnings = calibration.calibrate(Singular(), Mu(mu), images(4000), stream=SeededStream(0))[2]
-        assert len(warnings) == said
+        assert [told.code for told in warnings] == said
 
 
 def test_records_that_do_not_vary_can_be_certified_and_are_shown() -> None:
@@ -203,16 +212,18 @@ def test_what_can_be_learnt_follows_from_public_figures() -> None:
     larger picture is worse, and a few numbers of each image teach something."""
     digits = open_data("digits:train")
     choices = calibration_report.choices(digits, Singular(), [0.5, 1.0, 2.0, 8.0], public=None, clip=None)
-    assert [item.learnt for item in choices] == ["next to nothing", "next to nothing", "little", "something"]
+    assert [item.learnt for item in choices] == ["next-to-nothing", "next-to-nothing", "little", "something"]
     wide = calibration_report.choices(
         images(600, (3, 64, 64), classes=6), Singular(), [1.0, 4.0], public=None, clip=None
     )
-    assert {item.learnt for item in wide} == {"next to nothing"} and wide[0].noise_between_classes > 10
+    assert {item.learnt for item in wide} == {"next-to-nothing"} and wide[0].noise_between_classes > 10
     few = calibration_report.choices(images(2000, (9,), classes=10), Singular(), [1.0], public=None, clip=None)
     assert few[0].learnt == "something"
     warned = calibration.calibrate(Singular(), Mu(1.0), digits, stream=SeededStream(0))[2]
-    assert len(warned) == 1 and "next to nothing can be learnt from pixels" in warned[0]
-    assert "1.2 times as long as two classes can be apart at all (2C = 8)" in warned[0] and "prepare" in warned[0]
+    assert [told.code for told in warned] == ["classes-drowned"]
+    figures = warned[0].figures
+    assert figures["much"].code == "next-to-nothing" and figures["what"].code == "pixels" and figures["apart"] == 8
+    assert figures["factor"] == pytest.approx(1.2, abs=0.05) and "1.2 times as long" in str(warned[0])
 
 
 def test_a_choice_says_what_theory_says() -> None:
@@ -224,6 +235,7 @@ def test_a_choice_says_what_theory_says() -> None:
             assert item.sigma == pytest.approx(gdp.sigma_for(item.mu, 1.5, 0.55) * most**0.5)
             assert item.together == {k: pytest.approx(item.mu * int(k) ** 0.5) for k in ("2", "4", "10")}
             assert item.member_tpr == gdp.member_tpr(item.mu, 0.01) and item.epsilon == gdp.epsilon(item.mu, 1e-5)
-            said = calibration_report.in_words(item)
-            assert f"finds at most {100 * item.member_tpr:.3g}, if 1 of 100 strangers" in said
-            assert ("persons, each with all of up to 5 rows" in said) == (most == 5)
+            said = calibration_report.told(item)
+            assert said.figures["found"] == 100 * item.member_tpr and said.figures["mu"] == item.mu
+            assert said.figures["members"].code == ("members-with-units" if most == 5 else "members")
+            assert f"finds at most {100 * item.member_tpr:.3g}, if 1 of 100 strangers" in str(said)

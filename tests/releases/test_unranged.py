@@ -12,6 +12,8 @@ import torch
 from mixveil.core.errors import ArgumentError, MissingFactError
 from mixveil.core.randomness import SecureStream, SeededStream
 from mixveil.core.types import Batch, Fact, Mu, Tau
+from mixveil.core.watching import unwatched
+from mixveil.core.wording.sentences import times
 from mixveil.encoders import calibration, calibration_report
 from mixveil.encoders.catalogue import encoders
 from mixveil.encoders.gaussian import Gaussian
@@ -43,7 +45,7 @@ def unreadable(rows: Features) -> Features:
 def test_certified_needs_a_bound_that_is_not_the_records() -> None:
     rows = unreadable(ROWS)
     for encoder in (Singular(), Gaussian()):
-        with pytest.raises(MissingFactError, match=r"no range .*--clip\) or public data"):
+        with pytest.raises(MissingFactError, match="clip"):
             calibration.calibrate(encoder, Mu(1.0), rows, stream=SeededStream(0))
         for clip, public in ((2.0, None), (None, PUBLIC)):
             ready, guarantees, _ = calibration.calibrate(
@@ -123,7 +125,7 @@ def test_a_survey_reads_rows_for_their_bound_only_once() -> None:
 
     def watch(what: str, total: int) -> object:
         looked.append(what)
-        return calibration.unwatched(what, total)
+        return unwatched(what, total)
 
     wanted = calibration_report.targets(None, 0.1, features=True)
     found = calibration_report.survey(
@@ -138,7 +140,8 @@ def test_a_survey_reads_rows_for_their_bound_only_once() -> None:
     )
     assert [item.calibration for item in found] == ["theorem", "spectral", "energy", "displacement"]
     assert looked == ["norms", "moments"]
-    assert any("displacement: the realised" in text for text in calibration_report.warnings_of(found))
+    told = [item.figures.get("what") for item in calibration_report.warnings_of(found)]
+    assert "snr-exceeded-by-displacement" in [item.code for item in told if item is not None]
 
 
 @pytest.mark.parametrize("name", sorted(encoders()))
@@ -168,14 +171,15 @@ def test_the_warning_names_both_figures_and_their_ratio() -> None:
         Singular(), Tau(1e-6, "displacement"), ROWS, displacement=facts, stream=SeededStream(0)
     )
     assert guarantee.realised == pytest.approx(5.444, abs=1e-3)
-    assert warnings == [
-        "displacement: the realised directional SNR 5.44 is about 5.4 million times the nominal τ = 1e-06: τ is "
-        "not kept, and without any noise it would be 5.44"
-    ]
+    what = warnings[0].figures["what"]
+    assert len(warnings) == 1 and what.code == "snr-exceeded-by-displacement"
+    assert what.figures == pytest.approx(
+        {"realised": 5.444, "nominal": 1e-6, "factor": 5.444e6, "without_noise": 5.444}, rel=1e-3
+    )
     _, (guarantee,), warnings = calibration.calibrate(Singular(), Tau(0.1, "energy"), ROWS, stream=SeededStream(0))
     assert guarantee.realised is not None and guarantee.realised > 0.1
-    assert warnings[0].startswith(f"energy: the realised directional SNR {guarantee.realised:.3g} is ")
-    assert f"{guarantee.realised / 0.1:.1f} times the nominal τ = 0.1" in warnings[0]
+    assert warnings[0].figures["calibration"] == "energy"
+    assert warnings[0].figures["what"].figures["factor"] == pytest.approx(guarantee.realised / 0.1)
     assert calibration.calibrate(Singular(), Tau(0.1), ROWS, stream=SeededStream(0))[2] == []
 
 
@@ -188,7 +192,7 @@ def test_public_displacement_warns_of_the_records_own_figure() -> None:
         displacement=Fact(1e-3, "public"),
         stream=SeededStream(0),
     )
-    assert guarantee.realised is None and any("million times" in text for text in warnings)
+    assert guarantee.realised is None and warnings[0].figures["what"].figures["factor"] > 1e6
 
 
 @pytest.mark.parametrize(
@@ -204,7 +208,7 @@ def test_public_displacement_warns_of_the_records_own_figure() -> None:
     ],
 )
 def test_factors_in_words(factor: float, words: str) -> None:
-    assert calibration.times(factor) == words
+    assert times(factor) == words
 
 
 def test_the_warning_speaks_of_the_records_and_not_of_the_public_data() -> None:
@@ -219,7 +223,8 @@ def test_the_warning_speaks_of_the_records_and_not_of_the_public_data() -> None:
     )
     z = ready.prepare(ROWS.take(torch.arange(len(ROWS))).x)
     largest = float(torch.linalg.eigvalsh(torch.cov(z.T, correction=0))[-1])
-    assert f"SNR {snr.directional_snr(largest, ready.sigma, 0.7):.3g} is" in warning
+    realised = snr.directional_snr(largest, ready.sigma, 0.7)
+    assert warning.figures["what"].figures["realised"] == pytest.approx(realised, rel=1e-6)
 
 
 def test_no_value_is_larger_than_the_norm_it_is_clipped_to() -> None:

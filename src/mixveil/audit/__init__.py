@@ -2,4 +2,4 @@
 
 from mixveil.core.door import open_door
 
-__all__ = open_door(__name__, {"audit": "mixveil.audit.auditing"})
+__all__ = open_door(__name__, {"audit": "mixveil.audit.own_releases"})

@@ -36,9 +36,10 @@ from mixveil.core.types import (
     Trace,
     View,
 )
+from mixveil.core.watching import unwatched
 from mixveil.data.row_views import Subset
 from mixveil.data.similarity import mse
-from mixveil.encoders.calibration import unwatched, watched_moments, with_moments
+from mixveil.encoders.calibration import facts_for, watched_moments
 from mixveil.releases.records import traced_in_memory
 
 MOST_VALUES = 12
@@ -155,7 +156,7 @@ def calibrated(sweep: Sweep, template: Release, truth: Dataset, *, seed: int) ->
         target: Target = Mu(value) if sweep.name == "mu" else Tau(value, how)
         known = facts
         if isinstance(target, scheme.targets):  # others refuse it by themselves, and say why
-            known = with_moments(facts, target, truth, public=None, moments_of=moments_of, displacement=None)
+            known = facts_for(target, truth, public=None, moments_of=moments_of, settled=facts)
         ready[value] = scheme.calibrate(target, known)
     return ready
 

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import json
 import sys
+import typing
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from types import SimpleNamespace
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.console import Console
 
 from mixveil.core.errors import one_line
-
-if TYPE_CHECKING:
-    from mixveil.core.randomness import Stream
-    from mixveil.data.opening import Images
-    from mixveil.features.cache import Features, Loaded
-    from mixveil.features.extractor import Extractor
-    from mixveil.features.projection import Projected
+from mixveil.core.wording.notes import Note
+from mixveil.data.options import DataOptions
 
 DATA_HELP = (
     "A named set (see `mixveil data list`; NAME:SPLIT for a split), an .npz file, a .csv or .parquet table with the "
@@ -120,8 +119,83 @@ Cache = Annotated[
 ]
 Seed = Annotated[
     int | None,
-    typer.Option("--seed", help="A seeded stream, for experiments: whoever knows the seed removes the noise."),
+    typer.Option("--seed", help="For experiments: anyone who knows the seed can remove the noise."),
 ]
+Budget = Annotated[
+    float | None,
+    typer.Option(
+        "--budget",
+        help="Refuse if any record would have spent more than this μ in all its releases.",
+        show_default=False,
+    ),
+]
+LabelBudget = Annotated[
+    float | None,
+    typer.Option(
+        "--label-budget",
+        help="Refuse if any record's labels (a unit's, with --unit) would have spent more than this ε in all releases, "
+        "or if labels are shown as they are.",
+        show_default=False,
+    ),
+]
+Recipient = Annotated[
+    str | None, typer.Option("--recipient", help="To whom it goes, for your ledger.", show_default=False)
+]
+LabelEpsilon = Annotated[
+    float | None,
+    typer.Option("--label-epsilon", help="Randomise the labels first: each is ε-DP. Else all are shown."),
+]
+Normalisation = Annotated[
+    Literal["imagenet", "table7"] | None,
+    typer.Option(
+        "--normalisation",
+        help="Of the image noise behind `displacement`: imagenet (default), or the paper's table7 for the data set.",
+        show_default=False,
+    ),
+]
+Party = Annotated[str, typer.Option("--party", help="The party's name, as the manifest shows it.")]
+NewFolder = Annotated[Path, typer.Option("--out", help="The folder to make. It must not exist.")]
+NewFile = Annotated[Path, typer.Option("--out", help="The file to make. It must not exist.")]
+
+_DATA_OPTIONS: dict[str, Any] = {
+    "data_dir": DataDir,
+    "size": Size,
+    "grey": Grey,
+    "depth": Depth,
+    "unit": Unit,
+    "classes": Classes,
+}
+
+
+def data_options(*more: Literal["unit", "classes"]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a verb the options that say how data are read, as one argument `options`. more: those that not all have."""
+    names = ("data_dir", "size", "grey", "depth", *more)
+
+    def decorate(verb: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(verb)
+        def called(**given: Any) -> None:
+            verb(options=DataOptions(**{name: given.pop(name) for name in names}), **given)
+
+        own = inspect.signature(verb).parameters
+        written = SimpleNamespace(__annotations__={k: v for k, v in verb.__annotations__.items() if k != "options"})
+        hints = typing.get_type_hints(written, verb.__globals__, include_extras=True)
+        parameters = []
+        for name, parameter in own.items():
+            if name != "options":
+                parameters.append(parameter.replace(annotation=hints[name]))
+                continue
+            for option in names:
+                default = False if option == "grey" else None
+                hints[option] = _DATA_OPTIONS[option]
+                keyword = inspect.Parameter.KEYWORD_ONLY
+                parameters.append(inspect.Parameter(option, keyword, default=default, annotation=hints[option]))
+        called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        called.__annotations__ = hints
+        del called.__wrapped__
+        return called
+
+    return decorate
+
 
 _OTHERS = 5  # names of files that are shown
 
@@ -134,8 +208,18 @@ def print_json(value: Any) -> None:
     sys.stdout.write(json.dumps(value, indent=2, allow_nan=False) + "\n")
 
 
-def warn(text: str) -> None:
-    err.print(f"[yellow]warning:[/] {escape(text)}", soft_wrap=True)
+def warn(told: Note | str) -> None:
+    err.print(f"[yellow]warning:[/] {escape(str(told))}", soft_wrap=True)
+
+
+def warning(quiet: bool) -> Callable[[Note], None]:
+    """How a job warns on the way; quiet: not at all, its warnings are in the JSON."""
+    return (lambda told: None) if quiet else (lambda told: warn(told))
+
+
+def plain(notes: Sequence[Note]) -> list[dict[str, Any]]:
+    """Notes for JSON."""
+    return [told.plain() for told in notes]
 
 
 def warn_of_others(names: Sequence[str], what: str) -> None:
@@ -152,113 +236,22 @@ def escape(text: str) -> str:
     return escape_markup("".join(c if c.isprintable() else "?" for c in text))
 
 
-def class_names(text: str | None) -> tuple[str, ...] | None:
-    """The list of classes, from names with commas between or from a file."""
-    if text is None:
-        return None
-    if Path(text).is_file():
-        lines = _lines(Path(text).resolve())
-        return tuple(line.strip() for line in lines if line.strip())
-    return tuple(name.strip() for name in text.split(",") if name.strip())
-
-
-def _lines(path: Path) -> list[str]:
-    from mixveil.core.errors import DataFormatError
-    from mixveil.core.files import read_small
-    from mixveil.core.strict_json import MANIFEST_LIMIT
-
-    try:
-        return read_small(path, MANIFEST_LIMIT).decode("utf-8").splitlines()
-    except UnicodeDecodeError as error:
-        raise DataFormatError(f"{path}: not UTF-8: {error}") from None
-
-
 def several_mus(text: str) -> list[float]:
     """μ, several with commas between."""
-    from mixveil.core import checks
     from mixveil.core.errors import ArgumentError
 
     try:
         found = [float(part) for part in text.split(",") if part.strip()]
     except ValueError:
-        raise ArgumentError(f"--mu {text!r}: numbers with commas between are wanted") from None
+        raise ArgumentError(f"mu = {text!r}: give numbers with commas between") from None
     if not found:
-        raise ArgumentError("--mu: no number is given")
-    return [checks.finite_positive("mu", value) for value in dict.fromkeys(found)]
-
-
-def stream_for(seed: int | None) -> Stream:
-    from mixveil.core.randomness import SecureStream, SeededStream
-
-    return SecureStream() if seed is None else SeededStream(seed)
-
-
-def open_both(
-    data: str,
-    public: str | None,
-    *,
-    data_dir: Path | None,
-    size: int | None,
-    grey: bool,
-    depth: int | None,
-    unit: str | None,
-    classes: str | None = None,
-) -> tuple[Images, Images | None]:
-    """The private data and the public data, which must not be the same."""
-    from mixveil.core.errors import ArgumentError
-    from mixveil.data.opening import open_data
-
-    rows = open_data(
-        data, data_dir=data_dir, size=size, grey=grey, depth=depth, unit=unit, classes=class_names(classes)
-    )
-    if public is None:
-        return rows, None
-    same_file = Path(public).exists() and Path(data).exists() and Path(public).samefile(data)
-    if public == data or same_file:
-        raise ArgumentError(f"--public {public}: that is the private data itself; facts from it would not be public")
-    return rows, open_data(public, data_dir=data_dir, size=size, grey=grey, depth=depth)
-
-
-def open_features(
-    images: Images, extractor: Extractor, data_dir: Path | None, cache: Path | None
-) -> tuple[Features, str]:
-    """The features of images, and the digest of what made them."""
-    loaded = load_extractor(extractor, data_dir)
-    return features_of(images, loaded, cache), loaded.digest
-
-
-def chosen_extractor(backbone: str | None, stage: str | None, mirror: bool) -> Extractor | None:
-    """The features that were asked for, if any were."""
-    from mixveil.core.errors import ArgumentError
-    from mixveil.features.extractor import Extractor
-
-    if backbone is None:
-        if stage is not None or mirror:
-            raise ArgumentError("--stage and --mirror are of a network's features: name it with --backbone")
-        return None
-    found = Extractor.parse(backbone, stage=stage, mirror=mirror)
-    if not found.names:
-        raise ArgumentError("--backbone none are the pixels: leave it out for them")
+        raise ArgumentError("mu: no number is given")
     return found
 
 
-def load_extractor(extractor: Extractor, data_dir: Path | None) -> Loaded:
-    from mixveil.data.opening import data_folder
-    from mixveil.features import cache as features
-
-    return features.load(extractor, data_folder(data_dir))
-
-
-def features_of(images: Images, loaded: Loaded, cache: Path | None) -> Features:
-    from mixveil.features import cache as features
-
-    with progress("features", len(images)) as step:
-        return features.extract(images, loaded, cache or features.cache_folder(), step)
-
-
 def look_at_json(path: Path, what: str) -> None:
-    """Refuse a stranger's JSON at once, before torch is loaded, where it is no plain file or no JSON. One that is not
-    there is missed later. what: the file should be that of."""
+    """Refuse a stranger's JSON at once, before torch is loaded, where it is no plain file or no JSON: as the library
+    would, only sooner. One that is not there is missed later. what: the file should be that of."""
     from mixveil.core import files, strict_json
     from mixveil.core.errors import DataFormatError, ManifestError, UnreadableFileError
 
@@ -283,40 +276,21 @@ def look_at_projection(path: Path | None) -> None:
             raise DataFormatError(f"{path} is not a projection: {error}") from None
 
 
-def open_projected(
-    images: Images, path: Path, data_dir: Path | None, cache: Path | None, *, certified: bool, seeded: bool = False
-) -> tuple[Projected, str]:
-    """Images through a projection, and its digest. For a certified release, it must not be fitted on any of them:
-    nobody but their owner sees that it is refused here. seeded: an experiment, which promises nothing."""
-    from mixveil.core.errors import PrivateFactError
-    from mixveil.features import projection, projection_file
-
-    found, digest = projection_file.read(path)
-    if certified and (shared := projection.shared(found, images)):
-        said = f"it was fitted on {shared:,} of these {len(images):,} images, and is not public for them"
-        if not seeded:
-            raise PrivateFactError(
-                f"--projection {path}: {said}: nothing could be certified. Use one that was fitted on other data. If "
-                f"it came from somebody else, do not tell them why it was refused: they would learn that they hold "
-                f"images of yours"
-            )
-        warn(f"--projection {path}: {said}")
-    features, weights = open_features(images, found.extractor, data_dir, cache)
-    return projection.projected(features, weights, found, certified=certified), digest
-
-
-def shared_images(images: Images, public: Images | None) -> list[str]:
-    """What to say where public data hold some of the private images, and nothing is certified by them."""
-    from mixveil.data.fingerprint import among, fingerprints
-
-    if public is None or not (shared := among(fingerprints(public), fingerprints(images))):
-        return []
-    return [f"{shared:,} of these images are in the public data as well: figures from those are not public for them"]
+@contextmanager
+def progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
+    """A progress bar on a terminal's standard error; nothing in a pipe. Stopping a release that was begun is warned of:
+    it is in the ledger."""
+    try:
+        with _bar(what, total) as step:
+            yield step
+    except (KeyboardInterrupt, SystemExit):
+        if what in ("encoding", "sums"):
+            warn("stopped: nothing is left of a release that was begun, but it counts in your ledger")
+        raise
 
 
 @contextmanager
-def progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A progress bar on a terminal's standard error; nothing in a pipe."""
+def _bar(what: str, total: int) -> Iterator[Callable[[int], None]]:
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     if not err.is_terminal:
@@ -326,13 +300,6 @@ def progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
     with Progress(*columns, TimeRemainingColumn(), console=err, transient=True) as bar:
         task = bar.add_task(what, total=total)
         yield lambda step: bar.update(task, advance=step)
-
-
-def versions() -> dict[str, str]:
-    """Of the software, for what must be done again."""
-    from importlib.metadata import version
-
-    return {"mixveil": version("mixveil"), "torch": version("torch")}
 
 
 def number(value: float | None) -> str:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mixveil.cli import _common, _displacement, _spending
+from mixveil.cli import _common
 from mixveil.cli._common import (
     Alpha,
     AsJson,
@@ -15,29 +15,26 @@ from mixveil.cli._common import (
     Cache,
     Clip,
     Data,
-    DataDir,
-    Depth,
-    Grey,
     Mirror,
     Noise,
+    Normalisation,
     Public,
-    Size,
     Stage,
-    Unit,
     number,
     out,
+    plain,
     print_json,
 )
-from mixveil.cli._displacement import Normalisation
+from mixveil.core.wording.sentences import plural
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rich.table import Table
 
-    from mixveil.core.types import Cost
-    from mixveil.data.opening import Images
-    from mixveil.encoders.calibration_report import Choice, Figures
-    from mixveil.features.cache import Features
-    from mixveil.features.displacement import Displacement
+    from mixveil.data.options import DataOptions
+    from mixveil.encoders.calibration_report import Figures
+    from mixveil.releases.calibrate import CalibrationReport
 
 Mu = Annotated[
     str | None,
@@ -46,8 +43,10 @@ Mu = Annotated[
 Tau = Annotated[float | None, typer.Option("--tau", help="Theorem 2's directional SNR, in (0, 1]. Default: 0.1.")]
 
 
+@_common.data_options("unit")
 def calibrate(
     data: Data,
+    *,
     mu: Mu = None,
     tau: Tau = None,
     alpha: Alpha = None,
@@ -55,11 +54,7 @@ def calibrate(
     clip: Clip = None,
     public: Public = None,
     seed: Annotated[int, typer.Option("--seed", help="Of the example pairing that the figures are shown for.")] = 0,
-    data_dir: DataDir = None,
-    size: Size = None,
-    grey: Grey = False,
-    depth: Depth = None,
-    unit: Unit = None,
+    options: DataOptions,
     backbone: Backbone = None,
     stage: Stage = None,
     mirror: Mirror = False,
@@ -73,93 +68,91 @@ def calibrate(
     this. [bold]--tau[/]: every figure of every calibration, in a table; they depend on your records. Nothing is written
     but features that are kept, and nothing is entered in the ledger. With neither, both are shown at their defaults.
     """
-    from mixveil.core.errors import ArgumentError, MissingFactError
-    from mixveil.core.randomness import SeededStream
-    from mixveil.core.types import Mu as Certified
-    from mixveil.encoders import calibration, calibration_report
-    from mixveil.encoders.singular import Singular
+    import mixveil
 
-    extractor = _common.chosen_extractor(backbone, stage, mirror)
-    if normalisation is not None and extractor is None:
-        raise ArgumentError(f"--normalisation {normalisation} is of the noise behind features: name a --backbone")
-    mus = [] if mu is None else _common.several_mus(mu)
-    unbounded = extractor is not None and clip is None and public is None
-    if unbounded and mus:
-        raise MissingFactError(calibration.UNBOUNDED)
-    left_out = unbounded and tau is None and noise != "sphere"
-    if not mus and tau is None:
-        mus, tau = ([] if noise == "sphere" or unbounded else [1.0]), 0.1
-    wanted = [*calibration_report.targets(None, tau, features=extractor is not None), *map(Certified, mus)]
-    encoder = Singular(alpha=alpha, noise=noise or "gaussian")
-    images, known = _common.open_both(data, public, data_dir=data_dir, size=size, grey=grey, depth=depth, unit=unit)
-    rows: Images | Features = images
-    others: Images | Features | None = known
-    moved: list[Displacement] = []
-    if extractor is not None:
-        loaded = _common.load_extractor(extractor, data_dir)
-        if tau is not None:
-            seen, taus = images if known is None else known, _displacement.compared(tau, alpha)
-            moved = _displacement.displacements(seen, loaded, taus, alpha, normalisation, SeededStream(seed))
-        rows = _common.features_of(images, loaded, cache)
-        others = None if known is None else _common.features_of(known, loaded, cache)
-    promised = calibration_report.choices(rows, encoder, mus, public=others, clip=clip, watch=_common.progress)
-    found: list[Figures] = []
-    if as_json or tau is not None:  # for μ alone no record is looked at
-        found = calibration_report.survey(
-            rows,
-            encoder,
-            wanted,
-            public=others,
-            clip=clip,
-            displacement=_displacement.as_fact(moved, private=known is None),
-            seed=seed,
-            watch=_common.progress,
-        )
-    shared = [] if mus else _common.shared_images(images, known)  # with μ they are refused
-    warnings = [*rows.warnings(), *shared, *calibration_report.warnings_of(found)]
-    if left_out:
-        warnings.append(f"the certified calibration is left out: {calibration.UNBOUNDED}")
-    said = [(choice.mu, text) for choice in promised for text in calibration.drowned(choice.sigma, choice.clip, rows)]
-    warnings += [f"at μ = {mu:g} {text}" for mu, text in said[-1:]]
-    owners = _spending.known_owners(images)
-    side = _displacement.side_by_side(moved, found)
+    found = mixveil.calibrate(
+        data,
+        mu=None if mu is None else _common.several_mus(mu),
+        tau=tau,
+        alpha=alpha,
+        noise=noise,
+        clip=clip,
+        public=public,
+        seed=seed,
+        backbone=backbone,
+        stage=stage,
+        mirror=mirror,
+        normalisation=normalisation,
+        figures=as_json,
+        options=options,
+        cache=cache,
+        watch=_common.progress,
+    )
     if as_json:
-        about = {"name": images.name, "rows": len(rows), "shape": list(rows.shape), "classes": list(rows.classes)}
-        about["extractor"] = None if extractor is None else extractor.plain()
-        spent = None if owners is None else _spending.summary(owners)
-        shown = [asdict(item) for item in found]
-        told = {"choices": [asdict(choice) for choice in promised], "calibrations": shown, "displacement": side}
-        print_json({"data": about, **told, "spent": spent, "warnings": warnings})
+        print_json(_plain(found))
         return
-    shape, kind = "×".join(str(s) for s in rows.shape), "pixel" if extractor is None else "feature"
-    out.print(f"{images.name}: {len(rows):,} rows of {shape}, {len(rows.classes)} classes")
-    if extractor is not None:
-        out.print(f"features of {extractor}", markup=False)
-    for choice in promised:
-        out.print(f"• {calibration_report.in_words(choice)}", soft_wrap=True)
-    if found:
-        out.print(figures_table(found))
+    _show(found, alpha)
+    for told in found.warnings:
+        _common.warn(told)
+
+
+def _plain(found: CalibrationReport) -> dict[str, Any]:
+    from mixveil.releases.accounting import summary
+
+    rows = found.rows
+    about = {"name": found.images.name, "rows": len(rows), "shape": list(rows.shape), "classes": list(rows.classes)}
+    about["extractor"] = None if found.extractor is None else found.extractor.plain()
+    return {
+        "data": about,
+        "choices": [asdict(choice) for choice in found.choices],
+        "calibrations": [asdict(item) for item in found.figures],
+        "displacement": list(found.displacements),
+        "spent": None if found.standing is None else summary(found.standing),
+        "warnings": plain(found.warnings),
+    }
+
+
+def _show(found: CalibrationReport, alpha: float | None) -> None:
+    from mixveil.encoders.calibration_report import told
+    from mixveil.releases.accounting import spent_note
+    from mixveil.releases.calibrate import displacement_notes
+
+    shape = "×".join(str(s) for s in found.rows.shape)
+    classes = plural(len(found.rows.classes), "class", "classes")
+    out.print(f"{found.images.name}: {plural(len(found.rows), 'row')} of {shape}, {classes}")
+    if found.extractor is not None:
+        out.print(f"features of {found.extractor}", markup=False)
+    for choice in found.choices:
+        out.print(f"• {told(choice)}", soft_wrap=True)
+    if found.figures:
+        out.print(figures_table(found.figures))
+        kind = "pixel" if found.extractor is None else "feature"
         out.print(f"Errors are mean squared errors a {kind} value. These figures are for the owner: do not send them.")
-    if side:
-        _displacement.show(side, alpha)
-    if owners is not None:
-        out.print(_spending.sentence(owners, _planned(promised)), soft_wrap=True)
-    for text in warnings:
-        _common.warn(text)
+    if found.displacements:
+        out.print(_displacement_table(found.displacements))
+        for said in displacement_notes(found.displacements, alpha):
+            out.print(str(said), soft_wrap=True)
+    if found.standing is not None:
+        out.print(str(spent_note(found.standing)), soft_wrap=True)
 
 
-def _planned(promised: list[Choice]) -> Cost | None:
-    """What a release at the only μ that was asked for would cost."""
-    from mixveil.core.types import Cost
-    from mixveil.theory import gdp
+def _displacement_table(side: Sequence[dict[str, float]]) -> Table:
+    """What the image noise of each τ does to features."""
+    from rich.table import Column, Table
 
-    if len(promised) != 1:
-        return None
-    settings = (promised[0].clip, promised[0].sigma, promised[0].alpha)
-    return Cost(gdp.mu_worst(*settings), gdp.mu_together(*settings), 0.5)
+    table = Table(Column("displacement", no_wrap=True), *(f"τ = {item['tau']:g}" for item in side))
+    for name, key in (
+        ("image noise radius", "image_radius"),
+        ("pixel values clamped", "clamped"),
+        ("feature noise radius", "radius"),
+        ("mean feature norm", "feature_norm"),
+        ("realised sup SNR", "realised_snr"),
+    ):
+        table.add_row(name, *(f"{item[key]:.1%}" if key == "clamped" else number(item[key]) for item in side))
+    return table
 
 
-def figures_table(found: list[Figures]) -> Table:
+def figures_table(found: Sequence[Figures]) -> Table:
     """The figures side by side, a column a calibration."""
     from rich.table import Column, Table
 

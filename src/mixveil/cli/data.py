@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 import typer
 
 from mixveil.cli import _common
-from mixveil.cli._common import AsJson, DataDir, escape, out, print_json
+from mixveil.cli._common import AsJson, DataDir, escape, out, plain, print_json
+from mixveil.core.wording.sentences import plural, sentence
 
 if TYPE_CHECKING:
     from mixveil.data.check import Check, Copies
+    from mixveil.data.options import DataOptions
 
 app = typer.Typer(help="Look at data sets.", no_args_is_help=True)
 
@@ -59,39 +61,23 @@ def list_(data_dir: DataDir = None, as_json: AsJson = False) -> None:
 
 
 @app.command("check")
-def check_(
-    data: _common.Data,
-    unit: _common.Unit = None,
-    classes: _common.Classes = None,
-    size: _common.Size = None,
-    grey: _common.Grey = False,
-    depth: _common.Depth = None,
-    data_dir: DataDir = None,
-    as_json: AsJson = False,
-) -> None:
+@_common.data_options("unit", "classes")
+def check_(data: _common.Data, *, options: DataOptions, as_json: AsJson = False) -> None:
     """Read all of a data set and say what is in it, what is there twice, and what its labels will show."""
     from mixveil.data.check import check
-    from mixveil.data.opening import open_data
 
-    images = open_data(
-        data, data_dir=data_dir, size=size, grey=grey, depth=depth, unit=unit, classes=_common.class_names(classes)
-    )
+    images = options.open(data)
     with _common.progress("reading", len(images)) as step:
         found = check(images, step)
     if as_json:
-        print_json({**asdict(found), "labels_show": _LABELS_SHOW, "near_is": _NEAR_IS})
+        print_json({**asdict(found), "warnings": plain(found.warnings), "labels_show": _LABELS_SHOW})
         return
     _print(found)
-    for text in found.warnings:
-        _common.warn(text)
+    for told in found.warnings:
+        _common.warn(told)
 
 
-_LABELS_SHOW = [
-    "Labels are not protected unless they are randomised first (--label-epsilon): a release shows exactly how many "
-    "records of each class there are.",
-    "Each row of it shows the two classes that it was mixed of.",
-]
-_NEAR_IS = "found by their looks: some may be missed, and what looks alike need not be one person's"
+_LABELS_SHOW = ["labels-show-counts", "labels-show-pairs"]
 
 
 def _print(found: Check) -> None:
@@ -111,10 +97,10 @@ def _print(found: Check) -> None:
     _print_copies("exact copies", found.exact)
     if found.near is not None:
         _print_copies("near copies", found.near)
-        out.print(f"    [dim]{_NEAR_IS}[/]", soft_wrap=True)
+        out.print(f"    [dim]{sentence('near-copies-by-looks')}[/]", soft_wrap=True)
     out.print("  what the labels will show:")
-    for text in _LABELS_SHOW:
-        out.print(f"    {text}", soft_wrap=True)
+    for code in _LABELS_SHOW:
+        out.print(f"    {sentence(code)}", soft_wrap=True)
 
 
 def _print_copies(what: str, copies: Copies) -> None:
@@ -122,7 +108,7 @@ def _print_copies(what: str, copies: Copies) -> None:
         out.print(f"  {what}: none")
         return
     differ = f"{copies.labels_differ:,} with different labels, {copies.units_differ:,} in different units"
-    out.print(f"  {what}: {copies.copies:,}, in {copies.groups:,} groups ({differ})", soft_wrap=True)
+    out.print(f"  {what}: {copies.copies:,}, in {plural(copies.groups, 'group')} ({differ})", soft_wrap=True)
     for group in copies.examples:
         rows = ", ".join(str(row) for row in group.rows) + (", …" if group.size > len(group.rows) else "")
         marks = ["different labels"] * group.labels_differ + ["different units"] * group.units_differ

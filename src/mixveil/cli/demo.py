@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import math
 import os
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mixveil.cli import _common, _spending
 from mixveil.cli._common import AsJson, Cache, DataDir, escape, out, print_json
 from mixveil.core.errors import ArgumentError
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from mixveil.data.opening import Images
+    from mixveil.data.images import Images
+    from mixveil.data.options import DataOptions
     from mixveil.features.cache import Features
     from mixveil.features.projection import Projection
 
@@ -47,10 +46,12 @@ def demo(
     Each sends noisy class sums, and then its records in the directions that all sums together show, at one total μ.
     """
     from mixveil.core import files
+    from mixveil.data.options import DataOptions
 
     files.check_new(folder)
-    os.environ["MIXVEIL_STATE"] = str(folder.resolve() / "state")  # nobody's real ledger
-    found = _Job(folder, data, public, backbone, parties, mu, data_dir, cache, quiet=as_json).run()
+    os.environ["MIXVEIL_STATE"] = str(folder.resolve() / "state")  # the demo's own ledger
+    options = DataOptions(data_dir=data_dir)
+    found = _Job(folder, data, public, backbone, parties, mu, options, cache, quiet=as_json).run()
     if as_json:
         print_json(found)
 
@@ -66,48 +67,26 @@ class _Job:
         backbone: str,
         parties: int,
         mu: float,
-        data_dir: Path | None,
+        options: DataOptions,
         cache: Path | None,
         *,
         quiet: bool,
     ) -> None:
         from mixveil.encoders.calibration import check_apart
 
-        self.folder, self.mu, self.data_dir, self.cache, self.quiet = folder, mu, data_dir, cache, quiet
-        known, private, self.test_images = _sets(data, public, data_dir)
-        check_apart(private, known)
-        if self.test_images.classes != private.classes:
+        self.folder, self.backbone, self.mu, self.quiet = folder, backbone, mu, quiet
+        self.options, self.cache = options, cache
+        self.known, self.private, self.test = _sets(data, public, options)
+        check_apart(self.private, self.known)
+        if self.test.classes != self.private.classes:
             raise ArgumentError(f"{data}: its train and test splits do not have the same classes")
         self.names = [f"party-{chr(97 + i) if i < 26 else i}" for i in range(parties)]
-        self.known = self._features(known, backbone)
-        self.private = self._features(private, backbone)
-        self.test = self._features(self.test_images, backbone)
-        self.dealt = _dealt(private, parties)
+        self.parts = [self.private.part(index) for index in _dealt(self.private, parties)]
 
     def run(self) -> dict[str, Any]:
-        from mixveil.features import projection_fit
-        from mixveil.learn.protocol import learn
-
-        self._title(f"1. All prepare the same public projection, from {len(self.known):,} public images")
-        whole = projection_fit.fit(self.known, self.weights)
-        k = projection_fit.directions_for_sums(
-            whole,
-            parties=len(self.dealt),
-            rows=len(self.private),
-            classes=len(self.private.classes),
-            mu=self.mu / math.sqrt(2),
-        )
-        self._say(f"{self.known.shape[0]:,} features → {k:,} directions: the rule looks at no private image")
-        narrow, accuracy = self._two_steps(whole.first(k))
+        narrow, accuracy = self._two_steps()
         self._title("4. What is it worth?")
-        alone = [self._clear([part], whole) for part in self._parts()]
-        together = self._clear(self._parts(), whole)
-        sweep: dict[float, dict[str, float]] = {}
-        for mu in _MUS:
-            sweep[mu] = {
-                name: learn(self._parts(), whole, name, mu, stream=_common.stream_for(None)).accuracy(self.test)  # type: ignore[arg-type]
-                for name in _COLUMNS
-            }
+        alone, together, sweep = self._compared()
         self._table(alone, together, sweep)
         plot = self._plot(sweep, alone, together)
         report = self._audit(narrow)
@@ -124,119 +103,97 @@ class _Job:
             "spent": spent,
         }
 
-    def _two_steps(self, wide: Projection) -> tuple[Path, float]:
+    def _two_steps(self) -> tuple[Path, float]:
         """Statistics, directions, releases, model: as files. The narrow projection, and the accuracy."""
-        from mixveil.core.types import Mu
-        from mixveil.encoders.calibration import settled_facts
-        from mixveil.encoders.singular import Singular
-        from mixveil.features import projection_file
-        from mixveil.features.projection import Projected, projected
-        from mixveil.learn.class_means import directions
-        from mixveil.learn.model import in_words, write_model
-        from mixveil.learn.training import opened, train
-        from mixveil.releases.reading import read_release
-        from mixveil.releases.records import write_release
-        from mixveil.releases.sums import write_statistics
+        import mixveil
+        from mixveil.learn.model import in_words
 
+        how: dict[str, Any] = {"options": self.options, "cache": self.cache}
         half = self.mu / math.sqrt(2)
         self.folder.mkdir(parents=True)
-        digest = projection_file.write(self.folder / "public.projection", wide)
+        self._title(f"1. All prepare the same public projection, from {len(self.known):,} public images")
+        wide, narrow = self.folder / "public.projection", self.folder / "task.projection"
+        fitted = mixveil.prepare(
+            self.known,
+            wide,
+            backbone=self.backbone,
+            mu=self.mu,
+            parties=len(self.parts),
+            rows=len(self.private),
+            num_classes=len(self.private.classes),
+            **how,
+        ).projection
+        self._say(
+            f"{fitted.mean.numel():,} features → {fitted.dimension:,} directions: the rule looks at no private image"
+        )
         self._title(f"2. Each party sends noisy class sums, at μ = {half:.3g}")
-        sums = []
-        for name, part in zip(self.names, self._parts(), strict=True):
-            rows = projected(part, self.weights, wide, certified=True)
-            target = self.folder / "statistics" / name
-            sums.append(write_statistics(target, rows, digest, half, party=name, stream=_common.stream_for(None)))
+        sums = [self.folder / "statistics" / name for name in self.names]
+        for name, part, target in zip(self.names, self.parts, sums, strict=True):
+            mixveil.statistics(part, target, projection=wide, mu=half, party=name, **how)
             most = int(part.labels.bincount(minlength=len(part.classes)).argmax())
             self._say(
                 f"{name}: {len(part):,} images, most of class {part.classes[most]} → {len(part.classes)} sums of "
-                f"{wide.dimension:,} values"
+                f"{fitted.dimension:,} values"
             )
-        found = directions([read_release(self.folder / "statistics" / name) for name in self.names], wide, digest)
-        narrow = self.folder / "task.projection"
-        digest = projection_file.write(narrow, found)
-        self._say(f"The server finds {found.dimension} directions in which the classes differ")
+        found = mixveil.directions(sums, narrow, projection=wide)
+        self._say(f"The server finds {found.projection.dimension} directions in which the classes differ")
         self._title(f"3. Each sends its records there, at μ = {half:.3g}: {self.mu:g} in all")
-        releases = []
-        for name, part in zip(self.names, self._parts(), strict=True):
-            records = Projected(part, found)
-            facts = settled_facts(records, certified=True, public=None, clip=found.clip)
-            encoder, guarantees = Singular().calibrate(Mu(half), facts)
-            target = self.folder / "releases" / name
-            write_release(
-                target,
-                records,
-                encoder,
-                guarantees,
-                party=name,
-                stream=_common.stream_for(None),
-                assets={"projection": digest},
-            )
-            releases.append(target)
-        trained = train(opened(releases, (found, digest)))
-        right = float(trained.layers.named(self.test).eq(self.test.labels).double().mean())
-        write_model(
-            self.folder / "model", trained, {"data": "test", "rows": len(self.test), "accuracy": right}, {"mu": self.mu}
-        )
-        self._say(f"Accuracy on {len(self.test):,} test images: {right:.1%}. {in_words(trained)}")
+        releases = [self.folder / "releases" / name for name in self.names]
+        for name, part, target in zip(self.names, self.parts, releases, strict=True):
+            mixveil.encode(part, target, projection=narrow, mu=half, party=name, **how)
+        model = mixveil.train(releases, self.folder / "model", projection=narrow, test=self.test, **how)
+        if model is None or model.tested is None:
+            raise ArgumentError("a demo is one process: do not start it with torchrun")
+        right = float(model.tested["accuracy"])
+        self._say(f"Accuracy on {len(self.test):,} test images: {right:.1%}. {in_words(model.trained)}")
         return narrow, right
 
-    def _clear(self, parts: list[Features], whole: Projection) -> float:
-        """What the same head learns from these parties' records themselves."""
-        from mixveil.encoders.identity import Identity
-        from mixveil.features.projection import Projected
-        from mixveil.learn.discriminant import from_records
-        from mixveil.learn.layers import Layers
-        from mixveil.releases.records import in_memory
+    def _compared(self) -> tuple[list[float], float, dict[float, dict[str, float]]]:
+        """Accuracies: of each party alone and of all together in the clear, and of all released at several μ."""
+        from mixveil.core.randomness import SecureStream
+        from mixveil.features import projection_fit
+        from mixveil.features.extractor import Extractor
+        from mixveil.features.opening import FeatureOptions
+        from mixveil.learn.protocol import learn
 
-        releases = [
-            in_memory(Projected(part, whole), Identity(), (), party="clear", stream=_common.stream_for(0))
-            for part in parts
-        ]
-        named = Layers.of(from_records(releases, whole), whole).named(self.test)
-        return float(named.eq(self.test.labels).double().mean())
+        features, extractor = FeatureOptions(self.options, self.cache), Extractor.parse(self.backbone)
+        known, weights = features.open(self.known, extractor)
+        test, parts = features.open(self.test, extractor)[0], [features.open(p, extractor)[0] for p in self.parts]
+        whole = projection_fit.fit(known, weights)
+        alone, together = [_clear([part], whole, test) for part in parts], _clear(parts, whole, test)
+        sweep: dict[float, dict[str, float]] = {}
+        for mu in _MUS:
+            sweep[mu] = {
+                name: learn(parts, whole, name, mu, stream=SecureStream()).accuracy(test)  # type: ignore[arg-type]
+                for name in _COLUMNS
+            }
+        return alone, together, sweep
 
     def _audit(self, narrow: Path) -> str:
         """The first party attacks what it sent."""
-        from mixveil.audit.auditing import audit
-        from mixveil.cli._release import for_knowing
+        import mixveil
         from mixveil.cli.audit import show
-        from mixveil.core.randomness import SeededStream
-        from mixveil.core.types import View
-        from mixveil.data.row_views import Subset
-        from mixveil.features.projection import Projected
-        from mixveil.features.projection_file import read
-        from mixveil.releases.reading import read_release
-        from mixveil.releases.traces import load_trace
-        from mixveil.report.audit_page import write_audit
 
         self._title(f"5. What {self.names[0]} sees when it attacks what it sent")
-        projection, _ = read(narrow)
-        release = read_release(self.folder / "releases" / self.names[0])
-        trace = load_trace(release.id, len(release.payload))
-        truth, similar = Projected(self._parts()[0], projection), Projected(self.known, projection)
-        import torch
-
-        half = torch.arange(0, len(similar), 2), torch.arange(1, len(similar), 2)
-        others = similar.take(half[1][: len(truth)]).x
-        view = View((release,), None if trace is None else (trace,), Subset(similar, half[0]))
-        found = audit(view, truth, others=others, stream=SeededStream(0))
-        found = replace(found, verdict=(*found.verdict, *for_knowing(release.certified)))
-        how = {"command": "mixveil demo", "seed": 0, **_common.versions()}
-        write_audit(self.folder / "audit", found, how)
-        report = self.folder / "audit" / "report.html"
+        release = self.folder / "releases" / self.names[0]
+        found = mixveil.audit(
+            [release], self.parts[0], public=self.known, projection=narrow, options=self.options, cache=self.cache
+        )
+        page = mixveil.write_report(self.folder / "audit", found, command="mixveil demo")
         if not self.quiet:
-            show(found)
-            out.print(f"Report, private, for your eyes only: {escape(str(report))}", soft_wrap=True)
-        return str(report)
+            show(found.audit, page)
+        return str(page)
 
-    def _ledger(self) -> dict[str, object]:
+    def _ledger(self) -> dict[str, Any]:
         """What the first party has spent, by its ledger: the parties of a demo share one, their records do not."""
-        self._title(f"6. What {self.names[0]}'s ledger says of its {len(self.dealt[0]):,} images")
-        owners = _spending.owners_of(self._parts()[0])
-        if not self.quiet:
-            out.print(_spending.sentence(owners), soft_wrap=True)
-        return _spending.summary(owners)
+        from mixveil.releases import accounting
+        from mixveil.releases.ledger import Ledger
+
+        self._title(f"6. What {self.names[0]}'s ledger says of its {len(self.parts[0]):,} images")
+        ledger = Ledger()
+        standing = ledger.standing(accounting.owners_of(ledger, self.parts[0]))
+        self._say(str(accounting.spent_note(standing)))
+        return accounting.summary(standing)
 
     def _table(self, alone: list[float], together: float, sweep: dict[float, dict[str, float]]) -> None:
         if self.quiet:
@@ -271,15 +228,6 @@ class _Job:
         self._say(f"A picture of it: {path}")
         return path
 
-    def _features(self, images: Images, backbone: str) -> Features:
-        from mixveil.features.extractor import Extractor
-
-        found, self.weights = _common.open_features(images, Extractor.parse(backbone), self.data_dir, self.cache)
-        return found
-
-    def _parts(self) -> list[Features]:
-        return [self.private.part(index) for index in self.dealt]
-
     def _title(self, text: str) -> None:
         if not self.quiet:
             out.rule(text, align="left")
@@ -287,6 +235,22 @@ class _Job:
     def _say(self, text: str) -> None:
         if not self.quiet:
             out.print(escape(text), soft_wrap=True)
+
+
+def _clear(parts: list[Features], whole: Projection, test: Features) -> float:
+    """What the same head learns from these parties' records themselves."""
+    from mixveil.core.randomness import SeededStream
+    from mixveil.encoders.identity import Identity
+    from mixveil.features.projection import Projected
+    from mixveil.learn.discriminant import from_records
+    from mixveil.learn.layers import Layers
+    from mixveil.releases.records import in_memory
+
+    releases = [
+        in_memory(Projected(part, whole), Identity(), (), party="clear", stream=SeededStream(0)) for part in parts
+    ]
+    named = Layers.of(from_records(releases, whole), whole).named(test)
+    return float(named.eq(test.labels).double().mean())
 
 
 def _dealt(images: Images, parties: int) -> list[Tensor]:
@@ -302,16 +266,14 @@ def _dealt(images: Images, parties: int) -> list[Tensor]:
     return dealt
 
 
-def _sets(data: str, public: str | None, data_dir: Path | None) -> tuple[Images, Images, Images]:
+def _sets(data: str, public: str | None, options: DataOptions) -> tuple[Images, Images, Images]:
     """Public, private and test images. Of the digits, every fourth of the train split plays the public data."""
     import torch
 
-    from mixveil.data.opening import open_data
-
-    train, test = (open_data(f"{data}:{split}", data_dir=data_dir) for split in ("train", "test"))
+    train, test = (options.open(f"{data}:{split}") for split in ("train", "test"))
     if data == "digits" and public is None:
         index = torch.arange(len(train))
         return train.part(index[index % 4 == 0]), train.part(index[index % 4 != 0]), test
     if public is None and data not in _PUBLIC:
-        raise ArgumentError(f"say with --public what public data are like {data}")
-    return open_data(public or _PUBLIC[data], data_dir=data_dir), train, test
+        raise ArgumentError(f"public: name public data that are like {data}")
+    return options.open(public or _PUBLIC[data]), train, test

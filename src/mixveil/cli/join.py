@@ -9,9 +9,21 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mixveil.cli import _common, _spending
-from mixveil.cli._common import AsJson, Classes, DataDir, Depth, Grey, Size, Unit, err, escape, out, print_json
-from mixveil.cli._spending import LabelEpsilon
+from mixveil.cli import _common
+from mixveil.cli._common import (
+    AsJson,
+    Classes,
+    DataDir,
+    Depth,
+    Grey,
+    LabelEpsilon,
+    Size,
+    Unit,
+    err,
+    escape,
+    out,
+    print_json,
+)
 from mixveil.federated.methods.catalogue import between_machines
 
 if TYPE_CHECKING:
@@ -82,12 +94,15 @@ def join(
     app could bring nothing is run. No answer to the server depends on your records, but through the noise.
     """
     from mixveil.core import files
+    from mixveil.data.options import class_names
     from mixveil.federated.jobs.party_config import PartyConfig
     from mixveil.federated.transport import certificates, link
     from mixveil.federated.transport.flower import environment
+    from mixveil.releases import accounting
+    from mixveil.releases.ledger import Ledger
 
     environment.check_installed()
-    names = _common.class_names(classes)
+    names = None if classes is None else class_names(classes)
     config = PartyConfig(
         party=party,
         data=str(Path(data).absolute()) if Path(data).exists() else data,
@@ -109,10 +124,10 @@ def join(
     )
     config.check_bounded()
     images = config.images()  # what is wrong with the data is said now, and not to a server
-    for text in images.warnings() + _spending.copies(_spending.owners_of(images)):
-        _common.warn(text)
+    for told in images.warnings() + accounting.copies(accounting.owners_of(Ledger(), images, _common.progress)):
+        _common.warn(told)
     if (outlook := config.outlook()) is not None:
-        _common.warn(str(outlook))
+        _common.warn(outlook)
     config.check_labels(images)
     node = link.joining(address, party, keys, insecure=insecure)
     server = address if keys is None else certificates.fingerprint(keys / certificates.CA)
@@ -234,25 +249,18 @@ def _show_job(item: Waiting) -> tuple[LookedAt, str]:
 
 def _show_release(item: Waiting) -> tuple[LookedAt, str]:
     """Show a release that promises nothing, and what attacks get of it."""
+    import mixveil
     from mixveil.cli import _release
-    from mixveil.cli.audit import audit
+    from mixveil.cli.audit import show
+    from mixveil.data.options import DataOptions
     from mixveil.releases.reading import verify_release
 
     _release.show(item.records, verify_release(item.records))
     config, place = item.config, item.folder / "audit"
     if not place.exists():
-        audit(
-            [item.records],
-            truth=config.data,
-            out_dir=place,
-            data_dir=None if config.data_dir is None else Path(config.data_dir),
-            size=config.size,
-            grey=config.grey,
-            depth=config.depth,
-            unit=config.unit,
-            classes=config.classes,
-            projection=item.projection,
-        )
+        options = DataOptions(config.size, config.grey, config.depth, config.unit, config.classes, config.data_dir)
+        found = mixveil.audit([item.records], config.data, projection=item.projection, options=options)
+        show(found.audit, mixveil.write_report(place, found, command=f"mixveil approve {item.job.name}"))
     out.print(f"Its audit, for your eyes only: {escape(str(place / 'report.html'))}", soft_wrap=True)
     out.print("It is in your ledger already: whether it leaves or not, its cost is counted.", soft_wrap=True)
     return "audit", f"Let the release of {item.job.name} ({item.job.id[:8]}) leave?"

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mixveil.cli import _spending
-from mixveil.cli._common import DATA_HELP, AsJson, DataDir, Depth, Grey, Size, Unit, escape, number, out, print_json
+from mixveil.cli import _common
+from mixveil.cli._common import DATA_HELP, AsJson, escape, number, out, print_json
 
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from mixveil.data.options import DataOptions
     from mixveil.releases.ledger import Entry
 
 Some = Annotated[
@@ -32,22 +33,20 @@ StandingLabels = Annotated[
 ]
 
 
+@_common.data_options("unit")
 def ledger(
     data: Some = None,
     budget: Standing = None,
     label_budget: StandingLabels = None,
-    data_dir: DataDir = None,
-    size: Size = None,
-    grey: Grey = False,
-    depth: Depth = None,
-    unit: Unit = None,
+    *,
+    options: DataOptions,
     as_json: AsJson = False,
 ) -> None:
     """Show what was released from this machine, what all of it cost any record, and what is left of the budget.
 
     A release counts from the moment it was begun, whether or not it was finished or sent.
     """
-    from mixveil.data.opening import open_data
+    from mixveil.releases import accounting
     from mixveil.releases.ledger import Ledger
 
     book = Ledger()
@@ -56,27 +55,28 @@ def ledger(
     if label_budget is not None:
         book.set_label_budget(label_budget)
     entries = book.entries()
-    if data is not None and entries:
-        owners = _spending.owners_of(open_data(data, data_dir=data_dir, size=size, grey=grey, depth=depth, unit=unit))
-    else:
-        owners = book.everyone()
+    some = data is not None and bool(entries)
+    owners = accounting.owners_of(book, options.open(data), _common.progress) if data and some else book.everyone()
+    standing = book.standing(owners)
     if as_json:
-        spent = _spending.summary(owners)
+        spent = accounting.summary(standing)
         print_json({"ledger": str(book.path), "entries": [_plain(entry) for entry in entries], "spent": spent})
         return
     out.print(entries_table(entries) if entries else "Nothing was released yet.")
     if entries:
-        out.print(_spending.sentence(owners, what="these records" if data else "all its records"), soft_wrap=True)
+        out.print(str(accounting.spent_note(standing, "these-records" if data else "all-records")), soft_wrap=True)
     if entries and data is None:
-        out.print(_spending.everything(book.total()), soft_wrap=True)
-    if book.budget is not None:
+        out.print(str(accounting.total_note(standing.total)), soft_wrap=True)
+    if standing.budget is not None:
         out.print(
-            f"The standing budget is μ = {book.budget:g}: what would exceed it for any record or unit is refused."
+            f"The standing budget is μ = {standing.budget:g}: a release that would exceed it for any record or unit is "
+            f"refused.",
+            soft_wrap=True,
         )
-    if book.label_budget is not None:
+    if standing.label_budget is not None:
         out.print(
-            f"The standing label budget is ε = {book.label_budget:g}: a release that would exceed it for the labels of "
-            f"any record or unit is refused, and so is one that shows labels as they are.",
+            f"The standing label budget is ε = {standing.label_budget:g}: a release that would exceed it for the "
+            f"labels of any record or unit is refused, and so is one that shows labels as they are.",
             soft_wrap=True,
         )
 

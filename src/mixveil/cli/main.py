@@ -1,63 +1,109 @@
-"""`mixveil`: the verbs, and the one place where errors become messages and exit codes."""
+"""`mixveil`: the verbs by role, and the one place where errors become messages and exit codes.
+
+A verb's module is imported when the verb is called: the list of verbs, with a line of help each, is kept here.
+"""
 
 from __future__ import annotations
 
 import io
 import signal
 import sys
+from importlib import import_module
+from typing import Any, NamedTuple
 
+import click
 import typer
+from typer.core import TyperCommand, TyperGroup
 
-from mixveil.cli import (
-    audit,
-    calibrate,
-    data,
-    demo,
-    encode,
-    join,
-    keys,
-    ledger,
-    prepare,
-    results,
-    run,
-    serve,
-    simulate,
-    statistics,
-    train,
-    verify,
-)
-from mixveil.cli._common import err, escape, print_json
 from mixveil.core.errors import MixveilError, TrainingStopped
 
+OWNER, COORDINATOR, RESEARCHER, EVERYONE = "Data owner", "Coordinator", "Researcher", "Everyone"
+
+
+class Verb(NamedTuple):
+    """A verb of the command line. module: the file of this room with its function, or an `app` of several verbs."""
+
+    module: str
+    panel: str
+    help: str
+
+
+VERBS: dict[str, Verb] = {
+    "calibrate": Verb("calibrate", OWNER, "Show what a release would promise and cost, before there is one."),
+    "encode": Verb("encode", OWNER, "Encode DATA once, as a release that may leave."),
+    "statistics": Verb("statistics", OWNER, "Release the noisy class sums of DATA."),
+    "audit": Verb("audit", OWNER, "Attack your own release in every way known here, and write a report."),
+    "report": Verb("audit", OWNER, "Make the page of an audit again from its figures and pictures."),
+    "ledger": Verb("ledger", OWNER, "Show what was released, what it cost, and what is left of the budget."),
+    "join": Verb("join", OWNER, "Take part in the jobs of a server."),
+    "approve": Verb("join", OWNER, "See which jobs ask for you, and agree or refuse."),
+    "prepare": Verb("prepare", COORDINATOR, "Fit a projection on PUBLIC data, which every party uses."),
+    "directions": Verb("statistics", COORDINATOR, "Find the directions in which the classes differ."),
+    "train": Verb("train", COORDINATOR, "Train one model on all releases."),
+    "serve": Verb("serve", COORDINATOR, "Run the server that parties join."),
+    "run": Verb("run", COORDINATOR, "Start a job with all parties, and follow it."),
+    "status": Verb("run", COORDINATOR, "Show who is there, and what became of each job."),
+    "stop": Verb("run", COORDINATOR, "End a job that is running."),
+    "simulate": Verb("simulate", RESEARCHER, "Compare the ways to learn together, in this process."),
+    "results": Verb("results", RESEARCHER, "Show results as a table."),
+    "demo": Verb("demo", RESEARCHER, "Let parties train one model, then attack what one of them sent."),
+    "verify": Verb("verify", EVERYONE, "Check a release."),
+    "predict": Verb("train", EVERYONE, "Name the class of every image of DATA."),
+    "data": Verb("data", EVERYONE, "Look at data sets."),
+    "keys": Verb("keys", EVERYONE, "Make certificates and keys for jobs between organisations."),
+}
+
+EPILOG = (
+    "Exit codes: 0 done; 2 the command cannot be done as it was given; 3 refused, by a budget or because a promise "
+    "would be false; 4 a release, a model or data are not valid; 5 nothing came of it; 130 and 143 stopped. "
+    "With --json an error is printed as its code, type and message."
+)
+
+
+class Verbs(TyperGroup):
+    """The verbs, each imported when it is asked for. The help lists them without importing any."""
+
+    listing = False
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in VERBS:
+            return None
+        verb = VERBS[cmd_name]
+        if self.listing:
+            return TyperCommand(cmd_name, help=verb.help, rich_help_panel=verb.panel)
+        return _loaded(cmd_name, verb)
+
+    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        self.listing = True
+        try:
+            super().format_help(ctx, formatter)
+        finally:
+            self.listing = False
+
+
+def _loaded(name: str, verb: Verb) -> click.Command:
+    """The verb with its options; of a group, with its own verbs."""
+    module: Any = import_module(f"mixveil.cli.{verb.module}")
+    if hasattr(module, "app"):
+        group = typer.main.get_command(module.app)
+        group.name = name
+        return group
+    alone = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
+    alone.command(name, rich_help_panel=verb.panel)(getattr(module, name))
+    return typer.main.get_command(alone)
+
+
 app = typer.Typer(
+    cls=Verbs,
     help="Train one model on images that no party may show.",
+    epilog=EPILOG,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-app.add_typer(data.app, name="data")
-app.command("calibrate")(calibrate.calibrate)
-app.command("prepare")(prepare.prepare)
-app.command("statistics")(statistics.statistics)
-app.command("directions")(statistics.directions)
-app.command("encode")(encode.encode)
-app.command("ledger")(ledger.ledger)
-app.command("verify")(verify.verify)
-app.command("audit")(audit.audit)
-app.command("report")(audit.report)
-app.command("train")(train.train)
-app.command("predict")(train.predict)
-app.command("simulate")(simulate.simulate)
-app.add_typer(keys.app, name="keys")
-app.command("serve")(serve.serve)
-app.command("join")(join.join)
-app.command("approve")(join.approve)
-app.command("run")(run.run)
-app.command("status")(run.status)
-app.command("stop")(run.stop)
-app.command("results")(results.results)
-app.command("demo")(demo.demo)
 
 
 @app.callback(invoke_without_command=True)
@@ -70,22 +116,28 @@ def root(version: bool = typer.Option(False, "--version", help="Print the versio
 
 
 def main() -> None:
-    """Run a verb. An error that mixveil raises on purpose: its message, and exit code 2."""
+    """Run a verb. An error that mixveil raises on purpose: its message, and the exit code of its kind."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what is half written is removed
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
     try:
         app()
-    except TrainingStopped as stopped:
-        err.print(f"{escape(str(stopped))}: give the same command to go on", soft_wrap=True)
-        sys.exit(130)
     except MixveilError as error:
-        if "--json" in sys.argv:
-            print_json({"error": {"type": type(error).__name__, "message": str(error)}})
-        said = "\n".join(escape(line) for line in str(error).split("\n"))  # a list of files has several
+        _tell(error)
+        sys.exit(error.exit_code)
+
+
+def _tell(error: MixveilError) -> None:
+    from mixveil.cli._common import err, escape, print_json
+
+    if "--json" in sys.argv:
+        print_json({"error": error.plain()})
+    said = "\n".join(escape(line) for line in str(error).split("\n"))  # a list of files has several
+    if isinstance(error, TrainingStopped):
+        err.print(f"{said}: give the same command to go on", soft_wrap=True)
+    else:
         err.print(f"[red]error:[/] {said} [dim]({type(error).__name__})[/]", soft_wrap=True)
-        sys.exit(2)
 
 
 if __name__ == "__main__":

@@ -4,122 +4,106 @@ server's."""
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mixveil.cli import _common, _spending
+from mixveil.cli import _common
 from mixveil.cli._common import (
     AsJson,
+    Budget,
     Cache,
-    Classes,
     Data,
-    DataDir,
-    Depth,
-    Grey,
+    LabelBudget,
+    LabelEpsilon,
+    NewFile,
+    NewFolder,
+    Party,
+    Recipient,
     Seed,
-    Size,
-    Unit,
     escape,
     out,
+    plain,
     print_json,
 )
 from mixveil.cli._release import show, summary
-from mixveil.cli._spending import Budget, LabelBudget, LabelEpsilon, To
+from mixveil.core.wording.sentences import plural
+
+if TYPE_CHECKING:
+    from mixveil.data.options import DataOptions
 
 NeededProjection = Annotated[Path, typer.Option("--projection", help="The public projection that all parties share.")]
 
 
+@_common.data_options("unit", "classes")
 def statistics(
     data: Data,
     projection: NeededProjection,
     mu: Annotated[
         float, typer.Option("--mu", help="Certified: every record (every unit, with --unit) μ-GDP, labels excluded.")
     ],
-    out_dir: Annotated[Path, typer.Option("--out", help="The folder to make. It must not exist.")],
-    party: Annotated[str, typer.Option("--party", help="The party's name, as the manifest shows it.")] = "party",
-    to: To = None,
+    out_dir: NewFolder,
+    *,
+    party: Party = "party",
+    recipient: Recipient = None,
     budget: Budget = None,
     label_epsilon: LabelEpsilon = None,
     label_budget: LabelBudget = None,
     seed: Seed = None,
-    data_dir: DataDir = None,
-    size: Size = None,
-    grey: Grey = False,
-    depth: Depth = None,
-    unit: Unit = None,
-    classes: Classes = None,
+    options: DataOptions,
     cache: Cache = None,
     as_json: AsJson = False,
 ) -> None:
     """Release the noisy class sums of DATA: what a server needs to find the directions in which the classes differ."""
     _common.look_at_projection(projection)
-    from mixveil.data.opening import open_data
-    from mixveil.encoders.calibration import MEANINGLESS_MU, meaningless
-    from mixveil.releases.sums import write_statistics
-    from mixveil.releases.writing import check_output
+    import mixveil
+    from mixveil.releases import accounting
 
-    check_output(out_dir, party)
-    stream = _common.stream_for(seed)
-    images = open_data(
-        data, data_dir=data_dir, size=size, grey=grey, depth=depth, unit=unit, classes=_common.class_names(classes)
+    made = mixveil.statistics(
+        data,
+        out_dir,
+        projection=projection,
+        mu=mu,
+        party=party,
+        recipient=recipient,
+        budget=budget,
+        label_epsilon=label_epsilon,
+        label_budget=label_budget,
+        seed=seed,
+        options=options,
+        cache=cache,
+        watch=_common.progress,
+        warn=_common.warning(quiet=as_json),
     )
-    owners = _spending.owners_of(images)
-    rows, digest = _common.open_projected(images, projection, data_dir, cache, certified=True, seeded=seed is not None)
-    told = _spending.earlier_statistics(rows.projection, party)
-    told += _spending.copies(owners) + _spending.shown_labels(owners, label_epsilon)
-    warnings = rows.warnings() + told + ([meaningless(mu)] if mu >= MEANINGLESS_MU else [])
-    if not as_json:  # before anything is entered or written
-        for text in warnings:
-            _common.warn(text)
-    with _spending.counted(), _common.progress("sums", len(rows)) as step:
-        written = write_statistics(
-            out_dir,
-            rows,
-            digest,
-            mu,
-            party=party,
-            stream=stream,
-            label_epsilon=label_epsilon,
-            recipient=to,
-            budget=budget,
-            label_budget=label_budget,
-            owners=owners,
-            progress=step,
-        )
-    spent = _spending.summary(owners)
     if as_json:
-        print_json({"statistics": str(out_dir), **summary(written), "spent": spent, "warnings": warnings})
+        spent = accounting.summary(made.standing)
+        told = {"statistics": str(out_dir), **summary(made.sums), "spent": spent}
+        print_json({**told, "warnings": plain(made.warnings)})
         return
-    show(out_dir, written)
-    out.print(_spending.sentence(owners), soft_wrap=True)
+    show(out_dir, made.sums)
+    out.print(str(accounting.spent_note(made.standing)), soft_wrap=True)
 
 
 def directions(
     folders: Annotated[list[Path], typer.Argument(metavar="STATISTICS…", help="Statistics of all parties.")],
     projection: NeededProjection,
-    path: Annotated[Path, typer.Option("--out", help="The file to make. It must not exist.")],
+    path: NewFile,
     as_json: AsJson = False,
 ) -> None:
     """Find the directions in which the classes differ, from all parties' statistics: a projection for their records."""
     for folder in folders:
         _common.look_at_json(folder / "manifest.json", "a release")
     _common.look_at_projection(projection)
-    from mixveil.core import files
-    from mixveil.features import projection_file
-    from mixveil.learn.class_means import directions as find
-    from mixveil.releases.reading import read_release
+    import mixveil
 
-    files.check_new(path)
-    base, digest = projection_file.read(projection)
-    found = find([read_release(folder, "sums") for folder in folders], base, digest)
-    written = projection_file.write(path, found)
+    made = mixveil.directions(folders, path, projection=projection)
+    dimension, clip = made.projection.dimension, made.projection.clip
     if as_json:
-        print_json({"projection": str(path), "sha256": written, "directions": found.dimension, "clip": found.clip})
+        print_json({"projection": str(path), "sha256": made.sha256, "directions": dimension, "clip": clip})
         return
     out.print(
-        f"[bold]{escape(str(path))}[/]: {found.dimension} directions of {base.dimension:,}, clipped to norm "
-        f"{found.clip:.4g}, from the statistics of {len(folders)} part(ies)",
+        f"[bold]{escape(str(path))}[/]: {dimension} directions of {made.base:,}, clipped to norm {clip:.4g}, from the "
+        f"statistics of {plural(len(folders), 'party', 'parties')}",
         soft_wrap=True,
     )
-    out.print(f"  sha256 {written}")
+    out.print(f"  sha256 {made.sha256}")

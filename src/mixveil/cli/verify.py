@@ -7,38 +7,35 @@ from typing import Annotated
 
 import typer
 
+from mixveil.cli import _release
 from mixveil.cli._common import AsJson, look_at_json, out, print_json, warn_of_others
-from mixveil.cli._release import show, summary
 
 
 def verify(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a release.", show_default=False)],
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="The folder of a release, or of statistics.", show_default=False)
+    ],
     as_json: AsJson = False,
 ) -> None:
     """Check a release: sizes, hashes, dtypes, shapes, finiteness, grid, labels, and that what it certifies follows from
-    its own settings. Files in the folder that its manifest does not name are listed. Whether the noise was really drawn
-    as stated, only its owner can tell."""
+    its own settings. Files in the folder that its manifest does not name are listed. Only its owner can tell whether
+    the noise was really drawn as stated."""
     look_at_json(folder / "manifest.json", "a release")
-    from mixveil.core.files import others
-    from mixveil.core.wording.sentences import sentence
-    from mixveil.releases.envelope import MANIFEST
-    from mixveil.releases.reading import verify_release
+    import mixveil
 
-    stated = verify_release(folder)
-    beside = others(folder, {MANIFEST, *(file.name for file in stated.files)})
+    checked = mixveil.verify(folder)
+    stated = checked.stated
     if as_json:
-        print_json({"verified": True, "release": str(folder), "not_part_of_it": beside, **summary(stated)})
+        told = {"verified": True, "release": str(folder), "not_part_of_it": list(checked.others)}
+        print_json({**told, **_release.summary(stated)})
         return
-    show(folder, stated)
-    _say_verified(beside)
-    if stated.guarantees:
-        out.print(sentence("promises-hold" if stated.certified else "states-only"))
-
-
-def _say_verified(beside: list[str]) -> None:
-    """Speak of the whole folder only where the manifest does."""
-    if not beside:
+    _release.show(folder, stated)
+    if checked.others:  # speak of the whole folder only where the manifest does
+        out.print("[green]verified[/]: every byte of the files that the manifest names is as it says.")
+        warn_of_others(checked.others, "release")
+    else:
         out.print("[green]verified[/]: every byte is as the manifest says.")
-        return
-    out.print("[green]verified[/]: every byte of the files that the manifest names is as it says.")
-    warn_of_others(beside, "release")
+    if stated.certified:
+        out.print("What it certifies follows from its settings, provided the noise was drawn as they say.")
+    elif stated.guarantees:
+        out.print("What it states rests on the party's word: a reader cannot check it.")

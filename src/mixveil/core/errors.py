@@ -1,9 +1,27 @@
-"""Every error that mixveil raises on purpose. Each names what is wrong, its value, and what would be right."""
+"""Every error that mixveil raises on purpose. Each names what is wrong, its value, and what would be right.
+
+An error has a `code`, which programs compare, and a `kind`, which decides the exit code of a command. Its message is
+for people, and may change at any time.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
+
 LONGEST = 1500
 """Characters of a message."""
+
+Kind = Literal["usage", "refused", "invalid", "failed", "stopped"]
+
+EXIT_CODES: Mapping[Kind, int] = {"usage": 2, "refused": 3, "invalid": 4, "failed": 5, "stopped": 130}
+"""The exit code of a command, by the kind of its error.
+
+    usage: the command cannot be done as it was given; refused: it would break a rule of the data owner, or a promise;
+    invalid: a release, a model or data are not what they should be; failed: nothing came of it, a training, a server or
+    a disk failed; stopped: the user stopped a training, which the same command continues.
+"""
 
 
 def one_line(text: str, most: int = LONGEST) -> str:
@@ -18,7 +36,28 @@ def one_line(text: str, most: int = LONGEST) -> str:
 
 
 class MixveilError(Exception):
-    """The root: catch this to catch everything that mixveil raises on purpose. Its message is one printable line."""
+    """The root: catch this to catch everything that mixveil raises on purpose. Its message is one printable line.
+
+    Attributes:
+        code: What went wrong, for programs: the name of the class in lower case with hyphens, unless it has its own.
+        kind: Whose turn it is, see `EXIT_CODES`.
+    """
+
+    code: ClassVar[str] = "mixveil"
+    kind: ClassVar[Kind] = "usage"
+
+    def __init_subclass__(cls, **named: Any) -> None:
+        super().__init_subclass__(**named)
+        if "code" not in vars(cls):
+            cls.code = re.sub(r"(?<=[a-z])(?=[A-Z])", "-", cls.__name__.removesuffix("Error")).lower()
+
+    @property
+    def exit_code(self) -> int:
+        return EXIT_CODES[self.kind]
+
+    def plain(self) -> dict[str, str]:
+        """For JSON."""
+        return {"code": self.code, "type": type(self).__name__, "message": str(self)}
 
     def __str__(self) -> str:
         return one_line(super().__str__())
@@ -35,6 +74,8 @@ class NotCalibratedError(MixveilError):
 class PrivateFactError(MixveilError):
     """A certified calibration would have used a number computed from private records."""
 
+    kind = "refused"
+
 
 class MissingFactError(MixveilError):
     """A calibration needs a number that nobody gave it."""
@@ -47,13 +88,19 @@ class StreamError(MixveilError):
 class UnreadableFileError(MixveilError):
     """A file cannot be read: it is not there, is no plain file, or is larger than a file of its kind can be."""
 
+    kind = "invalid"
+
 
 class MissingDependencyError(MixveilError):
     """An optional package is needed for this and is not installed."""
 
+    kind = "failed"
+
 
 class StateError(MixveilError):
     """The owner's state folder, or another folder of the owner's own, cannot be used."""
+
+    kind = "failed"
 
 
 class LedgerError(StateError):
@@ -67,13 +114,19 @@ class LedgerBusyError(LedgerError):
 class BudgetError(MixveilError):
     """A release would cost some record more than its owner allows."""
 
+    kind = "refused"
+
 
 class OutputError(MixveilError):
     """The output cannot be written where it was asked for."""
 
+    kind: ClassVar[Kind] = "failed"
+
 
 class OutputExistsError(OutputError):
     """The output is already there; nothing is ever overwritten."""
+
+    kind = "usage"
 
 
 class ScreenedOutError(OutputError):
@@ -86,9 +139,13 @@ class ScreenedOutError(OutputError):
 class DataError(MixveilError):
     """A data set cannot be used."""
 
+    kind: ClassVar[Kind] = "invalid"
+
 
 class DataNotFoundError(DataError):
     """The data set is not where it was looked for."""
+
+    kind = "usage"
 
 
 class MismatchError(MixveilError):
@@ -98,13 +155,19 @@ class MismatchError(MixveilError):
 class TrainingError(MixveilError):
     """A training cannot go on."""
 
+    kind = "failed"
+
 
 class RefusedError(MixveilError):
     """What another machine asks for, or sends, is not taken. The reason may be told to it."""
 
+    kind = "refused"
+
 
 class ServiceError(MixveilError):
     """A server or a party cannot be started, or cannot be reached."""
+
+    kind = "failed"
 
 
 class BusyError(ServiceError):
@@ -113,6 +176,8 @@ class BusyError(ServiceError):
 
 class TrainingStopped(MixveilError):  # noqa: N818
     """A training was asked to stop, and can go on later."""
+
+    kind = "stopped"
 
 
 class ProjectionError(DataError):
@@ -169,6 +234,8 @@ class WrongTruthError(DataError):
 
 class ReleaseError(MixveilError):
     """A release does not verify."""
+
+    kind = "invalid"
 
 
 class UnreadableReleaseError(ReleaseError):

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from mixveil.core.errors import DataFormatError, PixelError, UnreadableImageError
+from mixveil.core.wording.notes import Note, note
 from mixveil.data import alike
 from mixveil.data.fingerprint import fingerprint
 from mixveil.data.images import Images
@@ -80,7 +81,7 @@ class Check:
     units: Units | None
     exact: Copies
     near: Copies | None
-    warnings: tuple[str, ...]
+    warnings: tuple[Note, ...]
 
 
 @dataclass
@@ -215,22 +216,16 @@ def _copies(images: Images, groups: Sequence[Sequence[Sequence[int]]]) -> Copies
     )
 
 
-def _warnings(rows: int, few: Sequence[Count], units: Units | None, exact: Copies, near: Copies | None) -> list[str]:
-    said = []
+def _warnings(rows: int, few: Sequence[Count], units: Units | None, exact: Copies, near: Copies | None) -> list[Note]:
+    told = []
     if units is not None and units.more_than_half:
-        said.append(
-            f"the unit {units.largest!r} has {units.most} of {rows} rows, more than half: its rows cannot all be "
-            f"paired with rows of other units"
-        )
-    for what, copies in (("have the same image", exact), ("look alike", near)):
+        told.append(note("unit-with-most-rows", unit=units.largest, most=units.most, rows=rows))
+    for which, copies in (("same", exact), ("alike", near)):
         if copies is not None and copies.labels_differ:
-            said.append(f"{copies.labels_differ} groups of rows {what} and have different labels")
+            told.append(note(f"{which}-with-different-labels", groups=copies.labels_differ))
         if copies is not None and copies.units_differ:
-            said.append(f"{copies.units_differ} groups of rows {what} and are in different units: is it one person?")
+            told.append(note(f"{which}-in-different-units", groups=copies.units_differ))
     if few:
         names = ", ".join(f"{item.name} ({item.rows})" for item in few)
-        said.append(
-            f"classes with fewer than {_FEW} rows: {names}. Whoever knows that a person is in these data and one of "
-            f"few can tell from the labels which rows are of that person, and so the class"
-        )
-    return said
+        told.append(note("classes-of-few-rows", least=_FEW, names=names))
+    return told

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from mixveil.core.errors import ArgumentError, DataFormatError, UnreadableImageError
+from mixveil.core.wording.notes import Note, note
 from mixveil.data import dicom
 from mixveil.data.decode import fitted_pixels, header, own_pixels
 from mixveil.data.header import Header, every
@@ -36,8 +37,7 @@ def folder_images(
     skipped = sum(path.is_file() and path.name[0] != "." for path in root.rglob("*")) - len(found)
     if not skipped:
         return images
-    note = f"{skipped} files under {root} were left out: not in a class folder, or of no known image suffix"
-    return replace(images, notes=(*images.notes, note))
+    return replace(images, notes=(*images.notes, note("files-left-out", files=skipped, folder=str(root))))
 
 
 def loose_files(root: Path) -> list[Path]:
@@ -93,9 +93,9 @@ def listed_images(
         every([paths[row] for row in index.tolist()], lambda _, path: found.append(own_pixels(path, depth)))
         return found
 
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
     if not grey and all(found.grey for found in headers):
-        notes = ("all images are greyscale: with --grey a release would be a third as large",)
+        notes = (note("all-grey"),)
     return Images(name, read, labels, classes, shape, notes=notes, units=units, full=full, files=tuple(paths))
 
 

@@ -12,6 +12,7 @@ from torch import Tensor
 from mixveil.core import checks
 from mixveil.core.errors import ArgumentError, DataFormatError, LabelError, PixelError
 from mixveil.core.types import Batch
+from mixveil.core.wording.notes import Note, note
 
 MOST_CLASSES = 100_000
 
@@ -31,7 +32,7 @@ class Images:
     shape: tuple[int, ...]
     low: float = 0.0
     high: float = 1.0
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
     units: tuple[str, ...] | None = field(default=None, repr=False)
     full: Callable[[Tensor], Sequence[Tensor]] | None = field(default=None, repr=False)
     declared: bool = False
@@ -104,22 +105,27 @@ class Images:
         bounds = f"[{self.low:g}, {self.high:g}]"
         return PixelError(f"{self.name}: row {int(index[row])} has the pixel {value:g}, outside the range {bounds}")
 
-    def warnings(self) -> list[str]:
+    def warnings(self) -> list[Note]:
         """What an owner should know of the data before encoding them."""
         said = list(self.notes)
         met = len(set(self.labels.tolist()))
         if met == 1:
-            only = self.classes[int(self.labels[0])]
-            said.append(
-                f"all {len(self)} rows are of the class {only!r}: nothing can be told apart from one class only"
-            )
+            said.append(note("one-class-only", rows=len(self), name=self.classes[int(self.labels[0])]))
         elif met < len(self.classes):
-            said.append(f"{len(self.classes) - met} of the {len(self.classes)} classes have no rows")
+            said.append(note("classes-without-rows", empty=len(self.classes) - met, classes=len(self.classes)))
         return said
 
 
-def from_tensors(x: Tensor, labels: Tensor, *, classes: int | None = None, name: str = "tensors") -> Images:
-    """Images from memory: x (n, …) in [0, 1], labels (n,) of whole numbers.
+def from_tensors(
+    x: Tensor,
+    labels: Tensor,
+    *,
+    classes: int | Sequence[str] | None = None,
+    units: Sequence[str] | None = None,
+    name: str = "tensors",
+) -> Images:
+    """Images from memory: x (n, …) in [0, 1], labels (n,) of whole numbers. classes: how many there can be, or their
+    names; units: (n,) whose each row is, where rows belong together.
 
     >>> import torch
     >>> len(from_tensors(torch.zeros(3, 1, 2, 2), torch.tensor([0, 1, 0])))
@@ -127,14 +133,17 @@ def from_tensors(x: Tensor, labels: Tensor, *, classes: int | None = None, name:
     """
     if len(x) != len(labels):
         raise LabelError(f"{name}: {len(labels)} labels for {len(x)} images")
-    count = inferred_classes(name, labels) if classes is None else classes
+    declared = classes is not None
+    if classes is None:
+        classes = inferred_classes(name, labels)
     return Images(
         name,
         lambda index: x[index].float(),
         labels.long(),
-        numbered(count),
+        numbered(classes) if isinstance(classes, int) else tuple(classes),
         tuple(x.shape[1:]),
-        declared=classes is not None,
+        units=None if units is None else tuple(units),
+        declared=declared,
     )
 
 

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mixveil.core.errors import ArgumentError, DataNotFoundError
 from mixveil.data.images import Images, from_tensors, numbered
+from mixveil.data.options import DataOptions, DataSpec, class_names, data_folder
 
-__all__ = ["NAMED", "Images", "NamedSet", "from_tensors", "numbered", "open_data"]
+__all__ = [
+    "NAMED",
+    "DataOptions",
+    "DataSpec",
+    "Images",
+    "NamedSet",
+    "class_names",
+    "data_folder",
+    "from_tensors",
+    "numbered",
+    "open_data",
+]
 
 
 @dataclass(frozen=True)
@@ -24,28 +35,39 @@ class NamedSet:
 
 
 def open_data(
-    data: str,
+    data: DataSpec,
     *,
-    data_dir: Path | None = None,
     size: int | None = None,
     grey: bool = False,
     depth: int | None = None,
     unit: str | None = None,
-    classes: tuple[str, ...] | None = None,
+    classes: Sequence[str] | str | None = None,
+    data_dir: Path | str | None = None,
 ) -> Images:
-    """Open `NAME`, `NAME:SPLIT`, an `.npz` file, a table of image files, or a folder with one subfolder a class.
-
-    A named set is looked for in data_dir, else in the folder that MIXVEIL_DATA names. size, grey and depth: of image
-    files, see `listed_images`. unit: the column (of an .npz file, the array) that says whose each row is. classes: all
-    that there can be, in their order, where labels alone must not say it.
-    """
-    images = _opened(data, data_dir, size, grey, depth, unit)
-    return images if classes is None else images.listed(classes)
+    """Open data as `DataOptions` with these fields opens them."""
+    return DataOptions(size, grey, depth, unit, classes, data_dir).open(data)
 
 
-def _opened(
-    data: str, data_dir: Path | None, size: int | None, grey: bool, depth: int | None, unit: str | None
-) -> Images:
+def open_both(data: DataSpec, public: DataSpec | None, options: DataOptions) -> tuple[Images, Images | None]:
+    """The private data and the public data, which must not be the same."""
+    images = options.open(data)
+    if public is None:
+        return images, None
+    same = public is data or (not isinstance(public, Images) and not isinstance(data, Images) and _same(data, public))
+    if same:
+        shown = public.name if isinstance(public, Images) else public
+        raise ArgumentError(f"public = {shown}: these are the private data; facts from them would not be public")
+    return images, options.for_others.open(public)
+
+
+def _same(one: str | Path, other: str | Path) -> bool:
+    there = Path(one).exists() and Path(other).exists()
+    return str(one) == str(other) or (there and Path(one).samefile(other))
+
+
+def opened(data: str, options: DataOptions) -> Images:
+    """Open data by their name or path; see `DataOptions.open`."""
+    size, grey, depth, unit = options.size, options.grey, options.depth, options.unit
     name, _, split = data.partition(":")
     path = Path(data)
     kind = "" if name in NAMED or not path.is_file() else path.suffix.lower()
@@ -64,7 +86,7 @@ def _opened(
     if (size is not None or grey or depth is not None) and (name in NAMED or kind == ".npz"):
         raise ArgumentError(f"{data}: size, grey and depth are for folders and tables of image files only")
     if name in NAMED:
-        return _named(name, split, data_dir)
+        return _named(name, split, options)
     if kind == ".npz":
         from mixveil.data.npz import npz_images
 
@@ -76,22 +98,14 @@ def _opened(
     )
 
 
-def data_folder(data_dir: Path | None) -> Path | None:
-    """Where named sets are looked for."""
-    if data_dir is not None:
-        return data_dir
-    named = os.environ.get("MIXVEIL_DATA")
-    return Path(named) if named else None
-
-
-def _named(name: str, split: str, data_dir: Path | None) -> Images:
+def _named(name: str, split: str, options: DataOptions) -> Images:
     known = NAMED[name]
     split = split or known.splits[0]
     if split not in known.splits:
         raise ArgumentError(f"{name} has the splits {', '.join(known.splits)}, got {split!r}")
     if known.folder is None:
         return replace(known.open(Path(), split), declared=True)
-    base = data_folder(data_dir)
+    base = options.folder
     if base is None:
         raise DataNotFoundError(
             f"{name}: nowhere to look for it; put {known.title} into a folder DIR/{known.folder} "

@@ -16,6 +16,7 @@ import torch
 
 from mixveil.core import files
 from mixveil.core.errors import DataFormatError, MissingDependencyError, UnreadableFileError
+from mixveil.core.wording.notes import note
 from mixveil.data.folder import listed_images
 from mixveil.data.images import Images
 
@@ -62,9 +63,8 @@ def table_images(
         seen.add(real)
     if not again:
         return images
-    return replace(
-        images, notes=(*images.notes, f"{path}: a file that was named before is named again in {_list(again)}")
-    )
+    told = note("files-named-again", table=str(path), places=_list(again))
+    return replace(images, notes=(*images.notes, told))
 
 
 def _classes(labels: Sequence[str]) -> tuple[str, ...]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
@@ -26,12 +25,13 @@ from mixveil.core.types import (
     Guarantee,
     Mu,
     Origin,
-    Progress,
     Rows,
     Scheme,
     Target,
     Tau,
 )
+from mixveil.core.watching import Watch, unwatched
+from mixveil.core.wording.notes import Note, note
 from mixveil.data import fingerprint, privacy_units
 from mixveil.encoders.noisy import prepare
 from mixveil.encoders.singular import NOT_KEPT, CalibratedSingular
@@ -49,18 +49,11 @@ digits, 0.10 for the twenty classes of CIFAR-100."""
 
 UNBOUNDED = (
     "these rows have no range that would bound them: a certified release needs a clip norm chosen without looking at "
-    "them (--clip) or public data (--public)"
+    "them (clip) or public data (public)"
 )
 
-Learnt = Literal["next to nothing", "little", "something"]
+Learnt = Literal["next-to-nothing", "little", "something"]
 MomentsOf = Callable[[Dataset, Facts], Moments]
-Watch = Callable[[str, int], AbstractContextManager[Progress]]
-"""Shows the progress of some work on so many rows."""
-
-
-def unwatched(what: str, total: int) -> AbstractContextManager[Progress]:
-    return nullcontext(lambda _: None)
-
 
 E = TypeVar("E", bound=Encoder)
 
@@ -75,7 +68,7 @@ def calibrate(
     displacement: Fact | None = None,
     stream: Stream,
     watch: Watch = unwatched,
-) -> tuple[E, tuple[Guarantee, ...], list[str]]:
+) -> tuple[E, tuple[Guarantee, ...], list[Note]]:
     """An encoder with the noise for a target, its guarantees, and what the owner should be warned of. Without a target
     the noise is as large as the records are on average: for encoders that promise nothing.
 
@@ -86,67 +79,43 @@ def calibrate(
     checks.enough_rows(len(data))
     if not encoder.needs_facts:
         return *encoder.calibrate(target, Facts({})), []
-    if target is None:
-        facts = sized_facts(data, public=public, watch=watch)
-    else:
-        facts = facts_for(
-            target, data, public=public, clip=clip, moments_of=moments_of, displacement=displacement, watch=watch
-        )
+    facts = facts_for(
+        target, data, public=public, clip=clip, moments_of=moments_of, displacement=displacement, watch=watch
+    )
     ready, guarantees = encoder.calibrate(target, facts)
-    warnings = []
-    if isinstance(target, Mu) and target.value >= MEANINGLESS_MU:
-        warnings.append(meaningless(target.value))
+    warnings: list[Note] = []
     if isinstance(target, Mu):
-        warnings += drowned(ready.sigma, facts["clip"], data)
+        warnings += meaningless(target.value) + drowned(ready.sigma, facts["clip"], data)
     if isinstance(target, Tau) and isinstance(ready, CalibratedSingular):
         warnings += _unkept(ready, target, facts, moments_of(data, facts))
     return ready, guarantees, warnings
 
 
-def _unkept(ready: CalibratedSingular, target: Tau, facts: Facts, private: Moments) -> list[str]:
+def _unkept(ready: CalibratedSingular, target: Tau, facts: Facts, private: Moments) -> list[Note]:
     """What to say where the records realise more than the τ that was asked for. private: their own moments."""
-    said = []
     kept = target.calibration not in NOT_KEPT
     if kept and facts.origin("lambda_max") == "public" and private.lambda_max > facts["lambda_max"]:
-        ratio = private.lambda_max / facts["lambda_max"]
-        said.append(
-            f"your records vary up to {ratio:.3g} times as much as the public data: the directional SNR that the "
-            f"manifest states does not hold for them"
-        )
-    realised = ready.directional_snr(private.lambda_max)
-    return said or exceeded(target.calibration, realised, target.value, ready.alpha)
+        return [note("varies-more-than-public", ratio=private.lambda_max / facts["lambda_max"])]
+    return exceeded(target.calibration, ready.directional_snr(private.lambda_max), target.value, ready.alpha)
 
 
-def exceeded(calibration: str, realised: float, nominal: float, alpha: float) -> list[str]:
+def exceeded(calibration: str, realised: float, nominal: float, alpha: float) -> list[Note]:
     """A warning where the directional SNR is larger than the nominal τ, with both figures and their ratio."""
     if realised <= 1.0001 * nominal:
         return []
-    said = (
-        f"{calibration}: the realised directional SNR {realised:.3g} is {times(realised / nominal)} the nominal "
-        f"τ = {nominal:g}: "
-    )
+    figures = {"realised": realised, "nominal": nominal, "factor": realised / nominal}
     if calibration == "displacement":
-        return [f"{said}τ is not kept, and without any noise it would be {snr.amplification(alpha):.3g}"]
-    return [f"{said}the guarantee does not hold in every direction"]
+        what = note("snr-exceeded-by-displacement", **figures, without_noise=snr.amplification(alpha))
+    else:
+        what = note("snr-exceeded", **figures)
+    return [note("by-calibration", calibration=calibration, what=what)]
 
 
-def times(factor: float) -> str:
-    """A factor in words.
-
-    >>> times(8.21), times(5_400_000), times(3e13)
-    ('8.2 times', 'about 5.4 million times', 'about 3e+13 times')
-    """
-    if factor < 999.95:
-        return f"{factor:.1f} times"
-    for unit, word in ((1e9, "billion"), (1e6, "million"), (1e3, "thousand")):
-        if unit * 0.9995 <= factor < unit * 999.5:
-            shown = factor / unit
-            return f"about {shown:.{1 if shown < 9.95 else 0}f} {word} times"
-    return f"about {factor:.2g} times"
-
-
-def meaningless(mu: float) -> str:
-    return f"μ = {mu:.3g} is ε = {gdp.epsilon(mu, DELTA):.3g} at δ = {DELTA:g}: no meaningful guarantee"
+def meaningless(mu: float) -> list[Note]:
+    """A warning where μ is no meaningful guarantee."""
+    if mu < MEANINGLESS_MU:
+        return []
+    return [note("meaningless-mu", mu=mu, epsilon=gdp.epsilon(mu, DELTA), delta=DELTA)]
 
 
 def noise_between_classes(sigma: float, clip: float, data: Dataset) -> float:
@@ -163,23 +132,28 @@ def learnt(sigma: float, clip: float, data: Dataset) -> Learnt:
     nearer to one another than records can be."""
     noise = noise_between_classes(sigma, clip, data)
     if noise >= 1:
-        return "next to nothing"
+        return "next-to-nothing"
     return "little" if len(data.shape) == 3 and noise >= _PICTURES_APART else "something"
 
 
-def drowned(sigma: float, clip: float, data: Dataset) -> list[str]:
+def drowned(sigma: float, clip: float, data: Dataset) -> list[Note]:
     """A warning where noise is longer than classes are apart: a certified release would cost μ and teach nothing."""
-    much, noise = learnt(sigma, clip, data), noise_between_classes(sigma, clip, data)
+    much = learnt(sigma, clip, data)
     if much == "something":
         return []
-    rows, values, pictures = len(data) / max(1, len(data.classes)), math.prod(data.shape), len(data.shape) == 3
-    usual = ", and classes of digits are a quarter of that apart, those of photographs a tenth" if pictures else ""
+    pictures = len(data.shape) == 3
     return [
-        f"{much} can be learnt from {'pixels' if pictures else 'rows'} with σ = {sigma:.4g}: the noise on {values:,} "
-        f"values, averaged over the {rows:,.0f} rows of a class, is {times(noise)} as long as two classes "
-        f"can be apart at all (2C = {2 * clip:.4g}){usual}. Release a few numbers of each image instead: `mixveil "
-        f"prepare` makes a projection from public data, for `statistics`, `directions`, `encode --projection` and "
-        f"`train`"
+        note(
+            "classes-drowned",
+            much=note(much),
+            what=note("pixels" if pictures else "rows"),
+            sigma=sigma,
+            values=math.prod(data.shape),
+            rows=len(data) / max(1, len(data.classes)),
+            factor=noise_between_classes(sigma, clip, data),
+            apart=2 * clip,
+            usual=note("classes-of-pictures" if pictures else "classes-of-rows"),
+        )
     ]
 
 
@@ -206,40 +180,38 @@ def check_apart(data: Dataset, public: Dataset | None) -> None:
     shared = fingerprint.among(fingerprint.fingerprints(public), fingerprint.fingerprints(data))
     if shared:
         raise PrivateFactError(
-            f"{shared:,} of these {len(data):,} images are in the public data (--public) as well: figures from those "
-            f"are not public for them, and nothing could be certified. Give public data that were collected apart from "
-            f"these, a clip norm chosen without looking at them (--clip), or, for pixels, neither"
+            f"{shared:,} of these {len(data):,} images are in the public data as well: figures from those are not "
+            f"public for them, and nothing could be certified. Give public data that were collected apart from these, "
+            f"a clip norm chosen without looking at them (clip), or, for pixels, neither"
         )
 
 
 def facts_for(
-    target: Target,
+    target: Target | None,
     data: Dataset,
     *,
     public: Dataset | None,
-    clip: float | None,
+    clip: float | None = None,
     moments_of: MomentsOf,
     displacement: Fact | None = None,
+    settled: Facts | None = None,
     watch: Watch = unwatched,
 ) -> Facts:
-    """All that calibrating `data` for a target needs. For μ nothing is computed from the private rows; for τ
-    second moments are, unless public data stand in for them."""
-    facts = settled_facts(data, certified=isinstance(target, Mu), public=public, clip=clip, watch=watch)
-    return with_moments(facts, target, data, public=public, moments_of=moments_of, displacement=displacement)
+    """All that calibrating `data` for a target needs. For μ nothing is computed from the private rows; for τ second
+    moments are, unless public data stand in for them; without a target, how large the rows are on average.
 
-
-def with_moments(
-    facts: Facts,
-    target: Target,
-    data: Dataset,
-    *,
-    public: Dataset | None,
-    moments_of: MomentsOf,
-    displacement: Fact | None,
-) -> Facts:
-    """What is settled, and for τ what is measured."""
+    settled: what `settled_facts` said, where it is known already."""
+    if settled is None:
+        settled = settled_facts(data, certified=isinstance(target, Mu), public=public, clip=clip, watch=watch)
+    facts = settled
     if isinstance(target, Mu):
         return facts
+    seen = data if public is None else public
+    origin: Origin = "private" if public is None else "public"
+    if target is None:
+        total = sum(float((block - facts["centre"]).abs().sum()) for block in blocks(seen))
+        size = total / (len(seen) * facts["dimension"])
+        return facts.with_(size=Fact(size, origin))
     measured: dict[str, Fact] = {}
     if target.calibration == "displacement":
         if displacement is None:
@@ -248,23 +220,13 @@ def with_moments(
                 "features: name a backbone"
             )
         measured = {"displacement": displacement}
-    found = moments_of(data if public is None else public, facts)
-    origin: Origin = "private" if public is None else "public"
+    moments = moments_of(seen, facts)
     return facts.with_(
-        energy=Fact(found.energy, origin),
-        lambda_max=Fact(found.lambda_max, origin),
-        distance=Fact(found.distance, origin),
+        energy=Fact(moments.energy, origin),
+        lambda_max=Fact(moments.lambda_max, origin),
+        distance=Fact(moments.distance, origin),
         **measured,
     )
-
-
-def sized_facts(data: Dataset, *, public: Dataset | None, watch: Watch = unwatched) -> Facts:
-    """What is settled beforehand, and how large the records are on average, or public ones."""
-    facts = settled_facts(data, certified=False, public=public, clip=None, watch=watch)
-    shown = data if public is None else public
-    total = sum(float((block - facts["centre"]).abs().sum()) for block in blocks(shown))
-    size = total / (len(shown) * facts["dimension"])
-    return facts.with_(size=Fact(size, "private" if public is None else "public"))
 
 
 def settled_facts(

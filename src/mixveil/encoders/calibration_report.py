@@ -15,21 +15,21 @@ from torch import Tensor
 from mixveil.core import checks
 from mixveil.core.randomness import SeededStream, Stream
 from mixveil.core.types import Calibration, Dataset, Fact, Facts, Mu, Target, Tau
+from mixveil.core.watching import Watch, unwatched
+from mixveil.core.wording.notes import Note, note
 from mixveil.data import privacy_units
 from mixveil.encoders.calibration import (
     DELTA,
     MEANINGLESS_MU,
     Learnt,
-    Watch,
     check_apart,
     exceeded,
+    facts_for,
     learnt,
     meaningless,
     noise_between_classes,
     settled_facts,
-    unwatched,
     watched_moments,
-    with_moments,
 )
 from mixveil.encoders.singular import CalibratedSingular, Singular
 from mixveil.theory import bayes, gdp, minimax, snr
@@ -139,18 +139,25 @@ def choices(
     return found
 
 
-def in_words(choice: Choice) -> str:
-    """A choice in plain sentences."""
-    who = "members" if choice.unit_rows == 1 else f"members (persons, each with all of up to {choice.unit_rows} rows)"
-    totals = ", ".join(f"{times} are μ = {mu:.3g}" for times, mu in choice.together.items())
-    weak = "" if choice.mu < MEANINGLESS_MU else ": no meaningful guarantee"
-    return (
-        f"μ = {choice.mu:g}: of 100 {who} an attacker on average finds at most {100 * choice.member_tpr:.3g}, if "
-        f"{100 * choice.member_fpr:g} of 100 strangers may be taken for one (guessing: {100 * choice.member_fpr:g}). "
-        f"That is ε = {choice.epsilon:.3g} at δ = {choice.delta:g}{weak}. Noise: σ = {choice.sigma:.4g} on every "
-        f"value, beside records of norm {choice.clip:.4g} at most. Releases of the same records add up: {totals}. "
-        f"{choice.learnt.capitalize()} can be learnt from a release of these rows as they are: the noise between two "
-        f"classes is {choice.noise_between_classes:.2g} times as long as they can be apart at all."
+def told(choice: Choice) -> Note:
+    """A choice, for people to read."""
+    units = choice.unit_rows > 1
+    return note(
+        "choice-of-mu",
+        mu=choice.mu,
+        members=note("members-with-units", rows=choice.unit_rows) if units else note("members"),
+        found=100 * choice.member_tpr,
+        alarms=100 * choice.member_fpr,
+        epsilon=choice.epsilon,
+        delta=choice.delta,
+        weak=note("meaningful" if choice.mu < MEANINGLESS_MU else "no-meaningful-guarantee"),
+        sigma=choice.sigma,
+        clip=choice.clip,
+        two=choice.together["2"],
+        four=choice.together["4"],
+        ten=choice.together["10"],
+        learnt=note(choice.learnt),
+        noise=choice.noise_between_classes,
     )
 
 
@@ -175,8 +182,13 @@ def survey(
         certified = isinstance(target, Mu)
         if certified not in settled:
             settled[certified] = settled_facts(data, certified=certified, public=public, clip=clip, watch=watch)
-        facts = with_moments(
-            settled[certified], target, data, public=public, moments_of=moments_of, displacement=displacement
+        facts = facts_for(
+            target,
+            data,
+            public=public,
+            moments_of=moments_of,
+            displacement=displacement,
+            settled=settled[certified],
         )
         private = moments_of(data, facts)
         found.append(
@@ -265,21 +277,18 @@ def _quantiles(values: Tensor) -> dict[str, float]:
     return {name: float(ranked[round(q * (len(ranked) - 1))]) for name, q in _QUANTILES.items()}
 
 
-def warnings_of(found: list[Figures]) -> list[str]:
+def warnings_of(found: list[Figures]) -> list[Note]:
     """What the figures say that an owner could overlook."""
-    said = [
-        "labels are not protected: the release shows both classes of each pair and how many of each there are, unless "
-        "they are randomised first (--label-epsilon)"
-    ]
+    said = [note("labels-not-protected")]
     for item in found:
         said += exceeded(item.calibration, item.realised_snr, item.nominal_tau, item.alpha)
+        if item.certified:
+            said += meaningless(item.mu or 0.0)
+            continue
+        what: list[Note] = []
         if item.mu is None:
-            said.append(f"{item.calibration}: sphere noise has no μ: whoever holds both sources of a row recognises it")
-        elif item.mu >= MEANINGLESS_MU:
-            said.append(meaningless(item.mu) if item.certified else f"{item.calibration}: {meaningless(item.mu)}")
-        elif not item.certified and item.facts["lambda_max"].origin == "private":
-            said.append(
-                f"{item.calibration}: μ = {item.mu:.3g} is what this noise would give, but the noise was chosen "
-                f"from private moments: ask with --mu for a certified one"
-            )
+            what = [note("sphere-has-no-mu")]
+        elif not (what := meaningless(item.mu)) and item.facts["lambda_max"].origin == "private":
+            what = [note("noise-from-private-moments", mu=item.mu)]
+        said += [note("by-calibration", calibration=item.calibration, what=of) for of in what]
     return said

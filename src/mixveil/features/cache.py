@@ -19,6 +19,7 @@ from torch import Tensor
 from mixveil.core import checks, files
 from mixveil.core.errors import ArgumentError, MismatchError
 from mixveil.core.types import Batch, Progress
+from mixveil.core.wording.notes import Note
 from mixveil.data.images import Images
 from mixveil.data.row_views import RowsView
 from mixveil.features.backbones import loading
@@ -125,7 +126,7 @@ class Features(RowsView):
         hashes = None if known is None else tuple(known[row] for row in index.tolist())
         return replace(self, rows=self.rows.part(index), read=lambda rows: read(index[rows]), image_hashes=hashes)
 
-    def warnings(self) -> list[str]:
+    def warnings(self) -> list[Note]:
         return self.rows.warnings()
 
 

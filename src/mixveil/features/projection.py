@@ -22,6 +22,7 @@ from torch import Tensor
 from mixveil.core import checks
 from mixveil.core.errors import ArgumentError, PrivateFactError, ProjectionError
 from mixveil.core.types import Batch, Dataset
+from mixveil.core.wording.notes import Note
 from mixveil.data import fingerprint
 from mixveil.data.row_views import RowsView
 from mixveil.features.cache import Features
@@ -220,7 +221,7 @@ class Projected(RowsView):
         batch = self.rows.take(index)
         return Batch(self.projection(batch.x), batch.y)
 
-    def warnings(self) -> list[str]:
+    def warnings(self) -> list[Note]:
         return self.rows.warnings()
 
 

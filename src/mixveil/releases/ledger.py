@@ -14,11 +14,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from mixveil.core import checks
 from mixveil.core.errors import (
@@ -31,11 +29,12 @@ from mixveil.core.errors import (
     UnreadableImageError,
 )
 from mixveil.core.types import Cost, Dataset, Progress
-from mixveil.data.fingerprint import old_pixels, pixels
-from mixveil.data.privacy_units import normalised
 from mixveil.releases import spending, traces
 from mixveil.releases.ledger_file import CODE, Entry, LedgerFile, Tables, mac64
-from mixveil.releases.spending import Made, Owners, Prints, Spent, Total
+from mixveil.releases.spending import Made, Owners, Prints, Spent, Standing, Total
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _REFUSED = "refused"  # stands for what was refused, among the ids of what promises nothing
 
@@ -74,6 +73,8 @@ class Ledger:
             raise UnreadableImageError(*broken)
         units = None
         if rows.units is not None:
+            from mixveil.data.privacy_units import normalised
+
             units = np.array(
                 [mac64(key, b"unit", name.encode("utf-8", "surrogatepass")) for name in map(normalised, rows.units)],
                 np.uint64,
@@ -173,6 +174,17 @@ class Ledger:
             return spending.spent(owners, lambda: more)
         with self._file.reading() as tables:
             return spending.spent(owners, lambda: chain(tables.made(), more))
+
+    def standing(self, owners: Owners, planned: Cost | None = None) -> Standing:
+        """What the ledger says of these rows, read once. planned: the cost of a release that their owner thinks of."""
+        if not self.exists():
+            return Standing(spending.spent(owners, list), None, Total(0.0, (), 0.0, 0), None, None)
+        more = [] if planned is None else [Made("planned", planned, None, owners)]
+        with self._file.reading() as tables:
+            spent = spending.spent(owners, tables.made)
+            after = spending.spent(owners, lambda: chain(tables.made(), more)) if more and spent.releases else None
+            limits = tables.limit("budget"), tables.limit("label_budget")
+            return Standing(spent, after, _total(tables, False), *limits)
 
     def total(self, *, units: bool = False) -> Total:
         """What all releases cost together, as if every record were in each of them. Nothing in it depends on a record.
@@ -347,11 +359,15 @@ def _check_budgets(
 
 
 def _blocks(rows: Dataset) -> Iterator[Tensor]:
+    import torch  # what a ledger says is shown without it
+
     yield from torch.split(torch.arange(len(rows)), _BLOCK_ROWS)
 
 
 def _fingerprints(key: bytes, old: Prints, images: Sequence[Tensor]) -> Prints:
     """Of images, as this ledger knows them: those that version 1 entered by what it knew them by."""
+    from mixveil.data.fingerprint import old_pixels, pixels
+
     found = np.array([mac64(key, b"image", pixels(image)) for image in images], np.uint64)
     if len(old):
         before = np.array([mac64(key, b"image", old_pixels(image)) for image in images], np.uint64)

@@ -32,7 +32,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mixveil.core import files, randomness
+from mixveil.core import files
 from mixveil.core.errors import LedgerBusyError, LedgerError, OutputError
 from mixveil.core.types import Cost
 from mixveil.releases.spending import Made, Owners, Prints
@@ -124,11 +124,17 @@ class LedgerFile:
         self.folder = folder
         self.path, self.key_path = folder / "ledger.sqlite", folder / "ledger.key"
         self.mark = folder / "ledger.made"  # it is there as long as there should be a ledger
+        self._key: bytes | None = None
 
     def exists(self) -> bool:
         return self.path.exists()
 
     def key(self) -> bytes:
+        if self._key is None:
+            self._key = self._read_key()
+        return self._key
+
+    def _read_key(self) -> bytes:
         try:
             return self.key_path.read_bytes()
         except OSError as error:
@@ -145,6 +151,8 @@ class LedgerFile:
                 f"{self.path} is gone, and knows what was spent: restore it. To begin with an empty ledger, and "
                 f"forget that, remove {self.mark} too"
             )
+        from mixveil.core import randomness  # slow to load, and needed here alone
+
         part = self.folder / f".ledger.{randomness.release_id()}{files.PARTIAL}"
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -545,6 +553,8 @@ def _changed(path: Path, what: str) -> LedgerError:
 
 def _link(path: Path, data: bytes) -> None:
     """A file that is there whole, once: a second process leaves that of the first."""
+    from mixveil.core import randomness
+
     part = path.with_name(f".{path.name}.{randomness.release_id()}{files.PARTIAL}")
     files.write_file(part, data, 0o600)
     with suppress(FileExistsError):

@@ -6,7 +6,7 @@ import math
 
 from mixveil.core.types import Guarantee
 from mixveil.core.wording.notes import Note, note
-from mixveil.encoders.calibration import times
+from mixveil.core.wording.sentences import times
 from mixveil.encoders.singular import NOT_KEPT
 from mixveil.releases.envelope import Envelope
 from mixveil.releases.kinds.records import RecordSettings

@@ -123,6 +123,25 @@ class Spent:
 
 
 @dataclass(frozen=True)
+class Standing:
+    """What a ledger says of some rows, as it is at one moment.
+
+    Attributes:
+        spent: What all releases cost these rows.
+        after: The same with one release more, where one is planned.
+        total: What all releases in the ledger cost together.
+        budget: The standing budget of μ, if there is one.
+        label_budget: The standing budget of labels' ε, if there is one.
+    """
+
+    spent: Spent
+    after: Spent | None
+    total: Total
+    budget: float | None
+    label_budget: float | None
+
+
+@dataclass(frozen=True)
 class Units:
     """Those that are asked about. names: (units,) sorted; records, number: all images that were ever theirs, as pairs
     (image, number of the unit), each once and sorted by image."""

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from string import Formatter
 from typing import Any
 
-from mixveil.core.wording import audit, calibration, jobs, releases
+from mixveil.core.wording import audit, calibration, data, jobs, learning, ledger, releases
 from mixveil.core.wording.notes import Note
 
-WORDS: dict[str, str] = {**releases.WORDS, **calibration.WORDS, **audit.WORDS, **jobs.WORDS}
+TABLES = (releases, calibration, audit, jobs, data, ledger, learning)
+WORDS: dict[str, str] = {code: words for table in TABLES for code, words in table.WORDS.items()}
 
 
 def sentence(told: Note | str) -> str:
@@ -41,9 +42,24 @@ def plural(count: int, one: str, several: str | None = None) -> str:
     return f"{count:,} {one if count == 1 else several or one + 's'}"
 
 
+def times(factor: float) -> str:
+    """A factor in words.
+
+    >>> times(8.21), times(5_400_000), times(3e13)
+    ('8.2 times', 'about 5.4 million times', 'about 3e+13 times')
+    """
+    if factor < 999.95:
+        return f"{factor:.1f} times"
+    for unit, word in ((1e9, "billion"), (1e6, "million"), (1e3, "thousand")):
+        if unit * 0.9995 <= factor < unit * 999.5:
+            shown = factor / unit
+            return f"about {shown:.{1 if shown < 9.95 else 0}f} {word} times"
+    return f"about {factor:.2g} times"
+
+
 class _Words(Formatter):
-    """Templates as `str.format` has them; `{rows:n row}` and `{parties:n party|parties}` put the noun in its number.
-    Lists are said with commas between."""
+    """Templates as `str.format` has them; `{rows:n row}` and `{parties:n party|parties}` put the noun in its number,
+    and `{factor:times}` says a factor. Lists are said with commas between."""
 
     def format_field(self, value: Any, format_spec: str) -> str:
         if isinstance(value, list | tuple):
@@ -51,4 +67,6 @@ class _Words(Formatter):
         if format_spec.startswith("n "):
             one, _, several = format_spec[2:].partition("|")
             return plural(value, one, several or None)
+        if format_spec == "times":
+            return times(value)
         return str(super().format_field(value, format_spec))

@@ -19,9 +19,10 @@ from mixveil.core import checks, files, strict_json
 from mixveil.core.errors import ArgumentError, DataFormatError, ManifestError, OutputError, UnreadableFileError
 from mixveil.core.randomness import SeededStream
 from mixveil.core.types import Fact, Progress, Tau
+from mixveil.core.watching import unwatched
 from mixveil.core.wording.jobs import GUARANTEES
 from mixveil.data.partition import partition
-from mixveil.encoders.calibration import facts_for, unwatched, watched_moments
+from mixveil.encoders.calibration import facts_for, watched_moments
 from mixveil.encoders.singular import CalibratedSingular, Singular
 from mixveil.features import projection_fit
 from mixveil.features.cache import Features

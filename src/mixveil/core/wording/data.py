@@ -1,0 +1,24 @@
+"""Sentences about data sets, for their owners."""
+
+from __future__ import annotations
+
+WORDS: dict[str, str] = {
+    "one-class-only": "all {rows} rows are of the class {name!r}: nothing can be told apart from one class only",
+    "classes-without-rows": "{empty} of the {classes} classes have no rows",
+    "files-left-out": "{files:n file} under {folder} were left out: not in a class folder, or of no known image suffix",
+    "files-named-again": "{table}: a file that was named before is named again in {places}",
+    "unit-with-most-rows": "the unit {unit!r} has {most} of {rows} rows, more than half: its rows cannot all be paired "
+    "with rows of other units",
+    "same-with-different-labels": "{groups:n group} of rows with the same image, and different labels",
+    "same-in-different-units": "{groups:n group} of rows with the same image, in different units: is it one person?",
+    "alike-with-different-labels": "{groups:n group} of rows that look alike, and have different labels",
+    "alike-in-different-units": "{groups:n group} of rows that look alike, in different units: is it one person?",
+    "classes-of-few-rows": "classes with fewer than {least} rows: {names}. An attacker who knows that a person is in "
+    "these data, and one of few, can tell from the labels which rows are of that person, and so the class",
+    "labels-show-counts": "Labels are not protected unless they are randomised first (--label-epsilon): a release "
+    "shows exactly how many records of each class there are.",
+    "labels-show-pairs": "Each row of it shows the two classes that it was mixed of.",
+    "near-copies-by-looks": "found by their looks: some may be missed, and images that look alike need not be one "
+    "person's",
+    "all-grey": "all images are greyscale: with --grey a release would be a third as large",
+}

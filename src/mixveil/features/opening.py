@@ -1,0 +1,76 @@
+"""From images to the rows that a job works on: features of public networks, and projections of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from mixveil.core.errors import ArgumentError, PrivateFactError
+from mixveil.core.watching import Watch, unwatched
+from mixveil.core.wording.notes import Note, note
+from mixveil.data.opening import DataOptions, Images
+from mixveil.features import cache, projection, projection_file
+from mixveil.features.cache import Features, Loaded
+from mixveil.features.extractor import Extractor
+from mixveil.features.projection import Projected
+
+
+@dataclass(frozen=True)
+class FeatureOptions:
+    """Where features come from.
+
+    Attributes:
+        data: How data are read; its folder holds the networks' weights.
+        cache: Where features are kept, as private as the images; else MIXVEIL_CACHE, else ~/.cache/mixveil.
+        watch: Shows the progress.
+    """
+
+    data: DataOptions = field(default_factory=DataOptions)
+    cache: Path | str | None = None
+    watch: Watch = unwatched
+
+    def load(self, extractor: Extractor) -> Loaded:
+        return cache.load(extractor, self.data.folder)
+
+    def of(self, images: Images, loaded: Loaded) -> Features:
+        """The features of all images, computed or from the cache."""
+        folder = cache.cache_folder() if self.cache is None else Path(self.cache)
+        with self.watch("features", len(images)) as step:
+            return cache.extract(images, loaded, folder, step)
+
+    def open(self, images: Images, extractor: Extractor) -> tuple[Features, str]:
+        """The features of images, and the digest of what made them."""
+        loaded = self.load(extractor)
+        return self.of(images, loaded), loaded.digest
+
+    def open_projected(
+        self, images: Images, path: Path, *, certified: bool, seeded: bool = False
+    ) -> tuple[Projected, str, list[Note]]:
+        """Images through a projection, its digest, and what the owner should know.
+
+        For a certified release the projection must not be fitted on any of the images; only their owner learns of this
+        refusal. seeded: an experiment, which promises nothing and is warned instead."""
+        found, digest = projection_file.read(path)
+        told: list[Note] = []
+        if certified and (shared := projection.shared(found, images)):
+            told = [note("projection-fitted-on-these", path=str(path), shared=shared, rows=len(images))]
+            if not seeded:
+                raise PrivateFactError(
+                    f"{told[0]}: nothing could be certified. Use a projection that was fitted on other data. If this "
+                    f"one came from somebody else, do not tell them why it was refused: they would learn that they "
+                    f"hold images of yours"
+                )
+        features, weights = self.open(images, found.extractor)
+        return projection.projected(features, weights, found, certified=certified), digest, told
+
+
+def chosen_extractor(backbone: str | None, stage: str | None = None, mirror: bool = False) -> Extractor | None:
+    """The features that were asked for; None where none were."""
+    if backbone is None:
+        if stage is not None or mirror:
+            raise ArgumentError("stage and mirror are of a network's features: name a backbone")
+        return None
+    extractor = Extractor.parse(backbone, stage=stage, mirror=mirror)
+    if not extractor.names:
+        raise ArgumentError("backbone = none are the pixels: leave it out for them")
+    return extractor

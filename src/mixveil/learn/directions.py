@@ -1,0 +1,41 @@
+"""The server's step between class sums and records, as a whole job."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from mixveil.core import files
+from mixveil.features import projection_file
+from mixveil.features.projection import Projection
+from mixveil.learn import class_means
+from mixveil.releases.reading import read_release
+
+
+@dataclass(frozen=True)
+class Directions:
+    """A projection onto the directions in which the classes differ.
+
+    Attributes:
+        path: The file.
+        sha256: Its digest.
+        projection: What it holds.
+        base: How many directions the statistics were in.
+    """
+
+    path: Path
+    sha256: str
+    projection: Projection
+    base: int
+
+
+def directions(folders: Sequence[Path | str], out: Path | str, *, projection: Path | str) -> Directions:
+    """Find the directions in which the classes differ, from all parties' statistics: a projection for their records.
+
+    projection: the file of the one that the statistics went through."""
+    path = Path(out)
+    files.check_new(path)
+    base, digest = projection_file.read(Path(projection))
+    narrow = class_means.directions([read_release(Path(folder), "sums") for folder in folders], base, digest)
+    return Directions(path, projection_file.write(path, narrow), narrow, base.dimension)

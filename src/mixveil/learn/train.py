@@ -1,0 +1,228 @@
+"""From releases to a model on disk, and from images to classes, as whole jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from mixveil.core import checkpoint, files
+from mixveil.core.errors import ArgumentError, MismatchError
+from mixveil.core.watching import Warn, Watch, unheard, unwatched
+from mixveil.core.wording.notes import note
+from mixveil.data.folder import loose_files, loose_images
+from mixveil.data.opening import DataOptions, DataSpec, Images
+from mixveil.features import projection_file
+from mixveil.features.cache import Features
+from mixveil.features.opening import FeatureOptions
+from mixveil.learn import distributed, model, training
+from mixveil.learn.fit import TrainingRecipe
+from mixveil.learn.model import Model
+from mixveil.learn.training import Job, Trained
+
+Stopping = Callable[[], AbstractContextManager[Callable[[], bool]]]
+"""While it is entered, what it gives says whether the training was told to end."""
+
+
+def never() -> AbstractContextManager[Callable[[], bool]]:
+    return nullcontext(lambda: False)
+
+
+@dataclass(frozen=True)
+class TrainedModel:
+    """A model that was trained and written.
+
+    Attributes:
+        folder: Where it lies.
+        model: What it is; its card says what it was trained on.
+        trained: What its use tells of the records behind it.
+        tested: The data it was tested on, their rows and the accuracy; None where it was not.
+    """
+
+    folder: Path
+    model: Model
+    trained: Trained
+    tested: dict[str, Any] | None
+
+
+def train(
+    releases: Sequence[Path | str],
+    out: Path | str,
+    *,
+    projection: Path | str | None = None,
+    head: Literal["discriminant", "mlp"] = "discriminant",
+    epochs: int | None = None,
+    batch: int | None = None,
+    optimiser: Literal["adamw", "sgd"] | None = None,
+    learning_rate: float | None = None,
+    seed: int | None = None,
+    test: DataSpec | None = None,
+    options: DataOptions | None = None,
+    cache: Path | str | None = None,
+    watch: Watch = unwatched,
+    warn: Warn = unheard,
+    say: Callable[[str], None] = lambda text: None,
+    stopping: Stopping = never,
+) -> TrainedModel | None:
+    """Train one model on all releases, and write it. None in a process of `torchrun` that does not lead.
+
+    Args:
+        releases: The folders of releases of records, or of statistics, of one or more parties.
+        out: The folder to make. It must not exist. The state of a long training is kept beside it, in `.NAME.training`:
+            the same call continues from there.
+        projection: The file of the projection that the releases went through, if any.
+        head: `discriminant`, in closed form, each release weighed by its noise; or `mlp`, the paper's classifier.
+        epochs, batch, optimiser, learning_rate, seed: Of mlp alone.
+        test: Labelled data to test the model on. They are looked at before a long training.
+        say: Is told how a training of mlp goes on.
+        stopping: Says whether to stop; the state is kept, and `TrainingStopped` raised.
+    """
+    out, options = Path(out), options or DataOptions()
+    files.check_new(out)
+    files.check_writable(out)
+    given = {"epochs": epochs, "batch": batch, "optimiser": optimiser, "learning_rate": learning_rate, "seed": seed}
+    recipe = _recipe(head, {name: value for name, value in given.items() if value is not None})
+    folders = [Path(folder) for folder in releases]
+    job = training.opened(folders, None if projection is None else projection_file.read(Path(projection)))
+    features = FeatureOptions(options.for_others, cache, watch)
+    images: Images | None = None
+    if test is not None and distributed.leads():
+        images = _testable(job, features.data.open(test), features)
+    state = out.with_name(f".{out.name}.training")
+    trained = training.train(job) if recipe is None else _mlp(job, recipe, out, state, watch, warn, say, stopping)
+    if not distributed.leads():
+        return None
+    tested: dict[str, Any] | None = None
+    if images is not None:
+        rows, _ = features.open(images, trained.extractor)
+        with watch("testing", len(images)) as step:
+            right = trained.layers.named(rows, step).eq(images.labels).double()
+        shown = images.name if isinstance(test, Images) else str(test)
+        tested = {"data": shown, "rows": len(images), "accuracy": float(right.mean())}
+    versions = {name: version(name) for name in ("mixveil", "torch")}
+    written = model.write_model(out, trained, tested, versions)
+    checkpoint.discard(state)
+    return TrainedModel(out, written, trained, tested)
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """The class of every image.
+
+    Attributes:
+        names: What each image is called: its file, or the number of its row.
+        classes: The class that the model gives it.
+        accuracy: The share that it names right; None where the images have no labels that the model knows.
+        loose: Whether these are image files without labels.
+        others: Files in the model's folder that are not part of it.
+    """
+
+    names: tuple[str, ...]
+    classes: tuple[str, ...]
+    accuracy: float | None
+    loose: bool
+    others: tuple[str, ...]
+
+
+def predict(
+    folder: Path | str,
+    data: DataSpec,
+    *,
+    options: DataOptions | None = None,
+    cache: Path | str | None = None,
+    watch: Watch = unwatched,
+) -> Predicted:
+    """Name the class of every image of the data, which may be a folder of images without labels; and the accuracy,
+    where the data have the model's classes."""
+    folder, options = Path(folder), options or DataOptions()
+    read = model.read_model(folder)
+    place = None if isinstance(data, Images) or not Path(data).is_dir() else Path(data)
+    loose = loose_files(place) if place is not None else []
+    if place is not None and loose:
+        images = loose_images(place, size=options.size, grey=options.grey, depth=options.depth)
+    else:
+        images = options.open(data)
+    features, weights = FeatureOptions(options, cache, watch).open(images, read.extractor)
+    _check_features(features, weights, read.layers.inputs, read.weights)
+    with watch("predicting", len(images)) as step:
+        named = read.layers.named(features, step)
+    accuracy = None
+    if not loose and set(images.classes) <= set(read.classes):
+        accuracy = float(named.eq(images.listed(read.classes).labels).double().mean())
+    return Predicted(
+        names=tuple(path.name for path in loose) or tuple(str(row) for row in range(len(images))),
+        classes=tuple(read.classes[i] for i in named.tolist()),
+        accuracy=accuracy,
+        loose=bool(loose),
+        others=tuple(files.others(folder, {model.CARD, model.TENSORS})),
+    )
+
+
+def _recipe(head: str, given: dict[str, Any]) -> TrainingRecipe | None:
+    """How the head mlp is trained; None for the other head, which takes none of it."""
+    if head == "mlp":
+        return TrainingRecipe(**given)
+    if head != "discriminant":
+        raise ArgumentError(f"head must be discriminant or mlp, got {head!r:.60}")
+    if given or distributed.asked() > 1:
+        option = next(iter(given), "torchrun")
+        raise ArgumentError(f"{option} is for head = mlp: the discriminant is computed at once, by one process")
+    return None
+
+
+def _mlp(
+    job: Job,
+    recipe: TrainingRecipe,
+    out: Path,
+    state: Path,
+    watch: Watch,
+    warn: Warn,
+    say: Callable[[str], None],
+    stopping: Stopping,
+) -> Trained:
+    """Train it, alone or among several processes. Told to end, it keeps its state first; not among several processes,
+    which would wait for one another."""
+    training.check_mlp(job)
+    leads = distributed.leads()
+    if leads and distributed.exposed():
+        warn(note("torchrun-exposed"))
+    watched = watch("training", recipe.epochs * job.rows) if leads else nullcontext(lambda _: None)
+    alone = distributed.asked() == 1
+    with distributed.joined(out) as group, stopping() if alone else never() as stop, watched as step:
+        return training.train_mlp(
+            job,
+            recipe=recipe,
+            group=group,
+            state=state,
+            progress=step,
+            note=say if leads else lambda text: None,
+            stop=stop,
+        )
+
+
+def _testable(job: Job, images: Images, features: FeatureOptions) -> Images:
+    """What a model of this job can be tested on, with its classes in their order; checked by the features of two
+    images."""
+    if unknown := sorted(set(images.classes) - set(job.classes)):
+        raise MismatchError(f"{images.name} has classes that the releases do not have: {', '.join(unknown[:5])}")
+    images = images.listed(job.classes)
+    some = images.part(torch.arange(min(2, len(images))))
+    rows, weights = features.open(some, job.extractor)
+    _check_features(rows, weights, job.inputs, job.weights)
+    return images
+
+
+def _check_features(features: Features, weights: str, inputs: int, wanted: str | None) -> None:
+    """Refuse features that a model was not trained on."""
+    if wanted is not None and weights != wanted:
+        raise MismatchError(f"the model takes features of other weights ({wanted[:8]}) than these ({weights[:8]})")
+    if features.shape[0] != inputs:
+        raise MismatchError(
+            f"the model takes {inputs} features, these images have {features.shape[0]}: their size or colours "
+            f"are others"
+        )

@@ -1,0 +1,179 @@
+"""What a ledger says of some rows: notes for their owner, figures for programs, and what is refused because of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mixveil.core.errors import ArgumentError, WrongTruthError
+from mixveil.core.watching import Watch, unwatched
+from mixveil.core.wording.notes import Note, note
+from mixveil.releases.ledger import Entry, Ledger
+from mixveil.releases.spending import Owners, Standing, Total, within
+
+if TYPE_CHECKING:
+    from mixveil.core.types import Dataset, Release
+    from mixveil.features.projection import Projection
+
+_NAMED = 5  # releases that a sentence names
+
+
+def owners_of(ledger: Ledger, rows: Dataset, watch: Watch = unwatched) -> Owners:
+    """Who the rows are, by the ledger's fingerprints of all their images."""
+    with watch("reading", len(rows)) as step:
+        return ledger.owners(rows, step)
+
+
+def known_owners(ledger: Ledger, rows: Dataset, watch: Watch = unwatched) -> Owners | None:
+    """Who the rows are, where there is a ledger: to look at it makes none."""
+    return owners_of(ledger, rows, watch) if ledger.exists() else None
+
+
+@contextmanager
+def private_projection(ledger: Ledger, features: Dataset, watch: Watch = unwatched) -> Iterator[None]:
+    """Enter a projection that is fitted on private features before it is made: it promises their images nothing, and
+    may be sent. The features are entered as the images that they were computed from."""
+    from mixveil.core import randomness  # slow to load
+
+    identity, rows = randomness.release_id(), len(features)
+    entry = Entry(identity, "projection", "party", None, "private projection", None, None, None, None, rows)
+    with ledger.making(entry, owners_of(ledger, features, watch)):
+        yield
+
+
+# What the ledger says
+
+
+def summary(standing: Standing) -> dict[str, Any]:
+    """What these rows have spent, for JSON."""
+    spent, total = standing.spent, standing.total
+    return {
+        "releases": spent.releases,
+        "per": spent.unit,
+        "total_mu": None if spent.unbounded else spent.most,
+        "median_mu": None if spent.unbounded else spent.median,
+        "without_promise": list(spent.unbounded),
+        "labels_shown": math.isinf(spent.label_epsilon),
+        "label_epsilon": _finite(spent.label_epsilon),
+        "budget": standing.budget,
+        "label_budget": standing.label_budget,
+        "left": None if standing.budget is None else spent.left(standing.budget),
+        "everything": {
+            "releases": total.releases,
+            "total_mu": None if total.unbounded else total.mu,
+            "label_epsilon": _finite(total.label_epsilon),
+        },
+    }
+
+
+def spent_note(standing: Standing, whose: str = "these-records") -> Note:
+    """What all releases so far cost some records, and one more where one is planned."""
+    spent = standing.spent
+    if not spent.releases:
+        return note("ledger-no-release", whose=note(whose))
+    if spent.unbounded:
+        more = len(spent.unbounded) - _NAMED
+        names = ", ".join(identity[:8] for identity in spent.unbounded[:_NAMED]) + (f" and {more}" if more > 0 else "")
+        return note("ledger-unbounded", releases=spent.releases, whose=note(whose), names=names)
+    shown = math.isinf(spent.label_epsilon)
+    labels = (
+        note("labels-shown-before") if shown else note("labels-of-unit", unit=spent.unit, epsilon=spent.label_epsilon)
+    )
+    told = note(
+        "ledger-spent",
+        releases=spent.releases,
+        whose=note(whose),
+        unit=spent.unit,
+        mu=spent.most,
+        left=_left(standing),
+        labels=labels,
+    )
+    return told if standing.after is None else note("with-one-more", spent=told, mu=standing.after.most)
+
+
+def total_note(total: Total) -> Note:
+    """What all releases cost together: what a budget is compared with where a server asks."""
+    if total.unbounded:
+        return note("total-unbounded")
+    shown = math.isinf(total.label_epsilon)
+    labels = note("labels-shown-before") if shown else note("label-of-record", epsilon=total.label_epsilon)
+    code = "total-spent-with-refused" if total.refused else "total-spent"
+    return note(code, mu=total.mu, releases=total.releases, labels=labels)
+
+
+def _left(standing: Standing) -> Note:
+    spent, budget = standing.spent, standing.budget
+    if budget is None:
+        return note("no-budget")
+    if not within(spent.most, budget):
+        return note("budget-exceeded", budget=budget)
+    return note("budget-left", budget=budget, left=spent.left(budget))
+
+
+def _finite(value: float) -> float | None:
+    return None if math.isinf(value) else value
+
+
+# What an owner should know before something is released
+
+
+def copies(owners: Owners) -> list[Note]:
+    """Data that hold an image several times."""
+    return [note("copies-in-data", rows=owners.copies)] if owners.copies else []
+
+
+def labels_were_shown(ledger: Ledger, owners: Owners, label_epsilon: float | None) -> list[Note]:
+    """Labels that are randomised now, and were shown before."""
+    if label_epsilon is None or math.isfinite(ledger.spent(owners).label_epsilon):
+        return []
+    return [note("labels-were-shown")]
+
+
+def public_was_released(ledger: Ledger, public: Dataset, watch: Watch = unwatched) -> list[Note]:
+    """Public data that hold records of earlier releases: the ledger's images are hardly public."""
+    owners = known_owners(ledger, public, watch)
+    known = 0 if owners is None else int(np.isin(owners.records, ledger.everyone().records).sum())
+    return [note("public-was-released", known=known, rows=len(public))] if known else []
+
+
+def public_holds_private(images: Dataset, public: Dataset | None) -> list[Note]:
+    """Public data that hold private images, where nothing is certified by them."""
+    from mixveil.data.fingerprint import among, fingerprints
+
+    if public is None or not (shared := among(fingerprints(public), fingerprints(images))):
+        return []
+    return [note("public-holds-private", rows=shared)]
+
+
+def earlier_statistics(ledger: Ledger, projection: Projection, party: str) -> list[Note]:
+    """The statistics that found a projection's directions: their cost adds up to what is sent now, under one name."""
+    if not projection.spent:
+        return []
+    asked = {used.id for used in projection.spent}
+    made = [entry for entry in ledger.entries() if entry.id in asked]
+    if not made:
+        return [note("statistics-not-in-ledger")]
+    if party not in {entry.party for entry in made}:
+        names = ", ".join(sorted({repr(entry.party) for entry in made}))
+        raise ArgumentError(f"party = {party!r}: the statistics made here were sent as {names}; give the same name")
+    return []
+
+
+def check_made_of(ledger: Ledger, releases: tuple[Release, ...], owners: Owners | None) -> None:
+    """Refuse an audit of other data than those that a release was made of: it would say that all is well."""
+    for release in releases:
+        made_of = None if owners is None else ledger.owners_of(release.id)
+        if made_of is None or owners is None:
+            continue
+        if len(made_of.records) != len(owners.records) or not np.array_equal(made_of.records, owners.records):
+            same = int(np.isin(owners.records, made_of.records).sum())
+            raise WrongTruthError(
+                f"release {release.id[:8]} was made of other data, or in another order: {same:,} of these "
+                f"{len(owners.records):,} images are among its {len(made_of.records):,}"
+            )
+        if owners.units is not None and made_of.units is not None and not np.array_equal(made_of.units, owners.units):
+            raise ArgumentError(f"release {release.id[:8]} was made for other units than these")

@@ -1,0 +1,363 @@
+"""The whole job of encoding: from data, as their owner names them, to a release on disk that is entered in the ledger.
+
+What must not leave is refused here, for the command line and for Python alike.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from mixveil.core import randomness
+from mixveil.core.errors import ArgumentError, MismatchError, MissingFactError
+from mixveil.core.types import Calibration, Encoder, Fact, Mu, Scheme, Target, Tau
+from mixveil.core.watching import Warn, Watch, unheard, unwatched
+from mixveil.core.wording.notes import Note
+from mixveil.data.opening import DataOptions, DataSpec, Images, open_both
+from mixveil.encoders import calibration as calibrations
+from mixveil.encoders import catalogue
+from mixveil.encoders.singular import PAPER_ALPHA
+from mixveil.features import displacement as displacements
+from mixveil.features.cache import Features, Loaded
+from mixveil.features.displacement import Displacement, Normalisation
+from mixveil.features.extractor import Extractor
+from mixveil.features.opening import FeatureOptions, chosen_extractor
+from mixveil.features.projection import Projected
+from mixveil.releases import accounting
+from mixveil.releases.envelope import Envelope
+from mixveil.releases.kinds.records import RecordSettings
+from mixveil.releases.ledger import Ledger
+from mixveil.releases.records import write_release
+from mixveil.releases.screening import NOT_CERTIFIED, NOT_PICTURES, NOT_PROTECTED, Measure, Screen, Screened
+from mixveil.releases.spending import Standing
+from mixveil.releases.traces import load_trace, trace_path
+from mixveil.releases.writing import check_output
+from mixveil.theory.dropped_rows import Opened, opened
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """A release that was made, for its owner's eyes.
+
+    Attributes:
+        folder: Where it lies.
+        manifest: What leaves with it.
+        trace: The file with its pairing and weights, which stays with the owner.
+        warnings: What its owner should know.
+        displacement: How far image noise moved features, where the noise was calibrated by that.
+        broken: What dropped rows did to the pairing, where rows were screened.
+        standing: What the ledger says of these records now.
+    """
+
+    folder: Path
+    manifest: Envelope
+    trace: Path
+    warnings: tuple[Note, ...]
+    displacement: Displacement | None
+    broken: Opened | None
+    standing: Standing
+
+    @property
+    def screened(self) -> Screened | None:
+        """By what rows were dropped, and of how many; None where none could be."""
+        settings = self.manifest.settings
+        return settings.screened if isinstance(settings, RecordSettings) else None
+
+
+def encode(
+    data: DataSpec,
+    out: Path | str,
+    *,
+    mu: float | None = None,
+    tau: float | None = None,
+    calibration: Calibration | None = None,
+    encoder: str = "singular",
+    alpha: float | None = None,
+    noise: Literal["gaussian", "sphere"] | None = None,
+    images_per_row: int | None = None,
+    clip: float | None = None,
+    public: DataSpec | None = None,
+    party: str = "party",
+    recipient: str | None = None,
+    budget: float | None = None,
+    label_epsilon: float | None = None,
+    label_budget: float | None = None,
+    screen: Screen | str | None = None,
+    seed: int | None = None,
+    projection: Path | str | None = None,
+    backbone: str | None = None,
+    stage: str | None = None,
+    mirror: bool = False,
+    normalisation: Normalisation | None = None,
+    options: DataOptions | None = None,
+    cache: Path | str | None = None,
+    ledger: Ledger | None = None,
+    watch: Watch = unwatched,
+    warn: Warn = unheard,
+) -> Encoded:
+    """Encode data once, as a release that may leave. It is entered in the ledger before it is made; pairing and weights
+    stay in the state folder.
+
+    Args:
+        data: A data set, or what names one.
+        out: The folder to make. It must not exist.
+        mu: Certified: every record (every unit, where units are named) μ-GDP, labels excluded; noise from public facts.
+        tau: Instead: Theorem 2's directional SNR, in (0, 1]; noise from the records' own moments, not certified.
+        calibration: How tau is met; `spectral` unless another is given.
+        encoder: The name of one of `mixveil.encoders()`; alpha, noise, images_per_row: its settings, if it has them.
+        clip: The norm to which records are clipped, chosen without looking at them.
+        public: Public data of the same shape, for the centre, the clip norm and the moments.
+        party, recipient: From whom, as the manifest shows it, and to whom, for the ledger.
+        budget, label_budget: Refuse what would bring a record beyond this μ, or its labels beyond this ε, in all.
+        label_epsilon: Labels under ε-DP randomised response; else they are shown.
+        screen: Drop rows that show too much, as `lpips:0.7`. Not with mu.
+        seed: For experiments: noise that anyone who knows the seed can remove, so nothing is promised.
+        projection: The file of a public projection that images go through.
+        backbone, stage, mirror: Encode these features instead of pixels; normalisation: of `displacement`'s noise.
+        options, cache: How data are read, and where features are kept.
+        ledger: The owner's; else that of the state folder.
+        warn: Is told every warning before anything is entered or written.
+    """
+    out, options, ledger = Path(out), options or DataOptions(), ledger or Ledger()
+    check_output(out, party)
+    target = chosen_target(mu, tau, calibration)
+    screened = _chosen_screen(screen, mu, label_epsilon, backbone, projection)
+    lpips = _distance(screened, options)
+    scheme = configured(encoder, {"alpha": alpha, "noise": noise, "images_per_row": images_per_row})
+    _check_noise(scheme, target, clip, public)
+    extractor = _chosen_features(backbone, stage, mirror, projection, target, normalisation, clip, public)
+    stream = stream_for(seed)
+    images, known = open_both(data, public, options)
+    owners = accounting.owners_of(ledger, images, watch)
+    features = FeatureOptions(options, cache, watch)
+    if projection is not None:
+        promised = mu is not None or label_epsilon is not None
+        rows, digest, told = features.open_projected(
+            images, Path(projection), certified=promised, seeded=seed is not None
+        )
+        told += accounting.earlier_statistics(ledger, rows.projection, party)
+        source = _projected(rows, digest, told)
+    elif extractor is not None:
+        source = _featured(images, known, features, extractor, target, alpha, normalisation, stream)
+    else:
+        source = _Source(images, known)
+    warnings = source.rows.warnings() + source.notes
+    if mu is None:  # with μ they are refused
+        warnings += accounting.public_holds_private(images, known)
+    warnings += accounting.copies(owners) + accounting.labels_were_shown(ledger, owners, label_epsilon)
+    ready, guarantees, more = calibrations.calibrate(
+        scheme,
+        target,
+        source.rows,
+        public=source.public,
+        clip=clip if source.clip is None else source.clip,
+        displacement=_fact(source.displacement, private=known is None),
+        stream=stream.fork("facts"),
+        watch=watch,
+    )
+    warnings += more
+    for item in warnings:
+        warn(item)
+    with watch("encoding", len(source.rows)) as step:
+        written = write_release(
+            out,
+            source.rows,
+            ready,
+            guarantees,
+            party=party,
+            stream=stream.fork("release"),
+            assets=source.assets,
+            extractor=extractor,
+            label_epsilon=label_epsilon,
+            screen=screened,
+            lpips=lpips,
+            recipient=recipient,
+            budget=budget,
+            label_budget=label_budget,
+            owners=owners,
+            ledger=ledger,
+            progress=step,
+        )
+    return Encoded(
+        folder=out,
+        manifest=written,
+        trace=trace_path(written.id),
+        warnings=tuple(warnings),
+        displacement=source.displacement,
+        broken=_broken(written),
+        standing=ledger.standing(owners),
+    )
+
+
+def stream_for(seed: int | None) -> randomness.Stream:
+    """Secure noise, or that of a seed."""
+    return randomness.SecureStream() if seed is None else randomness.SeededStream(seed)
+
+
+def chosen_target(mu: float | None, tau: float | None, calibration: Calibration | None = None) -> Target | None:
+    """What is asked for; None where nothing is."""
+    if mu is not None and tau is not None:
+        raise ArgumentError(f"mu = {mu:g} (certified) or tau = {tau:g} (Theorem 2): one of the two")
+    if calibration is not None and tau is None:
+        raise ArgumentError(f"calibration = {calibration} says how tau is met, and tau is not given")
+    if tau is not None:
+        return Tau(tau, calibration or "spectral")
+    return None if mu is None else Mu(mu)
+
+
+def configured(name: str, given: dict[str, object]) -> Scheme[Encoder]:
+    """The scheme of that name with the settings that were given; one that it does not have is refused."""
+    kind: Any = catalogue.encoder(name)
+    fields = {"images_per_row" if field.name == "k" else field.name for field in dataclasses.fields(kind)}
+    settings = {option: value for option, value in given.items() if value is not None}
+    if unknown := sorted(settings.keys() - fields):
+        raise ArgumentError(f"{unknown[0]} = {settings[unknown[0]]}: the encoder {name} has no such setting")
+    made: Scheme[Encoder] = kind(**{"k" if option == "images_per_row" else option: v for option, v in settings.items()})
+    return made
+
+
+def measured(
+    images: Images,
+    loaded: Loaded,
+    taus: list[float],
+    *,
+    alpha: float | None = None,
+    normalisation: Normalisation | None = None,
+    stream: randomness.Stream,
+    watch: Watch = unwatched,
+) -> list[Displacement]:
+    """How far image noise moves the features of images, for each τ."""
+    with watch("displacement", displacements.work(len(images), len(taus))) as step:
+        return displacements.measure(
+            images,
+            loaded,
+            taus,
+            alpha=PAPER_ALPHA if alpha is None else alpha,
+            normalisation=normalisation or "imagenet",
+            stream=stream,
+            progress=step,
+        )
+
+
+@dataclass(frozen=True)
+class _Source:
+    """The rows that are encoded, and what is known of them. clip: the public bound that comes with them."""
+
+    rows: Images | Features | Projected
+    public: Images | Features | None = None
+    clip: float | None = None
+    assets: dict[str, str] = dataclasses.field(default_factory=dict)
+    displacement: Displacement | None = None
+    notes: list[Note] = dataclasses.field(default_factory=list)
+
+
+def _projected(rows: Projected, digest: str, told: list[Note]) -> _Source:
+    if rows.projection.classes and rows.classes != rows.projection.classes:
+        raise MismatchError("these data do not have the classes of the statistics, in the same order")
+    return _Source(rows, clip=rows.projection.clip, assets={"projection": digest}, notes=told)
+
+
+def _featured(
+    images: Images,
+    public: Images | None,
+    features: FeatureOptions,
+    extractor: Extractor,
+    target: Target | None,
+    alpha: float | None,
+    normalisation: Normalisation | None,
+    stream: randomness.Stream,
+) -> _Source:
+    loaded, far = features.load(extractor), None
+    if isinstance(target, Tau) and target.calibration == "displacement":
+        moved = images if public is None else public
+        far = measured(
+            moved,
+            loaded,
+            [target.value],
+            alpha=alpha,
+            normalisation=normalisation,
+            stream=stream.fork("displacement"),
+            watch=features.watch,
+        )[-1]
+    rows = features.of(images, loaded)
+    known = None if public is None else features.of(public, loaded)
+    return _Source(rows, known, assets={"features": loaded.digest}, displacement=far)
+
+
+def _fact(far: Displacement | None, *, private: bool) -> Fact | None:
+    return None if far is None else Fact(far.radius, "private" if private else "public")
+
+
+def _check_noise(scheme: Scheme[Encoder], target: Target | None, clip: float | None, public: DataSpec | None) -> None:
+    if not scheme.needs_facts and (clip is not None or public is not None):
+        raise ArgumentError(f"clip and public are for noise, and the encoder {scheme.name} adds none")
+    if target is None and clip is not None:
+        raise ArgumentError(f"clip = {clip:g} is for mu and tau: nothing else clips records")
+
+
+def _chosen_features(
+    backbone: str | None,
+    stage: str | None,
+    mirror: bool,
+    projection: Path | str | None,
+    target: Target | None,
+    normalisation: Normalisation | None,
+    clip: float | None,
+    public: DataSpec | None,
+) -> Extractor | None:
+    """Which features are encoded, if any; what does not go together is refused."""
+    if projection is not None and (clip is not None or public is not None):
+        raise ArgumentError("a projection brings its own public clip norm: leave clip and public out")
+    if projection is not None and backbone is not None:
+        raise ArgumentError("a projection brings its own network: leave backbone out")
+    extractor = chosen_extractor(backbone, stage, mirror)
+    moved = isinstance(target, Tau) and target.calibration == "displacement"
+    if moved and extractor is None:
+        raise ArgumentError("calibration = displacement is of features: name a backbone")
+    if normalisation is not None and not moved:
+        raise ArgumentError(f"normalisation = {normalisation} is for calibration = displacement")
+    if extractor is not None and isinstance(target, Mu) and clip is None and public is None:
+        raise MissingFactError(calibrations.UNBOUNDED)  # before features are computed
+    return extractor
+
+
+def _chosen_screen(
+    screen: Screen | str | None,
+    mu: float | None,
+    label_epsilon: float | None,
+    backbone: str | None,
+    projection: Path | str | None,
+) -> Screen | None:
+    """The screen that was asked for, if any; what does not go with it is refused before anything is read."""
+    if screen is None:
+        return None
+    parsed = Screen.parse(screen) if isinstance(screen, str) else screen
+    if mu is not None:
+        raise ArgumentError(f"screen and mu: {NOT_CERTIFIED}")
+    if label_epsilon is not None:
+        raise ArgumentError(f"screen and label_epsilon: {NOT_PROTECTED}")
+    if backbone is not None or projection is not None:
+        raise ArgumentError(f"screen and {'projection' if backbone is None else 'backbone'}: {NOT_PICTURES}")
+    return parsed
+
+
+def _distance(screen: Screen | None, options: DataOptions) -> Measure | None:
+    """LPIPS by VGG16, where the screen needs it."""
+    if screen is None or screen.metric != "lpips":
+        return None
+    from mixveil.features.lpips import load
+
+    return load("vgg", options.folder)
+
+
+def _broken(written: Envelope) -> Opened | None:
+    """What dropped rows did to the pairing; None where none were dropped, or records were not mixed in pairs."""
+    settings = written.settings
+    if not isinstance(settings, RecordSettings) or settings.screened is None:
+        return None
+    trace = load_trace(written.id, written.rows)
+    if trace is None or trace.kept is None or trace.partner.shape[1] != 1:
+        return None
+    return opened(trace.partner[:, 0], trace.kept)

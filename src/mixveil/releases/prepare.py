@@ -1,0 +1,96 @@
+"""The public projection that all parties share, as a whole job."""
+
+from __future__ import annotations
+
+import math
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from mixveil.core import checks, files
+from mixveil.core.errors import ArgumentError
+from mixveil.core.watching import Watch, unwatched
+from mixveil.core.wording.notes import Note, note
+from mixveil.data.opening import DataOptions, DataSpec
+from mixveil.features import projection_file, projection_fit
+from mixveil.features.extractor import Extractor
+from mixveil.features.opening import FeatureOptions
+from mixveil.features.projection import Projection
+from mixveil.features.projection_fit import Whitening
+from mixveil.releases import accounting
+from mixveil.releases.ledger import Ledger
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A projection that was written.
+
+    Attributes:
+        path: The file.
+        sha256: Its digest.
+        projection: What it holds.
+        images: How many images it was fitted on.
+        warnings: What the owner of the data should know.
+    """
+
+    path: Path
+    sha256: str
+    projection: Projection
+    images: int
+    warnings: tuple[Note, ...]
+
+
+def prepare(
+    public: DataSpec,
+    out: Path | str,
+    *,
+    backbone: str = "mobilenet_v2",
+    stage: str | None = None,
+    mirror: bool = False,
+    whitening: Whitening = "within",
+    directions: int | None = None,
+    mu: float | None = None,
+    parties: int | None = None,
+    rows: int | None = None,
+    num_classes: int | None = None,
+    private: bool = False,
+    options: DataOptions | None = None,
+    cache: Path | str | None = None,
+    ledger: Ledger | None = None,
+    watch: Watch = unwatched,
+) -> Prepared:
+    """Fit mean, whitening and directions on public data, and write them as a projection that every party uses.
+
+    Args:
+        public: Public data, with labels.
+        out: The file to make. It must not exist.
+        backbone: Public networks with + between, or `none`: the pixels. stage, mirror: of their features.
+        whitening: By which covariance.
+        directions: How many to keep. Else all, or as many as the rule says: mu (of the whole job), parties, rows and
+            num_classes (of all parties), all four.
+        private: These data are private. The projection says so and certifies nothing, and the ledger counts it as a
+            release that promises nothing.
+    """
+    path, options, ledger = Path(out), options or DataOptions(), ledger or Ledger()
+    files.check_new(path)
+    job = mu, parties, rows, num_classes
+    if any(item is not None for item in job) and (None in job or directions is not None):
+        raise ArgumentError("the rule needs mu, parties, rows and num_classes, all four, and no directions")
+    extractor = Extractor.parse(backbone, stage=stage, mirror=mirror)
+    images = options.open(public)
+    features, weights = FeatureOptions(options, cache, watch).open(images, extractor)
+    origin: Literal["public", "private"] = "private" if private else "public"
+    fitted = projection_fit.fit(features, weights, whitening=whitening, origin=origin)
+    if mu is not None and parties is not None and rows is not None and num_classes is not None:
+        for name, value in (("rows", rows), ("num_classes", num_classes)):
+            checks.at_least(name, value, 2)
+        directions = projection_fit.directions_for_sums(
+            fitted, parties=parties, rows=rows, classes=num_classes, mu=mu / math.sqrt(2)
+        )
+    if directions is not None:
+        fitted = fitted.first(directions)
+    with accounting.private_projection(ledger, features, watch) if private else nullcontext():
+        digest = projection_file.write(path, fitted)
+    warnings = [note("private-projection")] if private else accounting.public_was_released(ledger, images, watch)
+    return Prepared(path, digest, fitted, len(images), tuple(warnings))

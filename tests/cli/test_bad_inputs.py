@@ -1,0 +1,158 @@
+"""One table of bad inputs, given to the command line and to Python: the same error, with the same code, either way."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+import mixveil
+from mixveil.core import errors
+from mixveil.data.options import DataOptions
+from tests.cli.test_cli import Run, flip, refused, run
+
+__all__ = ["run"]
+
+_READING = DataOptions.__dataclass_fields__.keys()
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder with data, a release, a damaged one, statistics, projections and a model, and the ledger of them."""
+    folder, before = tmp_path_factory.mktemp("bad"), os.environ.get("MIXVEIL_STATE")
+    os.environ["MIXVEIL_STATE"] = str(folder / "state")
+    rng = np.random.default_rng(0)
+    for name, rows, side in (("own", 40, 4), ("public", 60, 4), ("wide", 40, 5), ("one", 1, 4)):
+        x = rng.random((rows, 1, side, side), dtype=np.float32)
+        np.savez(folder / f"{name}.npz", x=x, y=np.arange(rows) % 2)
+    np.savez(folder / "nan.npz", x=np.full((6, 1, 4, 4), np.nan, np.float32), y=np.arange(6) % 2)
+    own, public, bare = folder / "own.npz", folder / "public.npz", folder / "bare"
+    mixveil.prepare(public, bare, backbone="none", directions=5)
+    mixveil.prepare(own, folder / "leaky", backbone="none", directions=5)
+    for name in ("release", "damaged"):
+        mixveil.encode(own, folder / name, mu=1.0)
+    flip(folder / "damaged" / "shard-00000.safetensors")
+    mixveil.encode(own, folder / "projected", mu=1.0, projection=bare)
+    mixveil.statistics(own, folder / "sums", projection=bare, mu=1.0)
+    mixveil.train([folder / "release"], folder / "model")
+    yield folder
+    if before is not None:
+        os.environ["MIXVEIL_STATE"] = before
+
+
+class Bad(NamedTuple):
+    """A job that is refused. given: its positional arguments; options: the others, by their names in Python."""
+
+    verb: str
+    given: list[str]
+    options: dict[str, Any]
+    error: type[errors.MixveilError]
+
+
+OWN, OUT = "own.npz", {"out": "x"}
+TABLE = [
+    Bad("encode", [OWN], {"mu": -1.0, **OUT}, errors.ArgumentError),
+    Bad("encode", [OWN], {"mu": 1.0, "tau": 0.1, **OUT}, errors.ArgumentError),
+    Bad("encode", [OWN], {"tau": 3.0, **OUT}, errors.ArgumentError),
+    Bad("encode", [OWN], {"mu": 1.0, "calibration": "energy", **OUT}, errors.ArgumentError),
+    Bad("encode", [OWN], {"mu": 1.0, "encoder": "magic", **OUT}, errors.ArgumentError),
+    Bad("encode", [OWN], {"mu": 1.0, "images_per_row": 3, **OUT}, errors.ArgumentError),
+    Bad("encode", [OWN], {"mu": 1.0, "screen": "ssim:0.5", **OUT}, errors.ArgumentError),
+    Bad("encode", [OWN], {"mu": 1.0, "projection": "bare", "clip": 1.0, **OUT}, errors.ArgumentError),
+    Bad("encode", [OWN], {"mu": 1.0, "projection": "leaky", **OUT}, errors.PrivateFactError),
+    Bad("encode", [OWN], {"mu": 1.0, "public": OWN, **OUT}, errors.ArgumentError),
+    Bad("encode", [OWN], {"mu": 1.0, "backbone": "mobilenet_v2", **OUT}, errors.MissingFactError),
+    Bad("encode", [OWN], {"mu": 1.0, "budget": 0.5, **OUT}, errors.BudgetError),
+    Bad("encode", [OWN], {"mu": 1.0, "label_budget": 1.0, **OUT}, errors.BudgetError),
+    Bad("encode", [OWN], {"mu": 1.0, "label_epsilon": 1.0, **OUT}, errors.ArgumentError),
+    Bad("encode", [OWN], {"mu": 1.0, "size": 8, **OUT}, errors.ArgumentError),
+    Bad("encode", [OWN], {"mu": 1.0, "party": "a\nb", **OUT}, errors.ArgumentError),
+    Bad("encode", [OWN], {"mu": 1.0, "out": "release"}, errors.OutputExistsError),
+    Bad("encode", ["nothing"], {"mu": 1.0, **OUT}, errors.DataNotFoundError),
+    Bad("encode", ["one.npz"], {"mu": 1.0, **OUT}, errors.TooFewRowsError),
+    Bad("encode", ["nan.npz"], {"mu": 1.0, **OUT}, errors.PixelError),
+    Bad("verify", ["damaged"], {}, errors.HashError),
+    Bad("verify", ["model"], {}, errors.ManifestError),
+    Bad("verify", ["nothing"], {}, errors.ManifestError),
+    Bad("audit", ["release"], {"truth": "public.npz", **OUT}, errors.WrongTruthError),
+    Bad("audit", ["release"], {"truth": OWN, "public": "wide.npz", **OUT}, errors.ArgumentError),
+    Bad("audit", ["release"], {"truth": OWN, "attacks": "magic", **OUT}, errors.ArgumentError),
+    Bad("audit", ["release"], {"truth": OWN, "sweep": "mu=1", **OUT}, errors.ArgumentError),
+    Bad("audit", ["projected"], {"truth": OWN, **OUT}, errors.MismatchError),
+    Bad("audit", ["damaged"], {"truth": OWN, **OUT}, errors.HashError),
+    Bad("train", ["projected"], OUT, errors.MismatchError),
+    Bad("train", ["sums"], OUT, errors.ArgumentError),
+    Bad("train", ["release"], {"epochs": 3, **OUT}, errors.ArgumentError),
+    Bad("train", ["damaged"], OUT, errors.HashError),
+    Bad("train", ["release"], {"test": "wide.npz", **OUT}, errors.MismatchError),
+    Bad("train", ["release"], {"out": "model"}, errors.OutputExistsError),
+    Bad("predict", ["release", OWN], {}, errors.DataFormatError),
+    Bad("predict", ["model", "wide.npz"], {}, errors.MismatchError),
+    Bad("prepare", [OWN], {"backbone": "magic", **OUT}, errors.ArgumentError),
+    Bad("prepare", [OWN], {"backbone": "none", "mu": 1.0, **OUT}, errors.ArgumentError),
+    Bad("prepare", [OWN], {"backbone": "resnet18", **OUT}, errors.WeightsError),
+    Bad("statistics", [OWN], {"projection": "leaky", "mu": 1.0, **OUT}, errors.PrivateFactError),
+    Bad("statistics", ["wide.npz"], {"projection": "bare", "mu": 1.0, **OUT}, errors.ProjectionError),
+    Bad("statistics", [OWN], {"projection": "release", "mu": 1.0, **OUT}, errors.DataFormatError),
+    Bad("directions", ["sums"], {"projection": "leaky", **OUT}, errors.MismatchError),
+    Bad("calibrate", [OWN], {"mu": 0.0}, errors.ArgumentError),
+    Bad("calibrate", [OWN], {"public": "wide.npz"}, errors.ArgumentError),
+    Bad("calibrate", [OWN], {"backbone": "mobilenet_v2", "mu": 1.0}, errors.MissingFactError),
+    Bad("simulate", [OWN], {"methods": "magic"}, errors.ArgumentError),
+    Bad("simulate", [OWN], {"methods": "sums", "test": OWN}, errors.ArgumentError),
+    Bad("simulate", [OWN], {"methods": "sums", "page": "page.pdf"}, errors.ArgumentError),
+]
+
+
+def on_the_command_line(bad: Bad) -> list[object]:
+    words: list[object] = [bad.verb, *bad.given]
+    for name, value in bad.options.items():
+        words += [f"--{name.replace('_', '-')}", value]
+    return [*words, "--json"]
+
+
+def in_python(bad: Bad) -> Any:
+    options = dict(bad.options)
+    reading = {name: options.pop(name) for name in _READING & options.keys()}
+    if reading:
+        options["options"] = DataOptions(**reading)
+    if "attacks" in options:
+        options["attacks"] = options["attacks"].split(",")
+    given: list[Any] = list(bad.given)
+    if bad.verb in ("audit", "train", "directions"):
+        given = [given]
+    if bad.verb == "audit":
+        options.pop("out")
+    for name in ("truth", "out") if bad.verb != "simulate" else ():
+        if name in options:
+            given.append(options.pop(name))
+    return getattr(mixveil, bad.verb)(*given, **options)
+
+
+@pytest.mark.parametrize("bad", TABLE, ids=lambda bad: f"{bad.verb} {bad.given[0]} {bad.error.code}")
+def test_the_command_line_and_python_refuse_alike(
+    bad: Bad, run: Run, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(place)
+    monkeypatch.setenv("MIXVEIL_STATE", str(place / "state"))
+    made = [entry.id for entry in mixveil.Ledger().entries()]
+    with pytest.raises(errors.MixveilError) as caught:
+        in_python(bad)
+    assert type(caught.value) is bad.error, caught.value
+    told = run(*on_the_command_line(bad))
+    assert refused(told, bad.error.__name__), told
+    assert told.json["error"]["message"] == str(caught.value)
+    assert [entry.id for entry in mixveil.Ledger().entries()] == made and not Path("x").exists()
+
+
+def test_every_error_has_a_code_of_its_own_and_a_kind() -> None:
+    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.MixveilError)]
+    assert len({kind.code for kind in kinds}) == len(kinds) > 40
+    assert {kind.kind for kind in kinds} == errors.EXIT_CODES.keys()
+    codes = [errors.EXIT_CODES[kind.kind] for kind in (errors.ArgumentError, errors.BudgetError, errors.HashError)]
+    assert codes == [2, 3, 4] and errors.ServiceError("").exit_code == 5
+    assert errors.FalseClaimError.code == "false-claim" and errors.TrainingStopped.code == "training-stopped"

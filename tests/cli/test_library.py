@@ -1,0 +1,124 @@
+"""Whole jobs in Python, the doors that lead to them, and what quick commands leave unloaded."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import mixveil
+from mixveil.cli.main import VERBS, _loaded
+from mixveil.core.errors import ArgumentError, LabelError
+from mixveil.core.wording.notes import Note
+from mixveil.data.options import DataOptions
+from mixveil.releases.ledger_file import LedgerFile
+from tests.cli.test_cli import Run, run
+
+__all__ = ["run"]
+
+
+def tensors(rows: int = 40, seed: int = 0, **named: Any) -> Any:
+    x = mixveil.SeededStream(seed).uniform(rows, 1, 4, 4).float()
+    return mixveil.from_tensors(x, torch.arange(rows) % 2, **named)
+
+
+def test_a_release_from_tensors_with_units_and_names(tmp_path: Path) -> None:
+    data = tensors(classes=("well", "ill"), units=[f"p{i // 4}" for i in range(40)])
+    told: list[Note] = []
+    made = mixveil.encode(data, tmp_path / "r", mu=1.0, label_epsilon=2.0, party="north", warn=told.append)
+    assert made.manifest.certified and made.manifest.classes == ("well", "ill") and made.trace.exists()
+    assert [of.code for of in told] == [of.code for of in made.warnings] == ["classes-drowned"]
+    assert made.standing.spent.unit == "unit" and made.standing.spent.most == pytest.approx(1)
+    assert mixveil.verify(str(tmp_path / "r")).stated == made.manifest
+    found = mixveil.audit([tmp_path / "r"], data, attacks=["labels", "prior"])
+    page = mixveil.write_report(tmp_path / "a", found)
+    assert page.exists() and {row.attack for row in found.audit.rows} == {"labels", "prior"}
+    model = mixveil.train([tmp_path / "r"], tmp_path / "m", test=tensors(seed=1, classes=("well", "ill")))
+    assert model is not None and model.tested is not None
+    named = mixveil.predict(tmp_path / "m", tensors(seed=1, classes=("well", "ill")))
+    assert named.accuracy == model.tested["accuracy"] and set(named.classes) <= {"well", "ill"}
+
+
+def test_what_warns_can_stop_a_release_before_it_is_entered(tmp_path: Path) -> None:
+    def stop(told: Note) -> None:
+        raise ArgumentError(told.code)
+
+    with pytest.raises(ArgumentError, match="classes-drowned"):
+        mixveil.encode(tensors(), tmp_path / "r", mu=1.0, warn=stop)
+    assert not mixveil.Ledger().entries() and not (tmp_path / "r").exists()
+
+
+def test_the_ledger_is_opened_once_a_verb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Path] = []
+    read: list[Path] = []
+    new, key = LedgerFile.__init__, LedgerFile._read_key
+
+    def opened(self: LedgerFile, folder: Path) -> None:
+        made.append(folder)
+        new(self, folder)
+
+    def keyed(self: LedgerFile) -> bytes:
+        read.append(self.folder)
+        return key(self)
+
+    monkeypatch.setattr(LedgerFile, "__init__", opened)
+    monkeypatch.setattr(LedgerFile, "_read_key", keyed)
+    mixveil.encode(tensors(), tmp_path / "r", mu=1.0, label_epsilon=2.0, options=DataOptions(classes="0,1"))
+    assert len(made) == len(read) == 1
+
+
+def test_a_room_and_its_function_share_a_name() -> None:
+    import mixveil.attacks.records
+    import mixveil.audit.auditing
+    import mixveil.encoders.singular
+
+    for _ in range(2):  # after its modules are imported too
+        assert "lmmse" in mixveil.attacks() and "singular" in mixveil.encoders()
+        assert callable(mixveil.audit) and mixveil.audit.auditing.audit is not mixveil.audit  # type: ignore[attr-defined]
+        with pytest.raises(ArgumentError, match="releases"):
+            mixveil.audit([], tensors())
+
+
+def test_data_options_go_with_what_they_can_change(tmp_path: Path) -> None:
+    np.savez(tmp_path / "d.npz", x=np.zeros((4, 1, 2, 2), np.float32), y=np.arange(4) % 2, who=np.arange(4))
+    (tmp_path / "names.txt").write_text("0\n1\n\n2\n")
+    options = DataOptions(unit="who", classes=str(tmp_path / "names.txt"))
+    data = options.open(tmp_path / "d.npz")
+    assert data.classes == ("0", "1", "2") and data.declared and data.units == ("0", "1", "2", "3")
+    assert options.for_others.open(str(tmp_path / "d.npz")).units is None
+    assert DataOptions(classes=["1", "0"]).open(tensors()).classes == ("1", "0")
+    with pytest.raises(ArgumentError, match="open already"):
+        DataOptions(grey=True).open(tensors())
+    with pytest.raises(LabelError):
+        DataOptions(classes="a,b").open(tensors())
+    for wrong in ({"size": 0}, {"depth": 17}):
+        with pytest.raises(ArgumentError, match=next(iter(wrong))):
+            DataOptions(**wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_every_verb_is_where_the_list_says_and_helps_with_its_arguments(name: str, run: Run) -> None:
+    verb = _loaded(name, VERBS[name])
+    assert verb.name == name and verb.help
+    shown = " ".join(run(name, "--help").out.split())
+    for parameter in verb.params:
+        if parameter.param_type_name == "argument":
+            words = str(getattr(parameter, "help", "")).split()[:3]
+            assert words and " ".join(words) in shown, parameter.name
+
+
+@pytest.mark.parametrize("words", [["--help"], ["encode", "--help"], ["ledger"], ["--version"]], ids=" ".join)
+def test_quick_commands_do_not_load_torch(words: list[str], tmp_path: Path) -> None:
+    code = (
+        "import sys; from mixveil.cli.main import main\n"
+        f"sys.argv = ['mixveil', *{words!r}]\n"
+        "try:\n    main()\nexcept SystemExit as stopped:\n    assert not stopped.code\n"
+        "print(sorted({'torch', 'sklearn', 'PIL', 'flwr'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
