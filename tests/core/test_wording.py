@@ -6,13 +6,13 @@ import re
 
 import pytest
 
-from mixveil.core.wording import audit, calibration, jobs, releases
+from mixveil.core.wording import audit, calibration, jobs, models, releases
 from mixveil.core.wording.notes import note
 from mixveil.core.wording.sentences import WORDS, sentence
 
 
 def test_no_code_has_two_sentences() -> None:
-    assert len(WORDS) == sum(len(table.WORDS) for table in (audit, calibration, jobs, releases))
+    assert len(WORDS) == sum(len(table.WORDS) for table in (audit, calibration, jobs, models, releases))
 
 
 @pytest.mark.parametrize("code", sorted(WORDS))

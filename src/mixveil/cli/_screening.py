@@ -13,7 +13,7 @@ from mixveil.core.errors import ArgumentError
 if TYPE_CHECKING:
     from mixveil.releases.manifest import Manifest
     from mixveil.releases.screening import Measure, Screen
-    from mixveil.theory.dropped_rows import Opened
+    from mixveil.theory.dropped_rows import BrokenCycles
 
 ScreenOption = Annotated[
     str | None,
@@ -59,7 +59,7 @@ def summary(written: Manifest) -> dict[str, Any] | None:
     """What was dropped, for `--json`; None where nothing was screened."""
     if written.screened is None:
         return None
-    made, found = written.screened.records, _opened(written)
+    made, found = written.screened.records, _broken_cycles(written)
     return {
         "screen": str(written.screened.screen),
         "made": made,
@@ -73,7 +73,7 @@ def show(written: Manifest) -> None:
     """For the owner's eyes: what was dropped, and what that does to the pairing."""
     if written.screened is None:
         return
-    made, found = written.screened.records, _opened(written)
+    made, found = written.screened.records, _broken_cycles(written)
     dropped = made - written.rows
     text = f"For your eyes only: {dropped:,} of {made:,} rows ({dropped / made:.1%}) were dropped."
     if found is not None:
@@ -90,12 +90,12 @@ def show(written: Manifest) -> None:
     out.print(text, soft_wrap=True)
 
 
-def _opened(written: Manifest) -> Opened | None:
+def _broken_cycles(written: Manifest) -> BrokenCycles | None:
     """Of the pairing in the owner's trace; None where records were not mixed in pairs."""
     from mixveil.releases.traces import load_trace
-    from mixveil.theory.dropped_rows import opened
+    from mixveil.theory.dropped_rows import broken_cycles
 
     trace = load_trace(written.id, written.rows)
     if trace is None or trace.kept is None or trace.partner.shape[1] != 1:
         return None
-    return opened(trace.partner[:, 0], trace.kept)
+    return broken_cycles(trace.partner[:, 0], trace.kept)

@@ -15,6 +15,7 @@ from mixveil.cli._common import AsJson, err, escape, out, print_json, warn
 from mixveil.cli.serve import Server
 from mixveil.core import files
 from mixveil.core.errors import ServiceError
+from mixveil.core.wording import notes
 
 _START = 60.0  # seconds that a job has to begin
 
@@ -290,7 +291,8 @@ def _show(folder: Path, whole: dict[str, Any]) -> None:
         out.print(f"[{colour}]{escape(name)}[/]: {_fate(fate)}", soft_wrap=True)
     if whole.get("ok"):
         card = json.loads((Path(whole["model"]) / "card.json").read_text(encoding="utf-8"))
-        out.print(f"[bold]{escape(whole['model'])}[/]: {escape(card['guarantee'])}", soft_wrap=True)
+        promised = " ".join(str(notes.read(told)) for told in card["guarantee"])
+        out.print(f"[bold]{escape(whole['model'])}[/]: {escape(promised)}", soft_wrap=True)
         out.print(
             f"How good it is, on labelled data of yours: mixveil predict {escape(whole['model'])} DATA", soft_wrap=True
         )

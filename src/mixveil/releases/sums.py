@@ -38,7 +38,7 @@ from mixveil.core.errors import (
 )
 from mixveil.core.types import Cost, Guarantee, Progress
 from mixveil.data import privacy_units
-from mixveil.data.randomised_labels import moves
+from mixveil.data.randomised_labels import label_shifts
 from mixveil.encoders.grid import GRID
 from mixveil.encoders.noisy import gdp_conditions
 from mixveil.features.projection import Projected, Projection, Used
@@ -173,7 +173,7 @@ def class_sums(
     labels = rows.labels
     if label_epsilon is not None:
         check_declared(rows, label_epsilon)
-        labels = (labels + moves(len(labels), classes, label_epsilon, stream.fork("labels"))) % classes
+        labels = (labels + label_shifts(len(labels), classes, label_epsilon, stream.fork("labels"))) % classes
     indices = _noisy(rows, labels, sigma, stream, progress)
     guarantees = () if stream.reproducible else (_claim(clip, sigma, unit_rows, mu),)
     found = Sums(

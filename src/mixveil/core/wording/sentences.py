@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from string import Formatter
 from typing import Any
 
-from mixveil.core.wording import audit, calibration, jobs, releases
+from mixveil.core.wording import audit, calibration, jobs, models, releases
 from mixveil.core.wording.notes import Note
 
-WORDS: dict[str, str] = {**releases.WORDS, **calibration.WORDS, **audit.WORDS, **jobs.WORDS}
+WORDS: dict[str, str] = {**releases.WORDS, **calibration.WORDS, **audit.WORDS, **jobs.WORDS, **models.WORDS}
 
 
 def sentence(told: Note | str) -> str:
