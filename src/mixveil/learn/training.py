@@ -147,7 +147,7 @@ def train(job: Job, *, progress: Progress = lambda _: None) -> Trained:
         else:
             head = discriminant.from_records(job.releases, projection, progress=progress)
     except torch.linalg.LinAlgError as error:  # type: ignore[attr-defined]
-        raise TrainingError(f"the discriminant of these releases cannot be computed: {error}") from None
+        raise TrainingError(f"these releases have no discriminant: {error}") from None
     if not (bool(head.weight.isfinite().all()) and bool((head.bias < torch.inf).all())):
         raise TrainingError("the discriminant is not finite: a release has values that are too large or too small")
     how = {"head": "discriminant", "covariance_dropped": head.dropped}
@@ -186,7 +186,7 @@ def train_mlp(
 
 def check_mlp(job: Job) -> None:
     if job.sums:
-        raise ArgumentError("the head mlp needs records, and these releases are statistics")
+        raise ArgumentError("the head mlp is trained on records, not on statistics")
 
 
 def _check_together(releases: Sequence[Release], projection: ProjectionWithDigest | None) -> None:
