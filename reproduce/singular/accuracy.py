@@ -149,7 +149,7 @@ def trained(work: Work, mode: str, recipe: TrainingRecipe, *, compare: bool) -> 
     source = work.source(mode, recipe.seed)
     started = time.perf_counter()
     group = Group(device=work.x.device)
-    fit(source, recipe, group=group, watch=lambda epoch, model: heard.append(work.accuracy(model)))
+    fit(source, recipe, group=group, on_epoch=lambda epoch, model: heard.append(work.accuracy(model)))
     figures = {
         "accuracy %": heard[-1],
         "best epoch on the test set %": max(heard),

@@ -20,7 +20,7 @@ def test_a_plain_file_is_read_and_folders_above_it_may_be_links(tmp_path: Path) 
     (tmp_path / "real" / "f").write_bytes(b"12345")
     (tmp_path / "linked").symlink_to("real")
     assert files.read_small(tmp_path / "linked" / "f", 5) == b"12345"
-    with pytest.raises(UnreadableFileError, match="has 5 bytes, a file of its kind has at most 4"):
+    with pytest.raises(UnreadableFileError, match=r"5 bytes.* at most 4"):
         files.read_small(tmp_path / "real" / "f", 4)
 
 

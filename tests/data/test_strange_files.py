@@ -203,7 +203,7 @@ def test_tables_without_end(folder: Path, monkeypatch: pytest.MonkeyPatch) -> No
         open_data(str(folder / "t.parquet"))
     monkeypatch.undo()
     monkeypatch.setattr(table, "_LIMIT", 50)
-    with pytest.raises(errors.DataFormatError, match=r"columns unfold to .* at most 50"):
+    with pytest.raises(errors.DataFormatError, match=r"columns .* at most 50"):
         open_data(str(folder / "t.parquet"))
 
 
@@ -245,7 +245,7 @@ def test_gzipped_files_of_strangers(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         patched.setattr(files, "_FREELY", 1 << 20)
         open_data("mnist", data_dir=tmp_path)
     monkeypatch.setattr(binary, "_LARGEST", 1 << 20)
-    with pytest.raises(errors.DataFormatError, match="unfolds to more than 1,048,576"):
+    with pytest.raises(errors.DataFormatError, match="more than 1,048,576"):
         open_data("mnist", data_dir=tmp_path)
     packed.unlink()
     os.mkfifo(packed)
@@ -259,5 +259,5 @@ def test_labels_and_records_without_end(tmp_path: Path) -> None:
     for name in ("mnist/train-labels-idx1-ubyte", "cifar100/train.bin"):
         with (tmp_path / name).open("wb") as file:
             file.truncate(3074 << 30)
-        with pytest.raises(errors.DataFormatError, match="a file of its kind has at most"):
+        with pytest.raises(errors.DataFormatError, match="has at most"):
             open_data(name.partition("/")[0], data_dir=tmp_path)

@@ -67,7 +67,7 @@ def test_files_are_found_checked_and_refused(weights: Path, monkeypatch: pytest.
     assert len(loaded.digest) == 64 and not any(p.requires_grad for p in loaded.net.parameters())
     with pytest.raises(WeightsError, match="MIXVEIL_DATA"):
         load("resnet34", weights)
-    with pytest.raises(WeightsError, match="nowhere"):
+    with pytest.raises(WeightsError, match="no data folder"):
         load("resnet34", None)
     with pytest.raises(ArgumentError, match="'magic'"):
         load("magic", weights)

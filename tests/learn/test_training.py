@@ -14,6 +14,7 @@ from torch import Tensor
 from mixveil.core import errors
 from mixveil.core.randomness import SecureStream, SeededStream, Stream
 from mixveil.core.types import Mu, Release
+from mixveil.core.wording.notes import note
 from mixveil.data.opening import Images, from_tensors, open_data
 from mixveil.encoders.calibration import settled_facts
 from mixveil.encoders.gaussian import Gaussian
@@ -30,7 +31,7 @@ from mixveil.learn.fit import TrainingRecipe
 from mixveil.learn.fit import fit as fit_mlp
 from mixveil.learn.layers import Layers
 from mixveil.learn.mlp import Classifier
-from mixveil.learn.model import in_words, read_model, write_model
+from mixveil.learn.model import in_words, promises, read_model, write_model
 from mixveil.learn.protocol import PROTOCOLS, Protocol, learn, released
 from mixveil.learn.training import ProjectionWithDigest, Trained, _check_together, opened, train, train_mlp
 from mixveil.releases.reading import read_release
@@ -211,8 +212,10 @@ def test_from_releases_to_a_model_and_back(tmp_path: Path) -> None:
     assert torch.equal(again.layers.layers[0][0], model.layers.layers[0][0]) and again.classes == trained.classes
     assert again.card["projection"] == digest
     # A record that both parties have was released by both: √(2.5² + 2.5²).
-    assert "no record of one party more than 2.5-GDP" in again.card["guarantee"]
-    assert "A record that is with several of these 2 parties: up to 3.536-GDP." in again.card["guarantee"]
+    told = {item["code"]: item.get("figures", {}) for item in again.card["guarantee"]}
+    assert set(told) == {"model-mu", "model-mu-record-at-several", "model-labels-shown"}
+    assert told["model-mu"] == {"of": {"code": "model-record-of-one-party"}, "mu": pytest.approx(2.5)}
+    assert told["model-mu-record-at-several"] == {"parties": 2, "mu": pytest.approx(math.hypot(2.5, 2.5))}
     assert again.card["mu_with_several_parties"] == pytest.approx(math.hypot(2.5, 2.5))
     assert accuracy(again.layers) == accuracy(trained.layers) > 0.9
 
@@ -228,7 +231,7 @@ def test_a_seeded_release_leaves_nothing_promised(tmp_path: Path) -> None:
     )
     trained = train_on([tmp_path / "r"], (PUBLIC, digest))
     assert trained.spent == {"p": None}
-    assert "Nothing is promised" in write_model(tmp_path / "m", trained, None, {}).card["guarantee"]
+    assert write_model(tmp_path / "m", trained, None, {}).card["guarantee"] == [{"code": "model-promises-nothing"}]
 
 
 def test_what_does_not_belong_together_is_refused(tmp_path: Path) -> None:
@@ -324,7 +327,7 @@ def test_what_is_promised_in_part_is_not_promised(tmp_path: Path) -> None:
     assert trained.spent == {"a": None} and trained.label_epsilon == {"a": None}
     trained = train_on([bare, other])
     assert trained.spent == {"a": None, "b": pytest.approx(1.0)}
-    assert trained.label_epsilon["a"] is None and "Nothing is promised" in in_words(trained)
+    assert trained.label_epsilon["a"] is None and promises(trained) == [note("model-promises-nothing")]
 
 
 def test_features_of_other_weights_or_shapes_do_not_belong_together() -> None:
@@ -385,7 +388,7 @@ def test_rows_too_wide_for_a_covariance_are_refused() -> None:
         party="a",
         stream=SeededStream(1),
     )
-    with pytest.raises(errors.ArgumentError, match="too wide for the discriminant"):
+    with pytest.raises(errors.ArgumentError, match="8,193"):
         discriminant.from_records([wide])
 
 
@@ -480,10 +483,10 @@ def test_nothing_changes_for_labels_that_are_shown() -> None:
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "word"), [(True, True, "unit"), (False, True, "record"), (True, False, "record")]
+    ("first", "second", "per"), [(True, True, "unit"), (False, True, "record"), (True, False, "record")]
 )
 def test_a_model_promises_units_only_what_all_of_it_promised_them(
-    tmp_path: Path, first: bool, second: bool, word: str
+    tmp_path: Path, first: bool, second: bool, per: str
 ) -> None:
     """Sums that were not made for persons promise a person nothing like what they promise a record."""
     data = blobs(60, 2)
@@ -499,9 +502,9 @@ def test_a_model_promises_units_only_what_all_of_it_promised_them(
     write_release(
         part, records, encoder, guarantees, party="p", stream=SecureStream(), assets=digest, label_epsilon=1.0
     )
-    said = in_words(train_on([part], (narrow, narrow.digest())))
-    assert f"of no {word}" in said and "1.414-GDP" in said and "with ε = 3 in all." in said
-    assert "several" not in said and "of one party" not in said  # there is one
+    mu, labels = promises(train_on([part], (narrow, narrow.digest())))  # no more than these: there is one party
+    assert mu.figures == {"of": note(f"model-{per}"), "mu": pytest.approx(math.sqrt(2))}
+    assert labels == note("model-labels-randomised", of=note("model-record"), epsilon=3.0)
 
 
 def test_a_person_at_three_hospitals_is_told_what_all_of_them_cost(tmp_path: Path) -> None:
@@ -512,7 +515,11 @@ def test_a_person_at_three_hospitals_is_told_what_all_of_them_cost(tmp_path: Pat
     folders = [tmp_path / name for name in "abc"]
     for folder in folders:
         write_release(folder, persons, encoder, guarantees, party=folder.name, stream=SecureStream(), label_epsilon=0.5)
-    said = in_words(train_on(folders))
-    assert "of no unit (all rows of a person) of one party more than 1-GDP" in said
-    assert "A person whose records are with several of these 3 parties: up to 1.732-GDP." in said
-    assert "of a record of one party with ε = 0.5 in all, up to 1.5 if it is with several." in said
+    trained = train_on(folders)
+    assert promises(trained) == [
+        note("model-mu", of=note("model-unit-of-one-party"), mu=pytest.approx(1.0)),
+        note("model-mu-unit-at-several", parties=3, mu=pytest.approx(math.sqrt(3))),
+        note("model-labels-randomised", of=note("model-record-of-one-party"), epsilon=0.5),
+        note("model-labels-at-several", epsilon=1.5),
+    ]
+    assert "3 parties have: up to 1.732-GDP. Labels were" in in_words(trained)

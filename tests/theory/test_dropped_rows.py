@@ -6,7 +6,7 @@ from torch import Tensor
 
 from mixveil.core.errors import ArgumentError
 from mixveil.core.randomness import SeededStream
-from mixveil.theory.dropped_rows import Opened, opened
+from mixveil.theory.dropped_rows import BrokenCycles, broken_cycles
 from tests.made import mixing_matrix
 
 
@@ -46,14 +46,14 @@ def test_it_counts_what_a_slow_walk_counts_and_opened_cycles_determine_nothing(s
         assert determined(part) == [whole] * len(cycle)
         assert int(torch.linalg.matrix_rank(part)) == len(rows) if rows else True
     times = [sum(int(bool(kept[r])) * ((r == i) + (int(partner[r]) == i)) for r in range(n)) for i in range(n)]
-    found = opened(partner, kept)
-    assert found == Opened(len(walked(partner)), broken, times.count(2), times.count(1), times.count(0))
+    found = broken_cycles(partner, kept)
+    assert found == BrokenCycles(len(walked(partner)), broken, times.count(2), times.count(1), times.count(0))
 
 
 def test_what_is_no_pairing_is_refused() -> None:
     with pytest.raises(ArgumentError, match="permutation"):
-        opened(torch.tensor([0, 0]), torch.tensor([True, True]))
-    with pytest.raises(ArgumentError, match="of 2 rows"):
-        opened(torch.tensor([1, 0]), torch.tensor([True]))
-    with pytest.raises(ArgumentError, match="of 2 rows"):
-        opened(torch.tensor([1, 0]), torch.tensor([1, 1]))
+        broken_cycles(torch.tensor([0, 0]), torch.tensor([True, True]))
+    with pytest.raises(ArgumentError, match="kept must be 2 flags"):
+        broken_cycles(torch.tensor([1, 0]), torch.tensor([True]))
+    with pytest.raises(ArgumentError, match="kept must be 2 flags"):
+        broken_cycles(torch.tensor([1, 0]), torch.tensor([1, 1]))

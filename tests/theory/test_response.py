@@ -8,7 +8,7 @@ import torch
 from mixveil.core.errors import ArgumentError
 from mixveil.core.randomness import SeededStream
 from mixveil.data.opening import from_tensors
-from mixveil.data.randomised_labels import Randomised, moves
+from mixveil.data.randomised_labels import Randomised, label_shifts
 from mixveil.theory import response
 
 
@@ -25,7 +25,7 @@ def test_what_is_drawn_is_the_channel(epsilon: float) -> None:
     """Both the said labels of every true class, and ε as an attacker would measure it."""
     n, classes = 60_000, 4
     labels = torch.arange(n) % classes
-    said = (labels + moves(n, classes, epsilon, SeededStream(3))) % classes
+    said = (labels + label_shifts(n, classes, epsilon, SeededStream(3))) % classes
     joint = torch.zeros(classes, classes, dtype=torch.float64).index_put_((said, labels), torch.ones(n).double(), True)
     found = joint / joint.sum(0)
     assert torch.allclose(found, response.channel(epsilon, classes), atol=0.02)
@@ -36,7 +36,7 @@ def test_what_the_labels_were_can_be_undone_on_average_only() -> None:
     """The posterior against Bayes' rule by counting."""
     n, classes, epsilon = 200_000, 3, 1.0
     labels = torch.tensor([0, 0, 0, 1, 1, 2]).repeat(n // 6 + 1)[:n]
-    said = (labels + moves(n, classes, epsilon, SeededStream(0))) % classes
+    said = (labels + label_shifts(n, classes, epsilon, SeededStream(0))) % classes
     found = response.posterior(said.bincount().double(), epsilon)
     for c in range(classes):
         counted = labels[said == c].bincount(minlength=classes).double()
@@ -50,19 +50,19 @@ def test_few_labels_say_little_of_the_shares() -> None:
     """Unmixed shares of 40 labels at ε = 0.2 are chance: no class is taken for missing."""
     for seed in range(20):
         labels = torch.arange(40) % 4
-        said = (labels + moves(40, 4, 0.2, SeededStream(seed))) % 4
+        said = (labels + label_shifts(40, 4, 0.2, SeededStream(seed))) % 4
         assert float(response.true_shares(said.bincount(minlength=4), 0.2).min()) > 0
 
 
 def test_labels_move_and_nothing_else_does() -> None:
     data = from_tensors(SeededStream(0).uniform(50, 1, 2, 2).float(), torch.arange(50) % 5)
-    moved = Randomised(data, moves(50, 5, 0.5, SeededStream(1)))
+    moved = Randomised(data, label_shifts(50, 5, 0.5, SeededStream(1)))
     index = torch.tensor([7, 3, 3])
     a, b = data.take(index), moved.take(index)
     assert torch.equal(a.x, b.x) and b.y.shape == a.y.shape and torch.equal(b.y.sum(1), torch.ones(3))
     assert b.y[1].equal(b.y[2]) and len(moved) == 50 and moved.classes == data.classes and moved.shape == data.shape
     every = moved.take(torch.arange(50)).y.argmax(1)
-    assert torch.equal(every, (data.labels + moved.moves) % 5) and not torch.equal(every, data.labels)
+    assert torch.equal(every, (data.labels + moved.shifts) % 5) and not torch.equal(every, data.labels)
 
 
 @pytest.mark.parametrize("epsilon", [0.0, -1.0, math.inf, math.nan, 31.0])

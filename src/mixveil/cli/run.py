@@ -236,7 +236,8 @@ def _show(whole: dict[str, Any]) -> None:
         out.print(f"[{colour}]{escape(name)}[/]: {escape(status_of(party))}", soft_wrap=True)
     if whole["ok"]:
         card = json.loads((Path(whole["model"]) / "card.json").read_text(encoding="utf-8"))
-        out.print(f"[bold]{escape(whole['model'])}[/]: {escape(card['guarantee'])}", soft_wrap=True)
+        promised = " ".join(str(notes.read(told)) for told in card["guarantee"])
+        out.print(f"[bold]{escape(whole['model'])}[/]: {escape(promised)}", soft_wrap=True)
         out.print(f"Test it on labelled data of yours: mixveil predict {escape(whole['model'])} DATA", soft_wrap=True)
         return
     out.print(f"[red]The job ended without a model[/]: {escape(str(notes.read(whole['why'])))}", soft_wrap=True)

@@ -1,4 +1,4 @@
-"""The state of a training on disk, from which it goes on after a kill: safetensors, whole or not at all."""
+"""The state of a training on disk, from which the training continues after a kill."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from mixveil.core.errors import OutputError, ReleaseError, TrainingError, Unread
 from mixveil.core.tensor_files import check_header, mapped
 
 EVERY = 30.0
-"""Seconds between two states; more, where writing one takes more than a tenth of that."""
+"""Seconds between two states; more, where writing one takes longer than a tenth of that."""
 
 _MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 _KEPT = {"Adam": _MOMENTS, "AdamW": _MOMENTS, "SGD": ("momentum_buffer",)}  # by optimiser, for each parameter
@@ -29,9 +29,15 @@ _NOT_NEGATIVE = ("running_var", "exp_avg_sq")
 
 
 class Saved:
-    """about: what is trained, on what, as JSON can say it; a state of anything else is refused."""
+    """The file of a training's state.
+
+    Attributes:
+        path: the file.
+        every: seconds between two states.
+    """
 
     def __init__(self, path: Path, about: Mapping[str, Any], every: float = EVERY) -> None:
+        """about: JSON that identifies the training and its data. The state of another training is refused."""
         self.path, self.every = path, every
         self._about = json.loads(json.dumps(about))
         self._next = time.monotonic() + every
@@ -40,7 +46,7 @@ class Saved:
         return time.monotonic() >= self._next
 
     def save(self, model: torch.nn.Module, optimiser: torch.optim.Optimizer, steps: int) -> None:
-        """Keep the state after so many steps, in place of the last one."""
+        """Write the state after so many steps, in place of the last one."""
         start = time.monotonic()
         part = _part(self.path)
         try:
@@ -57,49 +63,51 @@ class Saved:
         self._next = now + max(self.every, 10 * (now - start))
 
     def load(self, model: torch.nn.Module, optimiser: torch.optim.Optimizer, total: int) -> int:
-        """Go on from the state that is kept, if there is one: after how many of all steps. Nothing in it is believed
-        unchecked: whatever does not fit is refused."""
+        """Load the state, if there is one, and return how many of the `total` steps are done.
+
+        Everything in the file is checked; a state that does not fit is refused.
+        """
         if not self.path.exists():
             return 0
         try:
             with files.opened(self.path, _largest(model)) as opened:
                 check_header(opened, self.path, limit=_HEADER, metadata=("about", "steps"))
                 with mapped(opened, self.path) as file:
-                    said = file.metadata() or {}
+                    header = file.metadata() or {}
                     tensors = {name: file.get_tensor(name).clone() for name in sorted(file.keys())}
-            self._check_about(strict_json.loads(said["about"]))
-            steps = int(said["steps"][:_DIGITS])
+            self._check_about(strict_json.loads(header["about"]))
+            steps = int(header["steps"][:_DIGITS])
             if not 0 < steps < total:
                 raise ValueError(f"{steps} of {total} steps")
             _check_tensors(tensors, model, optimiser, steps)
         except (OSError, SafetensorError, KeyError, TypeError, ValueError, ReleaseError, UnreadableFileError) as error:
             raise TrainingError(
-                f"{self.path} is no state of this training ({error}): remove it to begin anew"
+                f"{self.path} is not a state of this training ({error}): remove it to start over"
             ) from None
         model.load_state_dict(_of("model.", tensors))
         states: dict[int, dict[str, Tensor]] = {}
         parameters = list(model.parameters())
         for name, tensor in _of("optimiser.", tensors).items():
             number, key = name.split(".")
-            if key != "step":  # in the parameter's order of values, which a fused optimiser takes for granted
+            if key != "step":  # in the memory layout of the parameter, which a fused optimiser assumes
                 tensor = torch.empty_like(parameters[int(number)]).copy_(tensor)
             states.setdefault(int(number), {})[key] = tensor
         optimiser.load_state_dict({**optimiser.state_dict(), "state": states})
         return steps
 
-    def _check_about(self, said: Any) -> None:
-        if said == self._about:
+    def _check_about(self, stated: Any) -> None:
+        if stated == self._about:
             return
-        other = said if isinstance(said, dict) else {}
+        other = stated if isinstance(stated, dict) else {}
         differ = sorted(key for key in {*other, *self._about} if other.get(key) != self._about.get(key))
         raise TrainingError(
-            f"{self.path} is the state of another training, with other {', '.join(differ)}: finish that one as it was "
-            f"begun, or remove the file"
+            f"{self.path} is the state of another training, its {', '.join(differ)} differ: finish that training "
+            f"with its own settings, or remove the file"
         )
 
 
 def discard(path: Path) -> None:
-    """Remove a state: the training is done, and its model is where it should be."""
+    """Remove a state, once the training is done and its model is written."""
     for left in (path, _part(path)):
         left.unlink(missing_ok=True)
 
@@ -118,7 +126,7 @@ def _tensors(model: torch.nn.Module, optimiser: torch.optim.Optimizer) -> dict[s
 def _check_tensors(
     tensors: Mapping[str, Tensor], model: torch.nn.Module, optimiser: torch.optim.Optimizer, steps: int
 ) -> None:
-    """Names, shapes and types as this model and its optimiser have them, and values that a training can come to."""
+    """Names, shapes and types must be those of this model and its optimiser, and the values possible ones."""
     wanted = {f"model.{name}": tensor.shape for name, tensor in model.state_dict().items()}
     for number, parameter in enumerate(model.parameters()):
         for key in _KEPT[type(optimiser).__name__]:
@@ -129,13 +137,13 @@ def _check_tensors(
         if tensor.shape != wanted[name] or tensor.dtype != torch.float32:
             raise ValueError(f"{name} is {tensor.dtype} of shape {tuple(tensor.shape)}")
         if not bool(tensor.isfinite().all()) or (name.endswith(_NOT_NEGATIVE) and bool((tensor < 0).any())):
-            raise ValueError(f"{name} has values that it cannot have")
+            raise ValueError(f"{name} has impossible values")
         if name.endswith(".step") and float(tensor) != steps:
             raise ValueError(f"{name} is {float(tensor):g} after {steps} steps")
 
 
 def _largest(model: torch.nn.Module) -> int:
-    """Bytes of a state: the model, what an optimiser keeps of each of its values, and a header."""
+    """Bytes of a state: the model, the optimiser's values, and a header."""
     return sum(4 * int(tensor.nbytes) + 256 for tensor in model.state_dict().values()) + _HEADER
 
 

@@ -1,4 +1,4 @@
-"""Argument checks that name the argument, its value and what would be right."""
+"""Argument checks. Each error names the argument, its value and what would be right."""
 
 from __future__ import annotations
 
@@ -15,26 +15,27 @@ _LARGEST = 1e30
 
 
 def finite_positive(name: str, value: float) -> float:
-    """
+    """A positive number whose square and inverse are finite.
+
     >>> finite_positive("sigma", 2.0)
     2.0
     """
     if not (math.isfinite(value) and value > 0):
         raise ArgumentError(f"{name} must be positive and finite, got {value}")
-    if not _TINY <= value <= 1 / _TINY:  # so that its square is a number too
+    if not _TINY <= value <= 1 / _TINY:
         raise ArgumentError(f"{name} must be between {_TINY:g} and {1 / _TINY:g}, got {value}")
     return float(value)
 
 
 def size(name: str, value: float) -> float:
-    """A size of records or of noise: positive, and such that float32 holds it, its inverse, and what is made of it."""
+    """A size of records or of noise: positive, and far from the limits of float32."""
     if not 1 / _LARGEST <= value <= _LARGEST:
         raise ArgumentError(f"{name} must be between {1 / _LARGEST:g} and {_LARGEST:g}, got {value}")
     return float(value)
 
 
 def place(name: str, value: float) -> float:
-    """Where records lie: finite, and no farther from zero than their size may be."""
+    """A centre of records: finite, and no farther from zero than their size may be."""
     if not abs(value) <= _LARGEST:
         raise ArgumentError(f"{name} must be finite, and between {-_LARGEST:g} and {_LARGEST:g}, got {value}")
     return float(value)
@@ -62,20 +63,22 @@ def cap(name: str, value: float) -> float:
 
 
 def at_least(name: str, value: int, least: int) -> int:
+    """A whole number of at least `least`."""
     if value < least:
         raise ArgumentError(f"{name} must be at least {least}, got {value}")
     return int(value)
 
 
 def rows_within(index: Tensor, n: int) -> Tensor:
-    """Row numbers that all exist."""
+    """Row numbers in 0…n − 1."""
     if len(index) and not (int(index.min()) >= 0 and int(index.max()) < n):
         raise ArgumentError(f"row numbers must be in 0…{n - 1}, got {int(index.min())}…{int(index.max())}")
     return index
 
 
 def enough_rows(n: int, least: int = 2) -> int:
-    """
+    """At least `least` rows.
+
     >>> enough_rows(1)
     Traceback (most recent call last):
     mixveil.core.errors.TooFewRowsError: at least 2 rows are needed, got 1: a record without a partner has no cover

@@ -1,4 +1,4 @@
-"""Folders that are written whole or not at all, and files that others wrote, which are opened with care."""
+"""Writing files and folders whole or not at all, and opening files that others wrote with care."""
 
 from __future__ import annotations
 
@@ -19,15 +19,17 @@ from typing import Any
 from mixveil.core.errors import BusyError, OutputError, OutputExistsError, StateError, UnreadableFileError
 
 PARTIAL = ".partial"
-_LEFT = 3600.0  # seconds after which nobody is still writing a file
+_LEFT = 3600.0  # seconds after which no process is still writing a file
 _MOST_TIMES, _FREELY = 100, 1 << 30
 
 
 @contextmanager
 def opened(path: Path, limit: int | None = None) -> Iterator[BufferedReader]:
-    """A file that somebody else may have written, open for reading. It must be a plain file of at most `limit` bytes
-    (None: whoever calls looks at its size): a link could lead anywhere, a pipe would keep its reader waiting, a device
-    may have no end. Folders above it may be links."""
+    """Open a file that another party may have written, for reading.
+
+    It must be a plain file of at most `limit` bytes (None: the caller checks the size). A link could lead anywhere, a
+    pipe would keep its reader waiting, a device may have no end. Folders above the file may be links.
+    """
     try:
         with open_plain(path, limit) as file:
             yield file
@@ -36,9 +38,11 @@ def opened(path: Path, limit: int | None = None) -> Iterator[BufferedReader]:
 
 
 def open_plain(path: Path, limit: int | None = None, *, links: bool = False) -> BufferedReader:
-    """The same without a block, and with the operating system's own errors. links: whether to follow them, as in data
-    that their owner has put together: what they lead to must be a plain file all the same."""
-    _check_plain(path, path.stat() if links else path.lstat(), limit)  # first: to open a device can do something
+    """The same without a block, and with the errors of the operating system.
+
+    links: whether to follow links, as in data that their owner has put together. The target must be a plain file.
+    """
+    _check_plain(path, path.stat() if links else path.lstat(), limit)  # first: opening a device has effects
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
     file = os.fdopen(os.open(path, flags if links else flags | os.O_NOFOLLOW), "rb")
     try:
@@ -50,11 +54,11 @@ def open_plain(path: Path, limit: int | None = None, *, links: bool = False) -> 
 
 
 def read_small(path: Path, limit: int) -> bytes:
-    """All of a file that somebody else may have written, if it is a plain one of at most `limit` bytes."""
+    """The content of a file that another party may have written: a plain one of at most `limit` bytes."""
     with opened(path, limit) as file:
         data = file.read(limit + 1)
     if len(data) > limit:  # it grew
-        raise UnreadableFileError(f"{path} has more than {limit:,} bytes, the most that a file of its kind has")
+        raise UnreadableFileError(f"{path} has more than {limit:,} bytes, the limit for a file of its kind")
     return data
 
 
@@ -64,12 +68,12 @@ def _check_plain(path: Path, info: os.stat_result, limit: int | None) -> None:
     if not stat.S_ISREG(info.st_mode):
         raise UnreadableFileError(f"{path} is not a plain file")
     if limit is not None and info.st_size > limit:
-        raise UnreadableFileError(f"{path} has {info.st_size:,} bytes, a file of its kind has at most {limit:,}")
+        raise UnreadableFileError(f"{path} has {info.st_size:,} bytes, and a file of its kind has at most {limit:,}")
 
 
 def check_unfolded(path: Path, packed: int, size: int) -> None:
-    """Refuse what is small on disk and would fill the memory: more than 1 GiB that is over 100 times as large as it
-    is packed, or more than half of this machine's memory."""
+    """Refuse a packed file that would fill the memory: more than 1 GiB and over 100 times its packed size, or more than
+    half of the memory of this machine."""
     if size > _FREELY and size > _MOST_TIMES * packed:
         raise UnreadableFileError(
             f"{path}: {packed:,} packed bytes would unfold to {size:,}, more than {_MOST_TIMES} times as many: "
@@ -83,13 +87,16 @@ def check_unfolded(path: Path, packed: int, size: int) -> None:
 
 
 def others(folder: Path, names: Collection[str]) -> list[str]:
-    """What lies in a folder besides these."""
+    """The names in a folder that are not among `names`."""
     return sorted({entry.name for entry in os.scandir(folder)} - {*names})
 
 
 def own_folder(variable: str, shared: str, otherwise: str) -> Path:
-    """The folder that one environment variable names; else mixveil/ in the one that another names, else in a folder of
-    the home folder. All must be absolute: a relative one would be another folder wherever a command is run."""
+    """The folder that the environment variable `variable` names; else mixveil/ in the folder that `shared` names, else
+    in the folder `otherwise` of the home folder.
+
+    All must be absolute: a relative path would mean another folder in every working directory.
+    """
     if named := _absolute(variable):
         return named
     if not (base := _absolute(shared)):
@@ -113,11 +120,11 @@ def _absolute(variable: str) -> Path | None:
 def check_new(out: Path) -> None:
     """Refuse an output that is already there."""
     if out.exists() or out.is_symlink():
-        raise OutputExistsError(f"{out} exists already; nothing is overwritten: choose another name or remove it")
+        raise OutputExistsError(f"{out} exists already, and nothing is overwritten: choose another name, or remove it")
 
 
 def check_writable(out: Path) -> None:
-    """Refuse an output that could not be written, before anything long is begun."""
+    """Refuse an output that could not be written, before any long work begins."""
     place = next(path for path in out.absolute().parents if path.exists())
     try:
         with tempfile.TemporaryFile(dir=place):
@@ -127,7 +134,7 @@ def check_writable(out: Path) -> None:
 
 
 def check_space(out: Path, needed: int) -> None:
-    """Refuse what the disk cannot hold, before anything is begun."""
+    """Refuse an output that the disk cannot hold, before any work begins."""
     place = next(path for path in (out.resolve(), *out.resolve().parents) if path.exists())
     free = shutil.disk_usage(place).free
     if needed > free:
@@ -136,7 +143,7 @@ def check_space(out: Path, needed: int) -> None:
 
 @contextmanager
 def atomic_folder(out: Path, mark: str, mode: int = 0o755) -> Iterator[Path]:
-    """A folder that becomes `out` in one step when the block ends well, and vanishes when it does not."""
+    """A folder that becomes `out` in one step when the block succeeds, and is removed when it fails."""
     partial = out.parent / f".{out.name}.{mark}{PARTIAL}"
     made: list[Path] = []
     try:
@@ -171,7 +178,7 @@ def write_file(path: Path, data: bytes, mode: int = 0o644) -> None:
 
 
 def check_parent(path: Path) -> None:
-    """Refuse a file whose folder is not there, or that is a folder itself, before any work is done for it."""
+    """Refuse a file whose folder does not exist, or that is a folder itself, before any work begins."""
     if not path.parent.is_dir():
         raise OutputError(f"{path} could not be written: there is no folder {path.parent}")
     if path.is_dir():
@@ -179,12 +186,12 @@ def check_parent(path: Path) -> None:
 
 
 def write_json(path: Path, whole: Any) -> None:
-    """What a process keeps for itself, readable by its owner only."""
+    """Write JSON that only the owner of the process can read."""
     write_whole(path, (json.dumps(whole, indent=2) + "\n").encode(), 0o600)
 
 
 def write_whole(path: Path, data: bytes, mode: int = 0o644) -> None:
-    """A file that is there whole or not at all."""
+    """Write a file whole or not at all; an existing file is replaced."""
     part = path.with_name(f".{path.name}.{os.getpid()}{PARTIAL}")
     try:
         _remove_left(path)
@@ -198,7 +205,7 @@ def write_whole(path: Path, data: bytes, mode: int = 0o644) -> None:
 
 
 def _remove_left(path: Path) -> None:
-    """Remove what killed processes left of this file. By its age: a process may live on another machine."""
+    """Remove the partial files of killed processes, by their age: a process may live on another machine."""
     left = re.compile(re.escape(f".{path.name}.") + "[0-9]+" + re.escape(PARTIAL))
     with suppress(OSError), os.scandir(path.parent) as entries:
         old = [entry for entry in entries if left.fullmatch(entry.name) and time.time() - _changed(entry) > _LEFT]
@@ -212,7 +219,7 @@ def _changed(entry: os.DirEntry[str]) -> float:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """One at a time, among all threads and processes of this machine that ask for the same file."""
+    """Run the block alone among all threads and processes of this machine that lock the same file."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -223,7 +230,7 @@ def locked(path: Path) -> Iterator[None]:
 
 @contextmanager
 def alone(folder: Path) -> Iterator[None]:
-    """The only process of this kind in a folder, as long as it lives; its number is in `pid` there."""
+    """Be the only process of its kind in a folder during the block. Its number is in the file `pid` there."""
     path = folder / "pid"
     with path.open("a+") as file:
         try:
@@ -237,8 +244,8 @@ def alone(folder: Path) -> Iterator[None]:
 
 
 def held_by(folder: Path) -> int | None:
-    """The process that is alone in a folder; None if there is none. A number that a dead one left is not believed: it
-    may be another's by now."""
+    """The number of the process that is `alone` in a folder; None if there is none. The number that a dead process left
+    is not trusted: another process may have it by now."""
     try:
         with (folder / "pid").open() as file:
             try:

@@ -1,4 +1,4 @@
-"""Reading JSON that others wrote: every field must be there and of its type, and no other."""
+"""Reading JSON that others wrote: every field must be present and of its type, and no other field is allowed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 MANIFEST_LIMIT = 8 << 20
-"""Bytes of a manifest, or of a model's card."""
+"""Bytes of a manifest, or of the card of a model."""
 
 _DIGITS, _LEVELS, _NAMES, _SHOWN = 100, 32, 5, 150
 _LARGEST = 1e100
@@ -32,13 +32,15 @@ def decoded(data: bytes) -> str:
 
 
 def parsed(data: bytes) -> Any:
-    """The JSON of a file that others wrote."""
+    """The JSON in the bytes of a file."""
     return loads(decoded(data))
 
 
 def loads(text: str) -> Any:
-    """JSON of which every number is finite, no field is given twice, and little is inside one another: whatever comes
-    out can be compared, turned into floats and written again."""
+    """JSON with finite numbers, unique field names and few levels.
+
+    The result can be compared, turned into floats and written again without an error.
+    """
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         if len({name for name, _ in pairs}) != len(pairs):
@@ -46,16 +48,16 @@ def loads(text: str) -> Any:
         return dict(pairs)
 
     def refuse(constant: str) -> None:
-        raise ManifestError(f"{constant} is not a number that a manifest may hold")
+        raise ManifestError(f"{constant} is not allowed as a number")
 
     def whole_number(digits: str) -> int:
         if len(digits) > _DIGITS:
-            raise ManifestError(f"a whole number of {len(digits):,} digits is larger than any that is meant")
+            raise ManifestError(f"a whole number has {len(digits):,} digits, and at most {_DIGITS} are allowed")
         return int(digits)
 
     def finite(number: str) -> float:
         if not math.isfinite(found := float(number)):
-            raise ManifestError(f"{number:.20} is larger than any number that is meant")
+            raise ManifestError(f"{number:.20} is not finite")
         return found
 
     try:
@@ -63,7 +65,7 @@ def loads(text: str) -> Any:
             text, object_pairs_hook=unique, parse_constant=refuse, parse_int=whole_number, parse_float=finite
         )
     except RecursionError:
-        raise ManifestError("not JSON that is meant: too many brackets inside one another") from None
+        raise ManifestError("the JSON has too many levels") from None
     except ValueError as error:
         raise ManifestError(f"not JSON: {error}") from None
     _check_depth(whole)
@@ -81,11 +83,11 @@ def _check_depth(whole: Any) -> None:
         ]
         if not level:
             return
-    raise ManifestError(f"not JSON that is meant: more than {_LEVELS} brackets inside one another")
+    raise ManifestError(f"the JSON has more than {_LEVELS} levels")
 
 
 def shown(item: Any) -> str:
-    """A value for an error message: in one line, printable, and cut where it is long."""
+    """A value for an error message: one printable line, shortened where it is long."""
     try:
         text = reprlib.repr(item)
     except ValueError:  # an integer too long to be written
@@ -101,7 +103,7 @@ def only(where: str, item: Mapping[str, Any], names: set[str]) -> None:
 
 
 def _listed(names: Collection[str]) -> str:
-    """Names that others gave to fields: quoted, and not too many."""
+    """Field names that others chose: quoted, and only the first few."""
     some = ", ".join(shown(name) for name in heapq.nsmallest(_NAMES, names))
     return some if len(names) <= _NAMES else f"{some} and {len(names) - _NAMES:,} more"
 
@@ -147,7 +149,7 @@ def number(where: str, item: Any) -> float:
 
 
 def figure(where: str, item: Any) -> float:
-    """A positive number whose square and inverse are numbers too."""
+    """A positive number whose square and inverse are finite."""
     found = number(where, item)
     if not 1 / _LARGEST <= found <= _LARGEST:
         raise ManifestError(f"{where} must be between {1 / _LARGEST:g} and {_LARGEST:g}, got {found:g}")
@@ -155,7 +157,8 @@ def figure(where: str, item: Any) -> float:
 
 
 def fits(value: Any, hint: Any) -> bool:
-    """Whether a plain value is of a field's type: a whole number is a float too, a flag is no number.
+    """Whether a JSON value has the type of a field: a whole number counts as a float, a flag does not count as a
+    number.
 
     >>> fits(1, float), fits(True, float), fits(None, int | None), fits("a", int)
     (True, False, True, False)

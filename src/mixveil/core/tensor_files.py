@@ -1,4 +1,4 @@
-"""Safetensors files that others wrote: their headers are looked at before the library is given the file."""
+"""Safetensors files that others wrote: the header is checked before the library opens the file."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ _DTYPES = "F64|F32|F16|BF16|I64|I32|I16|I8|U8|BOOL"
 
 
 def check_header(file: BufferedReader, path: Path, *, limit: int = HEADER, metadata: Collection[str] = ()) -> None:
-    """Refuse a file whose header is longer than `limit`, says more than which tensors there are and these entries of
-    metadata, or does not account for every byte. The file is left at its start."""
+    """Refuse a file whose header is longer than `limit`, holds other metadata than `metadata`, or does not account for
+    every byte. The file is left at its start."""
     size = file.seek(0, 2)
     file.seek(0)
     length = int.from_bytes(file.read(_LENGTH), "little")
     if size < _LENGTH or length > size - _LENGTH:
         raise ShardFormatError(f"{path}: not a safetensors file")
     if length > limit:
-        raise ShardFormatError(f"{path}: a header of {length:,} bytes, where {limit:,} are enough")
+        raise ShardFormatError(f"{path}: its header has {length:,} bytes, and at most {limit:,} are allowed")
     try:
         whole = strict_json.mapping("header", strict_json.parsed(file.read(length)))
-        said = strict_json.mapping("__metadata__", whole.pop("__metadata__", {}))
-        if said.keys() - {*metadata}:
-            raise ManifestError("it has metadata, which a file of its kind has not")
+        stated = strict_json.mapping("__metadata__", whole.pop("__metadata__", {}))
+        if stated.keys() - {*metadata}:
+            raise ManifestError("it has metadata that a file of its kind does not have")
         ends = [_end(name, item) for name, item in whole.items()]
     except ManifestError as error:
         raise ShardFormatError(f"{path}: not a safetensors file: {error}") from None
@@ -47,8 +47,10 @@ def check_header(file: BufferedReader, path: Path, *, limit: int = HEADER, metad
 
 @contextmanager
 def mapped(file: BufferedReader, path: Path) -> Iterator[Any]:
-    """The tensors of a file that is open, mapped: of this file, though another may have taken its name since it was
-    hashed. Where a file cannot be opened by its descriptor, one that has been replaced or changed is refused."""
+    """The memory-mapped tensors of an open file, even if another file has taken its name since it was hashed.
+
+    Where a file cannot be opened by its descriptor, a file that was replaced or changed is refused.
+    """
     before = _identity(os.fstat(file.fileno()))
     again = _DESCRIPTORS / str(file.fileno())
     if again.exists():
@@ -71,5 +73,5 @@ def _end(name: str, item: Any) -> int:
     strict_json.text("dtype", stated["dtype"], _DTYPES)
     offsets = strict_json.items("data_offsets", stated["data_offsets"])
     if len(offsets) != 2:
-        raise ManifestError("a tensor begins at one place and ends at one")
+        raise ManifestError("data_offsets must be two numbers")
     return strict_json.of("data_offsets", offsets[1], int)

@@ -1,4 +1,4 @@
-"""Images that look alike, found in time that grows with their number, not with its square."""
+"""Finding images that look alike, in time that grows with their number, not with its square."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Hashes = npt.NDArray[np.uint64]
 Thumbs = npt.NDArray[np.float16]
 
 SIDE = 16
-_FLAT = 0.01  # of a thumbnail's contrast: smaller steps between neighbours are none
+_FLAT = 0.01  # of the contrast of a thumbnail: smaller steps between neighbours do not count
 _BITS = 12  # of 64 that may differ
 _WINDOW = 8
 _DIFFERENCE = 0.02  # of the pixel range, on average
@@ -31,11 +31,10 @@ def look(image: Tensor) -> tuple[int, Thumbs]:
 
 
 def groups(hashes: Hashes, thumbs: Thumbs) -> list[list[int]]:
-    """Groups of two and more that look alike, chained: each has one in its group that it is close to.
+    """Groups of two or more images that look alike. Every image is close to one other of its group.
 
-    Eight times the hashes are sorted, each time from another of their bytes on, and each is compared with the few that
-    follow it: those that agree in one byte and what comes after it lie together. What is found is verified on the
-    thumbnails. Pairs can be missed.
+    The hashes are sorted eight times, each time starting from another of their bytes, and each is compared with the few
+    that follow it. Candidates are verified on the thumbnails. Some pairs can be missed.
     """
     parents = list(range(len(hashes)))
     brightness = thumbs.mean(1, dtype=np.float32)

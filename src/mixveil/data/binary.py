@@ -20,7 +20,7 @@ from mixveil.data.images import Images, numbered
 
 Octets = npt.NDArray[np.uint8]
 
-_LARGEST, _LABELS = 16 << 30, 64 << 20  # bytes of a file that is mapped, and of labels, which are held
+_LARGEST, _LABELS = 16 << 30, 64 << 20  # bytes of a mapped file, and of labels, which are read into memory
 _BLOCK = 1 << 20
 
 
@@ -95,7 +95,7 @@ def _mapped(path: Path, limit: int) -> Octets:
 
 
 def _unpacked(path: Path, limit: int) -> Octets:
-    """Block by block: a small file can unfold to any number of bytes."""
+    """Unpacked block by block: a small file can unpack to any number of bytes."""
     data = bytearray()
     try:
         with _plain(path, limit) as file, gzip.GzipFile(fileobj=file) as unpacked:
@@ -105,7 +105,7 @@ def _unpacked(path: Path, limit: int) -> Octets:
                 data += block
                 files.check_unfolded(path, packed, len(data))
                 if len(data) > limit:
-                    raise DataFormatError(f"{path}: it unfolds to more than {limit:,} bytes")
+                    raise DataFormatError(f"{path}: it unpacks to more than {limit:,} bytes")
     except (OSError, EOFError, zlib.error) as error:
         raise DataFormatError(f"{path}: not a gzip file: {error}") from None
     except UnreadableFileError as error:

@@ -1,4 +1,4 @@
-"""A look at data before anything is made of them: what there is, what is there twice, what labels will show."""
+"""A check of data before they are encoded: what they hold, which images are copies, what the labels will show."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _FEW = 10
 
 @dataclass(frozen=True)
 class Count:
-    """How many rows have something."""
+    """How many rows have a property: a size, a kind of file, a class."""
 
     name: str
     rows: int
@@ -32,7 +32,14 @@ class Count:
 
 @dataclass(frozen=True)
 class Units:
-    """Whose the rows are: how many units, and how many rows a unit has; largest: the unit that has most."""
+    """How many rows the units have.
+
+    Attributes:
+        count: of units.
+        least, median, most: rows of a unit.
+        largest: the unit with the most rows.
+        more_than_half: whether it has more than half of all rows.
+    """
 
     count: int
     least: int
@@ -44,7 +51,15 @@ class Units:
 
 @dataclass(frozen=True)
 class Group:
-    """Rows with the same image: how many, the first of them, and their files where they have any."""
+    """Rows with the same image.
+
+    Attributes:
+        size: how many rows.
+        rows: the numbers of the first of them.
+        files: the files of those, where rows have files.
+        labels_differ: whether the rows have different labels.
+        units_differ: whether they are in different units.
+    """
 
     size: int
     rows: tuple[int, ...]
@@ -55,8 +70,14 @@ class Group:
 
 @dataclass(frozen=True)
 class Copies:
-    """Groups of rows with the same image; copies: images beyond the first of each group. The examples are first those
-    whose labels or units differ."""
+    """Groups of rows with the same image.
+
+    Attributes:
+        groups: how many there are.
+        copies: images beyond the first of each group.
+        labels_differ, units_differ: groups whose labels or units differ.
+        examples: some groups; those whose labels or units differ come first.
+    """
 
     groups: int
     copies: int
@@ -67,7 +88,22 @@ class Copies:
 
 @dataclass(frozen=True)
 class Check:
-    """What was found. range: that a pixel can have; met: that they have; near: None where rows are not pictures."""
+    """The result of a check.
+
+    Attributes:
+        name: of the data.
+        rows: how many there are.
+        shape: of a row.
+        range: of a pixel by the format.
+        met: the range of the pixels present.
+        sizes, kinds: of the image files.
+        classes: with their rows.
+        few: classes with few rows.
+        units: None where every row is a unit of its own.
+        exact: rows with the same image.
+        near: rows with images that look alike; None where rows are not images.
+        warnings: for the data owner.
+    """
 
     name: str
     rows: int
@@ -86,7 +122,7 @@ class Check:
 
 @dataclass
 class _Seen:
-    """What one pass over the pixels leaves: rows by the hash of their image, and the looks of each different image."""
+    """The result of one pass over the pixels: rows by the fingerprint of their image, and the looks of each image."""
 
     low: float = float("inf")
     high: float = float("-inf")
@@ -113,7 +149,7 @@ class _Seen:
 
 
 def check(images: Images, step: Callable[[int], None] = lambda _: None) -> Check:
-    """Read every row once, at its own size. All rows that cannot be read are named in one error."""
+    """Check all rows, each read once at its own size. One error names all rows that cannot be read."""
     if not len(images):
         raise DataFormatError(f"{images.name}: there are no rows")
     seen = _pass(images, step)
@@ -166,10 +202,10 @@ def _files(images: Images) -> tuple[tuple[Count, ...], tuple[Count, ...]]:
     """The sizes and the kinds of the files, the most common first."""
     if images.files is None:
         return (), ()
-    from mixveil.data.folder import survey
+    from mixveil.data.folder import read_headers
 
-    headers = survey(images.files)
-    return _counted("{}×{}".format(*found.size) for found in headers), _counted(found.kind for found in headers)
+    headers = read_headers(images.files)
+    return _counted("{}×{}".format(*header.size) for header in headers), _counted(header.kind for header in headers)
 
 
 def _counted(names: Iterable[str]) -> tuple[Count, ...]:
@@ -184,7 +220,7 @@ def _units(units: Sequence[str]) -> Units:
 
 
 def _near(images: Images, seen: _Seen) -> Copies:
-    """Groups of different images that look alike; all that are of one value throughout are one group."""
+    """Groups of different images that look alike. All blank images are one group."""
     same = {rows[0]: rows for rows in seen.rows.values()}
     found = [[seen.textured[place] for place in group] for group in _alike(seen)]
     if len(seen.blank) > 1:
@@ -197,7 +233,7 @@ def _alike(seen: _Seen) -> list[list[int]]:
 
 
 def _copies(images: Images, groups: Sequence[Sequence[Sequence[int]]]) -> Copies:
-    """groups: of different images, each with the rows that have it."""
+    """groups: of images, each with the rows that have it."""
     labels, units = images.labels.tolist(), images.units
     found = []
     for group in groups:

@@ -1,4 +1,4 @@
-"""From one image file to its pixels: what Pillow opens with 8 bits, 16-bit greyscale PNG and TIFF, and DICOM."""
+"""Reading the pixels of one image file: 8 bits in any format of Pillow, 16-bit greyscale PNG and TIFF, and DICOM."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from mixveil.data.header import Floats, Header, pillow, plain, reading, unit_ran
 _GREY = {"1", "L", "LA"}
 _OCTETS = _GREY | {"P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr", "LAB", "HSV"}
 _DEEP = {"I;16", "I;16L", "I;16B"}
-_BITS_PER_SAMPLE, _PHOTOMETRIC = 258, 262  # tags of a TIFF; photometric 0: the value 0 is white
+_BITS_PER_SAMPLE, _PHOTOMETRIC = 258, 262  # tags of a TIFF; photometric 0 means that the value 0 is white
 
 
 def header(path: Path) -> Header:
-    """What the file says of itself, without its pixels."""
+    """The header of a file, without its pixels."""
     image = pillow()
     with reading(path):
         if is_dicom(path):
@@ -35,16 +35,16 @@ def header(path: Path) -> Header:
 def own_pixels(path: Path, depth: int | None) -> Tensor:
     """At the file's own size, (1, h, w) for greyscale and (3, h, w) for colour, in [0, 1] by the bits of the file.
 
-    depth: how many bits the pixels should have at most, where a file has room for more than 8.
+    depth: how many bits a pixel has at most, where a file has room for more than 8.
     """
     if depth is not None:
-        _decoded(path, depth, None)  # it refuses what has more
+        _decoded(path, depth, None)  # refuses pixels with more bits
     found = _decoded(path, None, None)
     return torch.from_numpy(found) if isinstance(found, np.ndarray) else _octets(found)
 
 
 def fitted_pixels(path: Path, depth: int | None, shape: tuple[int, int, int]) -> Tensor:
-    """Resized to (channels, height, width), as colour for three channels and as greyscale for one."""
+    """The pixels resized to (channels, height, width): colour for three channels, greyscale for one."""
     channels, height, width = shape
     found = _decoded(path, depth, "L" if channels == 1 else "RGB")
     if not isinstance(found, np.ndarray):
@@ -54,12 +54,13 @@ def fitted_pixels(path: Path, depth: int | None, shape: tuple[int, int, int]) ->
         found = np.asarray(pillow().fromarray(np.ascontiguousarray(octets)).convert("L"), np.float32)[None] / 255
     if found.shape[1:] != (height, width):
         planes = [pillow().fromarray(plane).resize((width, height), _bilinear()) for plane in found]
-        found = np.stack([np.asarray(plane) for plane in planes]).clip(0, 1)  # whatever is rounded
+        found = np.stack([np.asarray(plane) for plane in planes]).clip(0, 1)  # rounding may leave the range
     return torch.from_numpy(found).expand(shape)
 
 
 def _decoded(path: Path, depth: int | None, mode: str | None) -> Any:
-    """A Pillow image of octets, in `mode` or in its own of L and RGB; or floats (channels, h, w) of what is deeper."""
+    """A Pillow image of octets, in `mode` or its own of L and RGB; or floats (channels, h, w) where pixels are
+    deeper."""
     image = pillow()
     with reading(path):
         if is_dicom(path):
@@ -72,14 +73,14 @@ def _decoded(path: Path, depth: int | None, mode: str | None) -> Any:
 
 
 def _bits(path: Path, file: Any) -> int:
-    """Of a pixel, as Pillow gives it."""
+    """The bits of a pixel, as Pillow gives it."""
     if file.mode in _OCTETS:
         return 8
     if file.mode in _DEEP or (file.mode == "I" and file.format == "PNG"):
         return int(_tiff_tag(file, _BITS_PER_SAMPLE, (16,))[0])
     raise UnreadableImageError(
-        f"{path}: pixels of the kind {file.mode!r} in {file.format} are not read: they must have 8 bits, "
-        f"or 16 in a greyscale PNG or TIFF"
+        f"{path}: pixels of the kind {file.mode!r} in {file.format} are not supported: they must have 8 bits, or 16 in "
+        f"a greyscale PNG or TIFF"
     )
 
 

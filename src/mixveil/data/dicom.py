@@ -1,4 +1,4 @@
-"""DICOM files: their pixels, and nothing else of them. No value of a header enters an error or a message."""
+"""Reading the pixels of DICOM files, and nothing else. No value of a header appears in an error or a message."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SUFFIXES = {".dcm", ".dicom"}
 
 _COLOUR = {"RGB", "YBR_FULL", "YBR_FULL_422"}  # pydicom turns the latter two into the first
 _GREY = {"MONOCHROME1", "MONOCHROME2"}
-_DEFLATED = "1.2.840.10008.1.2.1.99"  # its decompression knows no bounds
+_DEFLATED = "1.2.840.10008.1.2.1.99"  # its decompression has no limit
 _ASKED = [
     "Rows",
     "Columns",
@@ -28,7 +28,7 @@ _ASKED = [
 
 
 def is_dicom(path: Path) -> bool:
-    """By its suffix, or by the letters DICM at byte 128."""
+    """Whether a file is DICOM, by its suffix or by the letters DICM at byte 128."""
     if path.suffix.lower() in SUFFIXES:
         return True
     with plain(path) as file:
@@ -44,8 +44,9 @@ def dicom_header(path: Path) -> Header:
 
 
 def dicom_pixels(path: Path, depth: int | None) -> Floats:
-    """Pixels (channels, height, width) in [0, 1]: stored values by the bits that are stored, or by `depth` where more
-    than 8 are. Signed values are shifted to start at 0; MONOCHROME1, where 0 is white, is turned round."""
+    """Pixels (channels, height, width) in [0, 1]: stored values over the range of the stored bits, or of `depth` bits
+    where more than 8 are stored. Signed values are shifted to start at 0; MONOCHROME1, where 0 is white, is
+    inverted."""
     found = _described(path)
     try:
         with plain(path) as file:
@@ -67,7 +68,7 @@ def dicom_pixels(path: Path, depth: int | None) -> Floats:
 
 
 def _described(path: Path) -> Any:
-    """The elements that describe the pixels, of a file whose pixels can be read."""
+    """The elements that describe the pixels; a file whose pixels cannot be read is refused."""
     pydicom = _pydicom()
     try:
         with plain(path) as file:
@@ -94,14 +95,14 @@ def _readable_syntax(pydicom: Any, path: Path, uid: Any) -> None:
 
 
 def _named(uid: Any) -> str:
-    """A transfer syntax by its number and its name; something else that stands in its place is not shown."""
+    """A transfer syntax by its number and name. Any other text in its place is not shown."""
     if set(uid) - set("0123456789."):
         return "that is no UID"
     return f"{uid} ({uid.name})" if uid.name != uid else str(uid)
 
 
 def _refused(found: Any) -> str | None:
-    """Why these pixels are not read."""
+    """Why these pixels are not read; None if they are."""
     if not all(name in found for name in _ASKED[:5]) or 0 in (found.Rows, found.Columns):
         return "a DICOM file without a picture"
     if int(found.get("NumberOfFrames") or 1) != 1:

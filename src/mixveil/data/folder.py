@@ -1,4 +1,4 @@
-"""Image files: a folder of them with one subfolder a class, or a list with labels."""
+"""Image files in a folder with one subfolder a class, or in a list with labels."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", "
 def folder_images(
     root: Path, *, name: str | None = None, size: int | None = None, grey: bool = False, depth: int | None = None
 ) -> Images:
-    """root/CLASS/…/image: class names in alphabetical order; see `listed_images` for sizes and colours."""
+    """Images root/CLASS/…/FILE, with class names in alphabetical order. Sizes and colours are those of
+    `listed_images`."""
     classes = tuple(sorted(entry.name for entry in root.iterdir() if entry.is_dir() and entry.name[0] != "."))
     found: list[tuple[Path, int]] = []
     for label, class_name in enumerate(classes):
@@ -41,12 +42,12 @@ def folder_images(
 
 
 def loose_files(root: Path) -> list[Path]:
-    """Images that lie in a folder itself, in no class folder."""
+    """The image files directly in a folder."""
     return sorted(path for path in root.iterdir() if path.is_file() and _is_image(path))
 
 
 def loose_images(root: Path, *, size: int | None = None, grey: bool = False, depth: int | None = None) -> Images:
-    """Images without labels: all are of the one class `?`."""
+    """Images without labels: all have the class `?`."""
     paths = loose_files(root)
     if not paths:
         raise DataFormatError(f"{root}: no images found")
@@ -64,15 +65,24 @@ def listed_images(
     depth: int | None = None,
     units: tuple[str, ...] | None = None,
 ) -> Images:
-    """Image files with their labels. All must be of one size, or `size` makes them so (square). Every image is
-    read as colour, or with `grey` as greyscale: what one image is like must not change the shape of a release.
+    """Image files with their labels.
 
-    depth: how many bits a pixel really has, where files have room for more than 8. units: whose each row is.
+    Every image is read as colour, or with `grey` as greyscale: a single image must not change the shape of a release.
+
+    Args:
+        name: of the data.
+        paths: the files.
+        labels: (n,) class numbers.
+        classes: the names of the classes.
+        size: resize all images to this square; without it all must have one size.
+        grey: read greyscale.
+        depth: how many bits a pixel really has, where files have room for more than 8.
+        units: the unit of each row.
     """
     if depth is not None and not 1 <= depth <= 16:
         raise ArgumentError(f"depth must be in 1…16, got {depth}")
-    headers = survey(paths, depth)
-    sizes = Counter(found.size for found in headers)
+    headers = read_headers(paths, depth)
+    sizes = Counter(item.size for item in headers)
     if size is None and len(sizes) > 1:
         common = ", ".join(f"{w}×{h} ({count})" for (w, h), count in sizes.most_common(3))
         raise DataFormatError(f"{name}: images of {len(sizes)} different sizes: {common}, …; give one size (--size)")
@@ -94,14 +104,14 @@ def listed_images(
         return found
 
     notes: tuple[Note, ...] = ()
-    if not grey and all(found.grey for found in headers):
+    if not grey and all(item.grey for item in headers):
         notes = (note("all-grey"),)
     return Images(name, read, labels, classes, shape, notes=notes, units=units, full=full, files=tuple(paths))
 
 
-def survey(paths: Sequence[Path], depth: int | None = None) -> list[Header]:
-    """The headers of all files. Those that cannot be read are named together, and with them those that are damaged
-    below their headers."""
+def read_headers(paths: Sequence[Path], depth: int | None = None) -> list[Header]:
+    """The headers of all files. One error names all files that cannot be read, also those that are damaged after the
+    header."""
     headers: list[Header] = []
     with suppress(UnreadableImageError):
         every(paths, lambda _, path: headers.append(header(path)))
@@ -111,7 +121,7 @@ def survey(paths: Sequence[Path], depth: int | None = None) -> list[Header]:
 
 
 def _is_image(path: Path) -> bool:
-    """By its suffix; DICOM files often have none, or the end of a number."""
+    """Whether a file is an image, by its suffix. DICOM files often have none, or the end of a number."""
     return path.suffix.lower() in SUFFIXES or (path.name[0] != "." and path.name != "DICOMDIR" and _marked(path))
 
 

@@ -1,4 +1,4 @@
-"""What every reader of image files needs: a file's header, and one kind of error for all that can go wrong."""
+"""Shared parts of the readers of image files: headers, and one kind of error for every failure."""
 
 from __future__ import annotations
 
@@ -27,12 +27,18 @@ from mixveil.core.errors import (
 Whole = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]
 
-_LIMIT = 1 << 30  # bytes of an image file: four times what the pixels that Pillow allows take unpacked
+_LIMIT = 1 << 30  # bytes of an image file: four times the unpacked size of the most pixels that Pillow allows
 
 
 @dataclass(frozen=True)
 class Header:
-    """Of one image file: width and height, the kind of its pixels in words, and whether it has one channel."""
+    """The header of one image file.
+
+    Attributes:
+        size: width and height.
+        kind: format, bits and colour, for a table.
+        grey: whether it has one channel.
+    """
 
     size: tuple[int, int]
     kind: str
@@ -49,7 +55,7 @@ def pillow() -> Any:
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """A damaged file can make a decoder raise anything: it becomes an error that names the file."""
+    """Turn any error of a decoder into one that names the file: a damaged file can make a decoder raise anything."""
     from PIL import UnidentifiedImageError
 
     try:
@@ -67,7 +73,7 @@ def reading(path: Path) -> Iterator[None]:
 
 
 def plain(path: Path) -> BufferedReader:
-    """An image file, open: a plain one, after links. A pipe that a table names would keep its reader waiting."""
+    """Open an image file; links are followed to a plain file. A pipe in a table would keep its reader waiting."""
     try:
         return files.open_plain(path, _LIMIT, links=True)
     except UnreadableFileError as error:
@@ -75,9 +81,11 @@ def plain(path: Path) -> BufferedReader:
 
 
 class _Quiet:
-    """Decoders say nothing here, neither as warnings nor in a log: what they would say can quote a file's header. An
-    image that claims to be huge is an error. Warnings are settled for all threads at once: the first to come in
-    changes them, the last to leave puts them back."""
+    """Silences the warnings and logs of decoders, which can quote the header of a file. A decompression bomb is an
+    error.
+
+    The filters are shared by all threads: the first thread that enters sets them, the last that leaves restores them.
+    """
 
     def __init__(self) -> None:
         self._lock, self._inside, self._stack = threading.Lock(), 0, ExitStack()
@@ -110,7 +118,7 @@ quiet = _Quiet()
 
 
 def every(paths: Sequence[Path], use: Callable[[int, Path], object]) -> None:
-    """Call use(place, path) on all paths. Files that cannot be read are named together, in one error."""
+    """Call use(place, path) on all paths. One error names all files that cannot be read."""
     unreadable: list[str] = []
     beyond: PixelError | None = None
     for place, path in enumerate(paths):
@@ -127,7 +135,7 @@ def every(paths: Sequence[Path], use: Callable[[int, Path], object]) -> None:
 
 
 def unit_range(path: Path, values: Whole, bits: int, *, zero_is_white: bool = False) -> Floats:
-    """Values 0…2^bits − 1 to [0, 1], where 0 is black."""
+    """Scale values 0…2^bits − 1 to [0, 1], where 0 is black."""
     top = 2**bits - 1
     for value in (int(values.min()), int(values.max())):
         if not 0 <= value <= top:

@@ -1,4 +1,4 @@
-"""A labelled set of images, whatever file it lies in."""
+"""A labelled set of images, from any kind of file."""
 
 from __future__ import annotations
 
@@ -19,11 +19,21 @@ MOST_CLASSES = 100_000
 
 @dataclass(frozen=True)
 class Images:
-    """Rows of images. `read` gives the pixels of some rows, (m, *shape) float32; low and high are the range
-    that a pixel can have by the format, not the range that these pixels happen to have; notes are what its reader
-    has to say to its owner; units: whose each row is, where rows belong together; full: the images of some rows at
-    their own size, where `read` gives them at another; declared: whether the classes were listed without looking at the
-    labels; files: the image file of each row, where it has one."""
+    """Labelled images.
+
+    Attributes:
+        name: of the data.
+        read: from (m,) row numbers to (m, *shape) float32 pixels.
+        labels: (n,) class numbers.
+        classes: the names of the classes.
+        shape: of a row.
+        low, high: the range of a pixel by the format, not of the pixels present.
+        notes: what the reader tells the data owner.
+        units: the unit of each row; None where every row is a unit of its own.
+        full: the images of some rows at their own size, where `read` resizes them.
+        declared: whether the classes were listed without looking at the labels.
+        files: the image file of each row, where it has one.
+    """
 
     name: str
     read: Callable[[Tensor], Tensor] = field(repr=False)
@@ -89,13 +99,13 @@ class Images:
         )
 
     def listed(self, classes: tuple[str, ...]) -> Images:
-        """The same with a list of classes that was fixed before: all that have rows must be in it."""
+        """The same images with a fixed list of classes, which must hold every class that has rows."""
         if not classes or len(set(classes)) != len(classes):
             raise ArgumentError(f"classes must be different names, got {', '.join(classes) or 'none'}")
         number = {name: label for label, name in enumerate(classes)}
-        met = set(self.labels.tolist())
-        if missing := sorted(self.classes[label] for label in met if self.classes[label] not in number):
-            raise LabelError(f"{self.name}: rows of the class {missing[0]!r}, which is not among {', '.join(classes)}")
+        present = set(self.labels.tolist())
+        if missing := sorted(self.classes[label] for label in present if self.classes[label] not in number):
+            raise LabelError(f"{self.name}: the class {missing[0]!r} of some rows is not among {', '.join(classes)}")
         labels = torch.tensor([number.get(name, 0) for name in self.classes])[self.labels]
         return replace(self, labels=labels, classes=classes, declared=True)
 
@@ -106,7 +116,7 @@ class Images:
         return PixelError(f"{self.name}: row {int(index[row])} has the pixel {value:g}, outside the range {bounds}")
 
     def warnings(self) -> list[Note]:
-        """What an owner should know of the data before encoding them."""
+        """What the data owner should know before encoding the data."""
         said = list(self.notes)
         met = len(set(self.labels.tolist()))
         if met == 1:
@@ -148,7 +158,7 @@ def from_tensors(
 
 
 def inferred_classes(name: str, labels: Tensor) -> int:
-    """How many classes whole-number labels imply: one more than the largest."""
+    """The number of classes that whole-number labels imply: one more than the largest label."""
     count = int(labels.max()) + 1 if len(labels) else 1
     if count > MOST_CLASSES:
         raise LabelError(
@@ -158,5 +168,5 @@ def inferred_classes(name: str, labels: Tensor) -> int:
 
 
 def numbered(count: int) -> tuple[str, ...]:
-    """Classes that have no names of their own are named by their numbers."""
+    """Names for classes without names: their numbers."""
     return tuple(str(i) for i in range(count))

@@ -21,16 +21,16 @@ from mixveil.data.images import MOST_CLASSES, Images, inferred_classes, numbered
 
 _WIDEST = 1e30
 _KNOWN = ("x", "y", "classes", "range")
-_LARGEST = 256 << 20  # bytes of an array that is held, as all but a stored x are
+_LARGEST = 256 << 20  # bytes of an array in memory; only an uncompressed x is mapped instead
 _HEADER, _ENCRYPTED, _BLOCK = 10_000, 1, 1 << 20
 
 Array = npt.NDArray[Any]
 
 
 def npz_images(path: Path, *, unit: str | None = None) -> Images:
-    """Octets are scaled to [0, 1]; floats must lie in `range`, by default [0, 1]. Never unpickles.
+    """The images of an archive. Octets are scaled to [0, 1]; floats must lie in `range`, by default [0, 1].
 
-    unit: the name of a further array, of n texts or whole numbers: whose each row is.
+    unit: the name of a further array of n texts or whole numbers, the unit of each row. Nothing is unpickled.
     """
     arrays, further = _load(path, unit)
     for name in ("x", "y"):
@@ -99,7 +99,7 @@ def _range(path: Path, given: Array | None, dtype: np.dtype[Any]) -> tuple[float
 
 
 def _load(path: Path, unit: str | None) -> tuple[dict[str, Array], list[str]]:
-    """The arrays that are used, and the names of all others. A file can make its readers raise anything."""
+    """The arrays that are used, and the names of all others. Any error of the reader becomes a DataFormatError."""
     try:
         with files.open_plain(path, links=True) as raw, zipfile.ZipFile(raw) as archive:
             entries = [entry for entry in archive.infolist() if entry.filename.endswith(".npy")]
@@ -122,8 +122,10 @@ def _load(path: Path, unit: str | None) -> tuple[dict[str, Array], list[str]]:
 def _member(
     path: Path, raw: BufferedReader, archive: zipfile.ZipFile, entry: zipfile.ZipInfo, limit: int | None
 ) -> Array:
-    """An array of the archive: memory-mapped where it is stored uncompressed, read where it is not. limit: its bytes.
-    Whether it can be as large as its header says is asked before any room is made for it."""
+    """An array of the archive: memory-mapped where it is stored uncompressed, else read. limit: of its bytes.
+
+    The size in its header is checked against the file before any memory is allocated.
+    """
     name, stored = entry.filename, entry.compress_type == zipfile.ZIP_STORED
     if entry.flag_bits & _ENCRYPTED or not (stored or entry.compress_type == zipfile.ZIP_DEFLATED):
         raise ValueError(f"{name} is encrypted, or packed in a way that NumPy does not use")
@@ -146,7 +148,7 @@ def _member(
 
 
 def _header(name: str, file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Shape, order and type, of an array that holds no Python objects."""
+    """Shape, order and type of an array. An array of Python objects is refused."""
     version = np.lib.format.read_magic(file)
     length = int.from_bytes(file.read(2 if version == (1, 0) else 4), "little")
     if version not in ((1, 0), (2, 0), (3, 0)) or length > _HEADER:
@@ -166,7 +168,7 @@ def _header(name: str, file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype
 
 
 def _unpacked(file: IO[bytes], size: int) -> npt.NDArray[np.uint8]:
-    """So many bytes, held once; their checksum is compared at the end."""
+    """The bytes of an array. Reading to the end compares its checksum."""
     data = np.empty(size, np.uint8)
     place = 0
     while block := file.read(_BLOCK):

@@ -19,8 +19,8 @@ FEWEST = 2
 
 
 def sizes(rows: int, parties: int, *, rho: float = 1.0, fewest: int = FEWEST) -> list[int]:
-    """How many rows each party gets. All parties but the last get the same, or one more; the last gets ρ times as many
-    as they do, at least `fewest`."""
+    """How many rows each party gets. All parties but the last get the same number, or one more; the last gets ρ times
+    as many, at least `fewest`."""
     checks.at_least("parties", parties, 1)
     checks.at_least("fewest", fewest, 1)
     if not 0 < rho <= 1:
@@ -52,13 +52,13 @@ def partition(
     if beta is None:
         order = stream.permutation(len(labels))
         return [part.sort().values for part in torch.split(order, wanted.tolist())]
-    held = _dealt(labels, wanted, dirichlet(stream, int(labels.max()) + 1, parties, beta), stream)
-    spare = [part[int(size) :] for part, size in zip(held, wanted, strict=True)]
+    dealt = _dealt(labels, wanted, dirichlet(stream, int(labels.max()) + 1, parties, beta), stream)
+    spare = [part[int(size) :] for part, size in zip(dealt, wanted, strict=True)]
     moving = torch.cat(spare)
     moving = moving[stream.permutation(len(moving))]
-    lacking = (wanted - torch.tensor([len(part) for part in held])).clamp(min=0)
+    lacking = (wanted - torch.tensor([len(part) for part in dealt])).clamp(min=0)
     moved = torch.split(moving, lacking.tolist())
-    kept = (part[: int(size)] for part, size in zip(held, wanted, strict=True))
+    kept = (part[: int(size)] for part, size in zip(dealt, wanted, strict=True))
     return [torch.cat(both).sort().values for both in zip(kept, moved, strict=True)]
 
 
@@ -88,7 +88,7 @@ def _log_gamma(stream: Stream, n: int, shape: float) -> Tensor:
 
 
 def set_aside(labels: Tensor, share: int, *, stream: Stream) -> tuple[Tensor, Tensor]:
-    """The rows that stay, and one of so many that do not: at random, the same share of every class."""
+    """The rows that stay, and one of `share` rows that are set aside: at random, the same share of every class."""
     if len(labels) < 2 * share:
         raise ArgumentError(f"{len(labels)} rows are too few to set one of {share} aside")
     order = stream.permutation(len(labels))
@@ -99,8 +99,8 @@ def set_aside(labels: Tensor, share: int, *, stream: Stream) -> tuple[Tensor, Te
 
 
 def _dealt(labels: Tensor, wanted: Tensor, shares: Tensor, stream: Stream) -> list[Tensor]:
-    """The rows of each party, in random order: each class cut in proportion to its shares times the sizes wanted."""
-    held: list[list[Tensor]] = [[] for _ in wanted]
+    """The rows of each party, in random order: each class is cut in proportion to its shares times the party sizes."""
+    dealt: list[list[Tensor]] = [[] for _ in wanted]
     for number, share in enumerate(shares * wanted):
         rows = (labels == number).nonzero()[:, 0]
         rows = rows[stream.permutation(len(rows))]
@@ -108,9 +108,9 @@ def _dealt(labels: Tensor, wanted: Tensor, shares: Tensor, stream: Stream) -> li
         ends = (share.cumsum(0) / total * len(rows)).round().long() if total > 0 else torch.zeros_like(wanted)
         ends[-1] = len(rows)
         for place, part in enumerate(rows.tensor_split(ends[:-1])):
-            held[place].append(part)
-    found = [torch.cat(parts) for parts in held]
-    return [rows[stream.permutation(len(rows))] for rows in found]
+            dealt[place].append(part)
+    rows_of = [torch.cat(parts) for parts in dealt]
+    return [rows[stream.permutation(len(rows))] for rows in rows_of]
 
 
 def _even(rows: int, parties: int) -> list[int]:

@@ -1,4 +1,4 @@
-"""Whose rows are whose: a unit is all rows of one person, where the owner says which those are."""
+"""Privacy units: a unit is all rows of one person, where the data owner names them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mixveil.core.types import Dataset
 
 
 def numbered(data: Dataset) -> Tensor | None:
-    """(n,) the number of each row's unit, from 0; None where every row is a unit of its own.
+    """(n,) the number of the unit of each row, from 0; None where every row is a unit of its own.
 
     >>> from mixveil.data.images import from_tensors
     >>> numbered(from_tensors(torch.zeros(3, 1, 1, 1), torch.zeros(3).long())) is None
@@ -24,11 +24,11 @@ def numbered(data: Dataset) -> Tensor | None:
 
 
 def normalised(name: str) -> str:
-    """The same name however its accents are stored."""
+    """A name in one spelling, however its accents are stored."""
     return unicodedata.normalize("NFC", name.strip())
 
 
 def largest(data: Dataset) -> int:
     """The most rows that one unit has."""
-    found = numbered(data)
-    return 1 if found is None or not len(found) else int(found.bincount().max())
+    units = numbered(data)
+    return 1 if units is None or not len(units) else int(units.bincount().max())

@@ -1,4 +1,4 @@
-"""Labels under randomised response: each is said as it is, or moved to another class, before anything is mixed."""
+"""Randomised response: each label is kept, or moved to another class, before the records are mixed."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from mixveil.data.row_views import RowsView
 from mixveil.theory.response import keep_probability
 
 
-def moves(n: int, classes: int, epsilon: float, stream: Stream) -> Tensor:
-    """(n,) by how much each label moves on, around the classes: 0 with the probability of keeping it, else anything.
-    Drawn without looking at any label."""
+def label_shifts(n: int, classes: int, epsilon: float, stream: Stream) -> Tensor:
+    """(n,) by how many classes each label moves on: 0 with the probability of keeping it, else any other shift alike.
+    Drawn without looking at the labels."""
     kept = stream.uniform(n) < keep_probability(epsilon, classes)
     away = 1 + (stream.uniform(n) * (classes - 1)).floor().long().clamp(max=classes - 2)
     return torch.where(kept, 0, away)
@@ -23,11 +23,11 @@ def moves(n: int, classes: int, epsilon: float, stream: Stream) -> Tensor:
 
 @dataclass(frozen=True)
 class Randomised(RowsView):
-    """A data set whose labels have moved."""
+    """A data set with randomised labels. shifts: (n,) by how many classes each label moves on."""
 
-    moves: Tensor = field(repr=False)
+    shifts: Tensor = field(repr=False)
 
     def take(self, index: Tensor) -> Batch:
         x, y = self.rows.take(index)
-        said = (y.argmax(1) + self.moves[index]) % y.shape[1]
-        return Batch(x, torch.zeros_like(y).scatter_(1, said[:, None], 1.0))
+        label = (y.argmax(1) + self.shifts[index]) % y.shape[1]
+        return Batch(x, torch.zeros_like(y).scatter_(1, label[:, None], 1.0))

@@ -1,5 +1,7 @@
-"""How near a reconstruction comes to the truth. All take (n, …) truth and guess in [0, 1] and give (n,) float64,
-on the device that they are given on."""
+"""Measures of how close a reconstruction comes to the truth.
+
+All take (n, …) truth and guess in [0, 1] and give (n,) float64 on the same device.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ PUBLISHED_SSIM = (0.012, 0.032)  # the paper's constants, for the comparison wit
 
 
 def mse(truth: Tensor, guess: Tensor) -> Tensor:
-    """Mean squared error a value."""
+    """The mean squared error of a value."""
     return (_flat(truth) - _flat(guess)).square().mean(1)
 
 

@@ -1,4 +1,4 @@
-"""Tables of image files, CSV or Parquet: a column `path`, a column `label`, and others."""
+"""Tables of image files, CSV or Parquet, with the columns `path` and `label`, and others."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _ROWS = 20_000_000
 
 
 class _Columns(NamedTuple):
-    """Cells by column, stripped; place: how a row of the table is called in a message."""
+    """Cells by column, stripped. place: the name of a row in a message."""
 
     cells: dict[str, list[str]]
     place: Callable[[int], str]
@@ -36,9 +36,9 @@ class _Columns(NamedTuple):
 def table_images(
     path: Path, *, unit: str | None = None, size: int | None = None, grey: bool = False, depth: int | None = None
 ) -> Images:
-    """The images that a table names, relative to its own folder. unit: the column that says whose each row is.
+    """The images that a table names, relative to its own folder. unit: the column with the unit of each row.
 
-    Classes are the labels met, in alphabetical order; by number where all are whole numbers.
+    The classes are the labels in alphabetical order; in the order of numbers where all are whole numbers.
     """
     wanted = list(dict.fromkeys(["path", "label", *([unit] if unit is not None else [])]))
     cells, place = (_parquet if path.suffix.lower() == ".parquet" else _csv)(path, wanted)
@@ -72,10 +72,10 @@ def _classes(labels: Sequence[str]) -> tuple[str, ...]:
     >>> _classes(["10", "9", "9"]), _classes(["10", "9", "x"])
     (('9', '10'), ('10', '9', 'x'))
     """
-    met = set(labels)
-    if all(_WHOLE.fullmatch(label) for label in met):
-        return tuple(sorted(met, key=lambda label: (int(label), label)))
-    return tuple(sorted(met))
+    names = set(labels)
+    if all(_WHOLE.fullmatch(name) for name in names):
+        return tuple(sorted(names, key=lambda name: (int(name), name)))
+    return tuple(sorted(names))
 
 
 def _csv(path: Path, wanted: Sequence[str]) -> _Columns:
@@ -104,7 +104,7 @@ def _csv(path: Path, wanted: Sequence[str]) -> _Columns:
 
 
 def _parquet(path: Path, wanted: Sequence[str]) -> _Columns:
-    """Of a Parquet file only the columns asked for are read."""
+    """The columns of a Parquet file; only those that are wanted are read."""
     try:
         import pyarrow
         from pyarrow import parquet
@@ -132,28 +132,28 @@ def _plain_file(path: Path, limit: int | None = None) -> BufferedReader:
 
 
 def _check_unfolded(path: Path, stated: Any, wanted: Sequence[str]) -> None:
-    """A cell that is repeated takes no room in a Parquet file."""
+    """Refuse a table that is too large in memory: repeated cells take no room in a Parquet file."""
     if stated.num_rows > _ROWS:
         raise DataFormatError(f"{path}: {stated.num_rows:,} rows, and a table has at most {_ROWS:,}")
     groups = [stated.row_group(number) for number in range(stated.num_row_groups)]
     columns = [group.column(number) for group in groups for number in range(group.num_columns)]
     size = sum(column.total_uncompressed_size for column in columns if column.path_in_schema in wanted)
     if size > _LIMIT:
-        raise DataFormatError(f"{path}: its columns unfold to {size:,} bytes, and a table has at most {_LIMIT:,}")
+        raise DataFormatError(f"{path}: its columns unpack to {size:,} bytes, and a table has at most {_LIMIT:,}")
 
 
 def _cells(column: Any) -> list[str]:
-    """Of a column as it is read: a text that is repeated is held once."""
+    """The cells of a column. A repeated text is in memory once."""
     cells: list[str] = []
     for chunk in column.chunks:
-        held = chunk if hasattr(chunk, "dictionary") else chunk.dictionary_encode()
-        values = [str(value).strip() for value in held.dictionary.to_pylist()]
-        cells += ["" if number is None else values[number] for number in held.indices.to_pylist()]
+        encoded = chunk if hasattr(chunk, "dictionary") else chunk.dictionary_encode()
+        values = [str(value).strip() for value in encoded.dictionary.to_pylist()]
+        cells += ["" if number is None else values[number] for number in encoded.indices.to_pylist()]
     return cells
 
 
 def _plain(path: Path, types: Any, name: str, kind: Any) -> None:
-    """Texts, or whole numbers where they are not paths."""
+    """Refuse a column that is not of texts; columns other than `path` may be of whole numbers."""
     kind = kind.value_type if types.is_dictionary(kind) else kind
     text = types.is_string(kind) or types.is_large_string(kind)
     if not (text or (types.is_integer(kind) and name != "path")):
@@ -162,7 +162,7 @@ def _plain(path: Path, types: Any, name: str, kind: Any) -> None:
 
 
 def _positions(path: Path, names: Sequence[str], wanted: Sequence[str]) -> dict[str, int]:
-    """Where the wanted columns are, in a table whose columns have names of their own."""
+    """The positions of the wanted columns. Two columns with one name are refused."""
     twice = sorted(name for name, count in Counter(names).items() if count > 1)
     if twice:
         raise DataFormatError(f"{path}: several columns have the name {twice[0]!r}")

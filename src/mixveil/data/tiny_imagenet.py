@@ -1,4 +1,4 @@
-"""Tiny-ImageNet: a folder a class for training, a list of names for validation."""
+"""Tiny-ImageNet: one folder a class for training, a list of file names for validation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Features of images by frozen public networks: computed in batches, once, and kept by what they were computed from."""
+"""Features of images by frozen public networks, computed in batches and kept in a cache."""
 
 from __future__ import annotations
 
@@ -28,12 +28,18 @@ from mixveil.features.extractor import Extractor
 CHUNK = 2048
 """Images whose features are kept in one file."""
 
-_BATCH = {"cpu": 16, "cuda": 512}  # measured: more does not fit a CPU's caches
+_BATCH = {"cpu": 16, "cuda": 512}  # images at a time: more do not fit the caches of a CPU (measured)
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """An extractor with its networks, on a device."""
+    """An extractor with its networks, on a device.
+
+    Attributes:
+        extractor: the settings.
+        nets: the loaded networks, in the order of its names.
+        device: where they compute.
+    """
 
     extractor: Extractor
     nets: tuple[loading.Backbone, ...]
@@ -41,7 +47,7 @@ class Loaded:
 
     @cached_property
     def digest(self) -> str:
-        """Of the settings and the weights: equal digests, equal features."""
+        """The digest of settings and weights. Equal digests give equal features."""
         whole = {**asdict(self.extractor), "weights": [net.digest for net in self.nets]}
         return hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()
 
@@ -131,13 +137,14 @@ class Features(RowsView):
 
 
 def extract(images: Images, loaded: Loaded, cache: Path | None, progress: Progress = lambda _: None) -> Features:
-    """Features of all images, by chunks; those that are in the cache already are not computed again.
+    """The features of all images, by chunks. Chunks that are in the cache are not computed again.
 
-    They are kept as float16: three digits are more than any head can use."""
+    They are kept as float16: three digits are more than any head can use.
+    """
     index = torch.split(torch.arange(len(images)), CHUNK)
     chunks: list[Tensor] = []
     image_hashes: list[bytes] = []
-    with ThreadPoolExecutor(1) as ahead:  # reads the next images while the network is at work
+    with ThreadPoolExecutor(1) as ahead:  # reads the next images while the networks compute
         coming = ahead.submit(images.take, index[0])
         for number in range(len(index)):
             x = coming.result().x
@@ -159,17 +166,17 @@ def extract(images: Images, loaded: Loaded, cache: Path | None, progress: Progre
 
 
 def _hashes(x: Tensor) -> list[bytes]:
-    """Of each image, to see whether it is still the same."""
+    """A hash of each image, by which a later change is noticed."""
     return [hashlib.blake2b(image.data, digest_size=16).digest() for image in np.ascontiguousarray(x.numpy())]
 
 
 def cache_folder() -> Path:
-    """MIXVEIL_CACHE, else mixveil/ in XDG_CACHE_HOME, else ~/.cache/mixveil. As private as the images are."""
+    """MIXVEIL_CACHE, else mixveil/ in XDG_CACHE_HOME, else ~/.cache/mixveil. It is as private as the images."""
     return files.own_folder("MIXVEIL_CACHE", "XDG_CACHE_HOME", ".cache")
 
 
 def _chunk(x: Tensor, loaded: Loaded, cache: Path | None, progress: Progress) -> Tensor:
-    """(m, d) float16 of one chunk, from the cache or computed and then kept there."""
+    """(m, d) float16 features of one chunk, from the cache or computed and then kept there."""
     if not loaded.nets:
         progress(len(x))
         return loaded(x)
@@ -192,7 +199,7 @@ def _chunk(x: Tensor, loaded: Loaded, cache: Path | None, progress: Progress) ->
 
 
 def _kept(path: Path, rows: int) -> Tensor | None:
-    """What the cache has; a file that is damaged is computed anew."""
+    """The features in the cache; None where there are none, or the file is damaged."""
     try:
         with safe_open(path, framework="pt") as file:
             found: Tensor = file.get_tensor("x")

@@ -2,9 +2,9 @@
 
     r² = V(A/τ − 1)  (`energy`),   displacement = mean ‖f(clamp(x + e)) − f(x)‖,   e uniform on the sphere of radius r
 
-Pixels are clamped to what they can be. Beyond the clamp a pixel is black or white, however strong the noise: for images
-with any contrast the displacement saturates, and hardly depends on τ. What it gives is no bound: it is here to be
-seen for what it is.
+Pixels are clamped to their range. Beyond it a pixel is black or white, however strong the noise: for images with any
+contrast the displacement saturates and hardly depends on τ. It bounds nothing; mixveil measures it to compare with the
+published experiments.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from mixveil.features.cache import Loaded
 from mixveil.theory import snr
 
 MOST_IMAGES = 1024
-"""So many images are moved."""
+"""How many images are given noise, at most."""
 
 _ENERGY_IMAGES = 2048
 _BATCH = 16
@@ -47,9 +47,16 @@ TABLE7: dict[str, Scale] = {
 
 @dataclass(frozen=True)
 class Displacement:
-    """tau, image_radius: the noise that the images were given; radius: how far their features moved on average;
-    feature_norm: how long features are on average; images: how many were moved; clamped: the share of pixel values that
-    would have left their range."""
+    """How far image noise moves features.
+
+    Attributes:
+        tau: the nominal τ of the image noise.
+        image_radius: its radius, in normalised pixels.
+        radius: the mean distance that features moved.
+        feature_norm: the mean norm of features.
+        images: how many images were given noise.
+        clamped: the share of pixel values that left their range.
+    """
 
     tau: float
     image_radius: float
@@ -71,10 +78,11 @@ def measure(
 ) -> list[Displacement]:
     """The displacement for each τ, over up to 1,024 images chosen by the stream; V is that of up to 2,048.
 
-    All τ move the same images in the same directions. normalisation: in which units noise is as strong in every
-    channel. `progress` is called `work` times one in all."""
+    All τ move the same images in the same directions. normalisation: the units in which the noise is equally strong in
+    every channel. progress: called with `work` steps in all.
+    """
     if not loaded.nets:
-        raise ArgumentError("displacement is of features, and pixels have none: name a backbone")
+        raise ArgumentError("displacement needs features of a network: name a backbone")
     checks.enough_rows(len(images))
     mean, std = (torch.tensor(values).view(3, 1, 1) for values in scale(normalisation, images.name))
     order = stream.fork("images").permutation(len(images))
@@ -101,12 +109,12 @@ def measure(
 
 
 def work(images: int, taus: int) -> int:
-    """How many steps `measure` reports for so many images."""
+    """How many steps `measure` reports."""
     return min(images, _ENERGY_IMAGES) + min(images, MOST_IMAGES) * (1 + taus)
 
 
 def scale(normalisation: Normalisation, data: str) -> Scale:
-    """Mean and standard deviation of the channels by which images are normalised. data: the data set's name."""
+    """Mean and standard deviation of the channels. data: the name of the data set."""
     if normalisation == "imagenet":
         return IMAGENET
     if normalisation != "table7":

@@ -1,4 +1,4 @@
-"""Which features: the public preparation that parties agree on by name."""
+"""The public feature extractor that parties agree on by name."""
 
 from __future__ import annotations
 
@@ -10,14 +10,19 @@ from mixveil.core.errors import ArgumentError
 from mixveil.features.backbones import loading
 
 LARGEST = 4096
-"""Pixels of a side that others may ask for: more would only fill the memory."""
+"""Pixels of a side that others may ask for: more would fill the memory."""
 
 
 @dataclass(frozen=True)
 class Extractor:
-    """Which features. names: networks, whose features stand side by side (none: the pixels themselves); stage: the map
-    after it, all of it, and not the last one pooled; mirror: averaged with the features of the mirrored image; size:
-    to which images are resized."""
+    """The settings of a feature extractor.
+
+    Attributes:
+        names: the networks, whose features stand side by side; none for the pixels themselves.
+        stage: use the whole map after this stage; None uses the last map, pooled.
+        mirror: average with the features of the mirrored image.
+        size: pixels of a side to which images are resized.
+    """
 
     names: tuple[str, ...] = ()
     stage: str | None = None
@@ -32,7 +37,7 @@ class Extractor:
             if name not in loading.KNOWN:
                 raise ArgumentError(f"backbone must be one of {', '.join(loading.KNOWN)} or none, got {name!r}")
         if not names and (stage is not None or mirror):
-            raise ArgumentError("pixels have neither stages nor mirrored features: name a backbone")
+            raise ArgumentError("stage and mirror need a network: name a backbone (pixels are not mirrored)")
         checks.at_least("size", size, 32)
         return cls(names, stage, mirror, size)
 
@@ -49,7 +54,7 @@ class Extractor:
             strict_json.text("names", name, r"[a-z0-9_-]+") for name in strict_json.items("names", stated["names"])
         ]
         if len(names) != len(set(names)):
-            raise ArgumentError(f"a network is named twice: {', '.join(names)[:100]}")
+            raise ArgumentError(f"names must be different networks, got {', '.join(names)[:100]}")
         if strict_json.count("size", stated["size"]) > LARGEST:
             raise ArgumentError(f"size must be at most {LARGEST}, got {stated['size']}")
         return cls.parse(

@@ -21,11 +21,12 @@ _EPSILON = 1e-10
 _SMALLEST = 32  # of images under 31 pixels AlexNet's last pooling leaves nothing
 _PIXELS = {"cpu": 1 << 16, "cuda": 1 << 22}  # at once, of both images: VGG16's first maps have 64 floats a pixel
 _ROUNDING = 1e-6
-_FLAGS = threading.Lock()  # cuDNN's are one for all threads
+_FLAGS = threading.Lock()  # the flags of cuDNN are shared by all threads
 
 
 class LpipsNetwork(nn.Module):
-    """A network's convolutions and a head a tapped layer, under the files' key names. taps: the layers to look at."""
+    """The convolutions of a network with a head for each tapped layer, under the key names of the files. taps: layer
+    numbers."""
 
     def __init__(self, features: list[nn.Module], taps: tuple[int, ...], widths: tuple[int, ...]) -> None:
         super().__init__()
@@ -42,8 +43,8 @@ class LpipsNetwork(nn.Module):
             x = layer(x)
             if number in heads:
                 unit = x / (torch.linalg.vector_norm(x, dim=1, keepdim=True) + _EPSILON)
-                apart = (unit[: len(truth)] - unit[len(truth) :]).square_()
-                total += heads[number](apart).mean((1, 2, 3))
+                difference = (unit[: len(truth)] - unit[len(truth) :]).square_()
+                total += heads[number](difference).mean((1, 2, 3))
         return total
 
 
@@ -75,7 +76,13 @@ def _vgg16() -> LpipsNetwork:
 
 @dataclass(frozen=True)
 class LpipsSpec:
-    """A network and its file. digest: how the file's SHA-256 begins."""
+    """A network and its file.
+
+    Attributes:
+        make: builds the network.
+        file: the name of its file.
+        digest: the first digits of the SHA-256 of the file.
+    """
 
     make: Callable[[], LpipsNetwork]
     file: str
@@ -90,7 +97,14 @@ KNOWN: dict[Net, LpipsSpec] = {
 
 @dataclass(frozen=True)
 class Lpips:
-    """A loaded network. digest: the SHA-256 of its file."""
+    """A loaded network.
+
+    Attributes:
+        net: its name.
+        digest: the SHA-256 of its file.
+        layers: the network.
+        device: where it computes.
+    """
 
     net: Net
     digest: str
@@ -102,21 +116,26 @@ class Lpips:
         return f"lpips-{self.net}"
 
     def __call__(self, truth: Tensor, guess: Tensor) -> Tensor:
-        """(n,) float64 distances of (n, 1 or 3, h, w) images in [0, 1], on the CPU: 0 for equal ones, about 1 for
-        unlike ones. Grey counts as colour of three equal channels. Where a side is under 32, both images are enlarged
-        bilinearly until the shorter one is 32: published figures of small images may have been made otherwise."""
+        """(n,) float64 distances of (n, 1 or 3, h, w) images in [0, 1], on the CPU: 0 for equal images, about 1 for
+        very different ones.
+
+        Grey counts as colour of three equal channels. Images with a side under 32 are enlarged bilinearly until the
+        shorter side is 32; published figures of small images may have been computed differently.
+        """
         _check(truth, guess)
         sides = truth.shape[2:]
         factor = max(1.0, _SMALLEST / min(sides))
         size = (round(sides[0] * factor), round(sides[1] * factor))
         batch = max(1, _PIXELS["cuda" if self.device.type == "cuda" else "cpu"] // (2 * size[0] * size[1]))
-        found = torch.empty(len(truth), dtype=torch.float64)
-        # In whole float32: on a GPU convolutions have ten bits of mantissa unless told otherwise.
+        distances = torch.empty(len(truth), dtype=torch.float64)
+        # In full float32: by default convolutions on a GPU have ten bits of mantissa.
         with _FLAGS, torch.inference_mode(), torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
             for start in range(0, len(truth), batch):
                 part = slice(start, start + batch)
-                found[part] = self.layers(self._input(truth[part], size), self._input(guess[part], size)).double().cpu()
-        return found
+                distances[part] = (
+                    self.layers(self._input(truth[part], size), self._input(guess[part], size)).double().cpu()
+                )
+        return distances
 
     def _input(self, images: Tensor, size: tuple[int, int]) -> Tensor:
         x = images.to(self.device, torch.float32)

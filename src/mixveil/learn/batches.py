@@ -1,4 +1,4 @@
-"""Where the batches of a training come from."""
+"""Sources of training batches: released rows, or raw rows that are mixed again in every batch."""
 
 from __future__ import annotations
 
@@ -13,60 +13,70 @@ from mixveil.encoders.batch_transform import BatchTransform
 from mixveil.releases.kinds.records import Records
 from mixveil.theory.response import posterior
 
-_SHARE_HELD = 0.5  # of a GPU's free memory
+_SHARE_KEPT = 0.5  # of the free memory of a GPU
 
 
 class BatchSource(Protocol):
-    """Rows to train on. `batch` gives some of them on the device; step: the number of the batch, for what is drawn."""
+    """Rows to train on.
+
+    Attributes:
+        rows: how many there are.
+        inputs: values of a row.
+        classes: how many classes there are.
+    """
 
     rows: int
     inputs: int
     classes: int
 
-    def batch(self, index: Tensor, step: int) -> Batch: ...
+    def batch(self, index: Tensor, step: int) -> Batch:
+        """The rows of `index`, (m, inputs) and (m, classes), on the device. step: the number of the batch, for
+        draws."""
 
 
 class Released:
-    """The rows of releases, as they are: this is all that a server has. They stay in their files and are read as they
-    are asked for; on a GPU they are held there, if they fit. Randomised labels stand for the classes that they make
-    likely."""
+    """The rows of releases, as a server has them.
+
+    Rows stay in their files and are read on demand; where they fit, they are kept on the GPU. A randomised label
+    becomes the probabilities of the classes that it may stand for.
+    """
 
     def __init__(self, releases: Sequence[Release], device: torch.device) -> None:
         self.rows = sum(len(release.payload) for release in releases)
         self.inputs = torch.Size(releases[0].shape).numel()
         self.classes = len(releases[0].classes)
         self.device = device
-        room = torch.cuda.mem_get_info(device)[0] * _SHARE_HELD if device.type == "cuda" else 0
-        held = sum(_records(release).bytes for release in releases) <= room
-        self._parts = [_Part(release, device, held=held) for release in releases]
-        doubt = any(release.label_epsilon is not None for release in releases)
-        self.met = (torch.stack([part.said for part in self._parts]).sum(0) > 0) | doubt
-        """(classes,) which of them may have rows."""
+        room = torch.cuda.mem_get_info(device)[0] * _SHARE_KEPT if device.type == "cuda" else 0
+        on_device = sum(_records(release).bytes for release in releases) <= room
+        self._parts = [_ReleasedPart(release, device, on_device=on_device) for release in releases]
+        randomised = any(release.label_epsilon is not None for release in releases)
+        self.classes_present = (torch.stack([part.reported for part in self._parts]).sum(0) > 0) | randomised
+        """(classes,) which classes may have rows."""
 
     def batch(self, index: Tensor, step: int) -> Batch:
-        found, places, start = [], [], 0
+        batches, places, start = [], [], 0
         for part in self._parts:
             inside = ((index >= start) & (index < start + part.rows)).nonzero()[:, 0]
             if len(inside):
-                found.append(part.take(index[inside] - start))
+                batches.append(part.take(index[inside] - start))
                 places.append(inside)
             start += part.rows
-        if len(found) == 1:
-            return found[0]
-        order = torch.cat(places).argsort().to(self.device)  # rows in the order of the index
-        return Batch(*(torch.cat(parts)[order] for parts in zip(*found, strict=True)))
+        if len(batches) == 1:
+            return batches[0]
+        order = torch.cat(places).argsort().to(self.device)  # back to the order of the index
+        return Batch(*(torch.cat(parts)[order] for parts in zip(*batches, strict=True)))
 
 
-class _Part:
-    """One release. said: (classes,) how many rows are said to be of each class."""
+class _ReleasedPart:
+    """One release. reported: (classes,) how many rows are labelled with each class."""
 
-    def __init__(self, release: Release, device: torch.device, *, held: bool) -> None:
+    def __init__(self, release: Release, device: torch.device, *, on_device: bool) -> None:
         self.rows, self.encoder, self.device = len(release.payload), release.encoder, device
         records = _records(release)
-        self.said = sum((shard.y.double().sum(0) for shard in records.shards), start=torch.zeros(1))
-        self.records = records.held_on(device) if held else records
+        self.reported = sum((shard.y.double().sum(0) for shard in records.shards), start=torch.zeros(1))
+        self.records = records.held_on(device) if on_device else records
         epsilon = release.label_epsilon
-        self.shares = None if epsilon is None else posterior(self.said, epsilon).float().to(device)
+        self.shares = None if epsilon is None else posterior(self.reported, epsilon).float().to(device)
 
     def take(self, index: Tensor) -> Batch:
         x, y = self.records.take(index)
@@ -76,8 +86,11 @@ class _Part:
 
 
 class RemixedEveryBatch:
-    """Rows that are mixed anew in every batch, as the paper's code trains. It needs the raw rows at every step, so it
-    is no release and protects nothing: for experiments. Without a transform: the rows in the clear."""
+    """Raw rows that are mixed again in every batch, as the paper's code trains. For experiments only.
+
+    It needs the raw rows at every step, so it is not a release and protects nothing. transform: None trains on the raw
+    rows.
+    """
 
     def __init__(self, x: Tensor, labels: Tensor, classes: int, transform: BatchTransform | None) -> None:
         self.rows, self.inputs, self.classes = len(x), x[0].numel(), classes

@@ -1,12 +1,12 @@
-"""The noise-aware linear discriminant: what can be learned from mixed and noisy records, in closed form.
+"""The noise-aware linear discriminant: a closed-form head from mixed and noisy records.
 
     rows = soft labels · class means + mixed deviations + noise
 
-Class means by least squares on the soft labels, each release weighed by its precision. The within-class covariance is
-the public one, where records were whitened by it; else it is what the means leave, less the known noise, over the
-share that mixing leaves of a variance, and only as far as noise cannot explain it. Where labels were randomised, a
-row is explained by the classes that its labels make likely. No setting is fitted to a test set, and rows are read block
-by block.
+Class means come from least squares on the soft labels, where each release is weighed by its precision. Where records
+were whitened, the within-class covariance is the public one, the identity. Otherwise it is the covariance that the
+means leave unexplained, less the known noise, over the share of a variance that mixing leaves, and only as far as noise
+cannot explain it. A row with a randomised label is explained by the classes that the label makes likely. No setting is
+fitted to a test set, and rows are read block by block.
 """
 
 from __future__ import annotations
@@ -28,12 +28,18 @@ from mixveil.theory.response import posterior
 from mixveil.theory.shrinkage import shrunk_means
 
 _ROWS = 8192
-_WIDEST = 8192  # values of a row: of wider ones a covariance takes too much memory
+_WIDEST = 8192  # values of a row: the covariance of wider rows takes too much memory
 
 
 @dataclass(frozen=True)
 class Discriminant:
-    """Scores of (m, k) records are records · weight + bias. dropped: how much of the private covariance was noise."""
+    """A linear head: the scores of (m, k) records are records · weight + bias.
+
+    Attributes:
+        weight: (k, classes).
+        bias: (classes,); −∞ for a class without rows.
+        dropped: the share of the private covariance that was dropped as noise.
+    """
 
     weight: Tensor
     bias: Tensor
@@ -45,8 +51,17 @@ class Discriminant:
 
 @dataclass
 class _Equations:
-    """Of one release: YᵀY, YᵀR, RᵀR, its rows, what mixing leaves of a variance, the noise's variance, and how much is
-    not known of a record's class: the variance of its true label, given the one that is said (0 if that is it)."""
+    """The normal equations of one release with soft labels Y and rows R.
+
+    Attributes:
+        labels: (classes, classes) YᵀY.
+        cross: (classes, k) YᵀR.
+        second: (k, k) RᵀR.
+        rows: how many there are.
+        share: what mixing leaves of a variance.
+        noise: the variance of the noise.
+        doubt: the variance of the true label given the reported label; 0 where labels are shown.
+    """
 
     labels: Tensor
     cross: Tensor
@@ -57,8 +72,8 @@ class _Equations:
     doubt: float
 
     def precision(self, scale: float, spread: float) -> float:
-        """Of a row, where records vary by `scale` within their classes. Where labels were randomised: by what the rows
-        vary in all, but for what their labels can explain of classes that vary by `spread`."""
+        """The precision of a row whose record varies by `scale` within its class. With randomised labels: the inverse
+        of the total variance of the rows, less what their labels explain of classes that vary by `spread`."""
         if not self.doubt:
             return 1 / (self.share * scale + self.noise)
         total = self.labels.sum()
@@ -71,25 +86,28 @@ class _Equations:
 def from_records(
     releases: Sequence[Release], projection: Projection | None = None, *, progress: Progress = lambda _: None
 ) -> Discriminant:
-    """From releases of records in the same space. Through a projection the public within-class covariance there is the
-    identity, and is taken as it is: a private one from clipped records was worse wherever it was tried. Else it is
-    estimated. The means that the projection's statistics found are counted in, by their precision."""
+    """The head of releases of records in the same space.
+
+    Behind a projection the within-class covariance is the public one, the identity; a private covariance of clipped
+    records was worse wherever it was tried. Otherwise it is estimated. The class means in the projection are counted in
+    by their precision.
+    """
     found = [_equations(release, progress) for release in releases]
-    met = _sum([part.labels for part in found]).diagonal() > 0
+    present = _sum([part.labels for part in found]).diagonal() > 0
     labels, cross, means = _means(found, 1.0)
     scale = 1e-12
     for _ in range(3 if projection is None else 0):  # how much records vary, and what follows for their means
         scale = max(float(_within(found, means, scale)[0].diagonal().mean()), 1e-12)
         labels, cross, means = _means(found, scale)
     if projection is None:
-        return _discriminant(means, *_shrunk(*_within(found, means, scale)), met)
-    if len(projection.precision) == len(met):
+        return _discriminant(means, *_shrunk(*_within(found, means, scale)), present)
+    if len(projection.precision) == len(present):
         means = _with_earlier(labels, cross, means, projection)
-    return _discriminant(means, torch.eye(means.shape[1], dtype=torch.float64), 1.0, met)
+    return _discriminant(means, torch.eye(means.shape[1], dtype=torch.float64), 1.0, present)
 
 
 def _means(found: list[_Equations], scale: float) -> tuple[Tensor, Tensor, Tensor]:
-    """The normal equations of all releases, and the class means that solve them. scale: how much records vary within
+    """The normal equations of all releases, and the class means that solve them. scale: the variance of records within
     their classes."""
 
     def equations(spread: float) -> tuple[Tensor, Tensor]:
@@ -104,51 +122,57 @@ def _means(found: list[_Equations], scale: float) -> tuple[Tensor, Tensor, Tenso
 
 
 def _with_earlier(labels: Tensor, cross: Tensor, means: Tensor, projection: Projection) -> Tensor:
-    """Least squares with the means of the statistics as further rows. Records were clipped once more, in fewer
-    directions, so their means are others: shorter by one factor, and apart by more than both noises explain. Both are
-    estimated from the two sets of means; by what they are apart, the earlier ones count less."""
+    """Least squares with the means of the statistics as additional rows.
+
+    The records were clipped once more, in fewer directions, so that their means differ: they are shorter by one factor,
+    and farther away than both noises explain. Both are estimated from the two sets of means; the larger the difference,
+    the less the earlier means count.
+    """
     known = (projection.precision > 0) & (labels.diagonal() > 0)
     earlier = projection.means.double() * known[:, None]
     factor = float((labels @ means * earlier).sum() / (labels @ earlier * earlier).sum().clamp(min=1e-300))
     factor = min(max(factor, 0.0), 1.0)
     variance = factor**2 / projection.precision.double()[known]
     own = torch.linalg.pinv(labels, hermitian=True).diagonal()[known]
-    apart = float((means - factor * earlier)[known].square().mean() - (own + variance).mean())
+    difference = float((means - factor * earlier)[known].square().mean() - (own + variance).mean())
     precision = torch.zeros(len(labels), dtype=torch.float64)
-    precision[known] = 1 / (variance + max(apart, 0.0)).clamp(min=1e-300)
+    precision[known] = 1 / (variance + max(difference, 0.0)).clamp(min=1e-300)
     whole = torch.linalg.pinv(labels + precision.diag(), hermitian=True)
-    found: Tensor = whole @ (cross + precision[:, None] * factor * earlier)
-    return found
+    combined: Tensor = whole @ (cross + precision[:, None] * factor * earlier)
+    return combined
 
 
 def from_sums(parts: Sequence[Release]) -> Discriminant:
-    """From class sums in a whitened space, with the public within-class covariance."""
+    """The head of class sums in a whitened space, with the public within-class covariance."""
     means, variance = class_means(parts)
     return _discriminant(means, torch.eye(means.shape[1], dtype=torch.float64), 1.0, variance.isfinite())
 
 
 def from_moments(parts: Sequence[Release], scattered: Sequence[Scatter]) -> Discriminant:
-    """From class sums, and second moments in their first directions: there the within-class covariance is the private
-    one, as far as noise cannot explain that it differs from the public one, the identity; elsewhere it is that."""
+    """The head of class sums and of second moments in their first directions.
+
+    In those directions the within-class covariance is the private one, as far as noise cannot explain its difference
+    from the public one, the identity; in all others it is the identity.
+    """
     means, variance = class_means(parts)
     rows, few = sum(part.rows for part in scattered), len(scattered[0].second)
     counts = torch.tensor([sums_of(part).counts for part in parts]).sum(0).double()
-    near, met = means[:, :few], variance.isfinite()
-    between = (near[met] * counts[met, None]).T @ near[met]
-    noise = torch.where(met, variance * counts, 0.0).sum()  # of the means themselves, in every direction
+    near, present = means[:, :few], variance.isfinite()
+    between = (near[present] * counts[present, None]).T @ near[present]
+    noise = torch.where(present, variance * counts, 0.0).sum()  # of the means themselves, in every direction
     eye = torch.eye(few, dtype=torch.float64)
     found = (_sum([part.second for part in scattered]) - between + noise * eye) / rows
     spread = torch.eye(means.shape[1], dtype=torch.float64)
     spread[:few, :few], dropped = _shrunk(found, sum(part.variance for part in scattered) / rows**2, 1.0)
-    return _discriminant(means, spread, dropped, met)
+    return _discriminant(means, spread, dropped, present)
 
 
-def _discriminant(means: Tensor, spread: Tensor, dropped: float, met: Tensor) -> Discriminant:
-    common = means[met].mean(0)
-    apart = means - common  # what all classes share says nothing, and would drown small differences
-    weight = torch.linalg.solve(spread, apart.T)
-    bias = -((common + 0.5 * apart) * weight.T).sum(1)
-    bias[~met] = -torch.inf  # nobody has this class
+def _discriminant(means: Tensor, spread: Tensor, dropped: float, present: Tensor) -> Discriminant:
+    common = means[present].mean(0)
+    difference = means - common  # the common mean separates no classes, and would drown small differences
+    weight = torch.linalg.solve(spread, difference.T)
+    bias = -((common + 0.5 * difference) * weight.T).sum(1)
+    bias[~present] = -torch.inf  # no party has this class
     return Discriminant(weight, bias, dropped)
 
 
@@ -156,8 +180,8 @@ def _equations(release: Release, progress: Progress) -> _Equations:
     n, classes, k = len(release.payload), len(release.classes), torch.Size(release.shape).numel()
     if k > _WIDEST:
         raise ArgumentError(
-            f"rows of {k:,} values are too wide for the discriminant, which needs their covariance ({_WIDEST:,} at "
-            f"most): go through a projection, or train the head mlp"
+            f"the discriminant takes rows of at most {_WIDEST:,} values, and these have {k:,}: use a projection, or "
+            f"the head mlp"
         )
     mixing = release.encoder.visible(release.payload)
     if mixing is None:
@@ -184,15 +208,15 @@ def _equations(release: Release, progress: Progress) -> _Equations:
 
 
 def _debiased(found: _Equations, epsilon: float) -> _Equations:
-    """Labels that were randomised say how likely each class is: rows are explained by those shares instead."""
-    said = found.labels.sum(1)
-    shares = posterior(said, epsilon)
-    doubt = float((said / said.sum()) @ (1 - shares.square().sum(1)))
+    """Randomised labels become the probabilities of the classes, which explain the rows instead."""
+    reported = found.labels.sum(1)
+    shares = posterior(reported, epsilon)
+    doubt = float((reported / reported.sum()) @ (1 - shares.square().sum(1)))
     return replace(found, labels=shares.T @ found.labels @ shares, cross=shares.T @ found.cross, doubt=doubt)
 
 
 def _within(found: list[_Equations], means: Tensor, scale: float) -> tuple[Tensor, float]:
-    """The within-class covariance, and the variance of one entry of it. scale: about how large its diagonal is."""
+    """The within-class covariance, and the variance of one of its entries. scale: the size of its diagonal."""
     total, weight = torch.zeros_like(found[0].second), 0.0
     for part in found:
         explained = part.cross.T @ means
@@ -205,9 +229,10 @@ def _within(found: list[_Equations], means: Tensor, scale: float) -> tuple[Tenso
 
 
 def _shrunk(found: Tensor, variance: float, scale: float | None = None) -> tuple[Tensor, float]:
-    """The same variance in all directions (scale; the average one, if none is given), and of what differs from it as
-    much as noise cannot explain: eigenvalues of the difference beyond the edge 2√k sd of pure noise, less that edge.
-    Also how much was dropped."""
+    """A covariance shrunk towards `scale` times the identity (None: its mean variance), and the share that was dropped.
+
+    Of the difference only the eigenvalues beyond the edge 2√k sd of pure noise are kept, less that edge.
+    """
     scale, k = max(float(found.diagonal().mean()), 1e-12) if scale is None else scale, len(found)
     target = scale * torch.eye(k, dtype=torch.float64)
     values, vectors = torch.linalg.eigh(found - target)

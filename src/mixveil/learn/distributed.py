@@ -1,8 +1,8 @@
 """Several processes of this machine that train one head, as `torchrun` starts them.
 
-They find one another by a file and talk over the loopback interface: none of them listens where others could reach it.
-What they say to one another is not encrypted, so processes on several machines are refused. `torchrun` itself listens
-on all interfaces, unless it is told otherwise (docs/learning.md); who starts it so is warned.
+The processes find one another by a file and talk over the loopback interface, where no other machine can reach them.
+Their messages are not encrypted, so processes on several machines are refused. `torchrun` itself listens on all
+interfaces unless it is configured otherwise (docs/learning.md); `exposed` says whether it does.
 """
 
 from __future__ import annotations
@@ -23,7 +23,13 @@ from mixveil.core.errors import ArgumentError
 
 @dataclass(frozen=True)
 class Group:
-    """This process among those that train together."""
+    """This process among those that train together.
+
+    Attributes:
+        rank: its number, from 0.
+        size: how many processes there are.
+        device: where it computes.
+    """
 
     rank: int = 0
     size: int = 1
@@ -31,11 +37,11 @@ class Group:
 
     @property
     def leads(self) -> bool:
-        """Whether it is the one that writes and speaks."""
+        """Whether this process writes files and messages."""
         return self.rank == 0
 
     def own(self, rows: Tensor) -> Tensor:
-        """This process's share of a batch: as many rows as any other has, or one less."""
+        """This process's share of a batch: as many rows as any other process has, or one less."""
         return rows.tensor_split(self.size)[self.rank]
 
 
@@ -43,7 +49,7 @@ ALONE = Group()
 
 
 def asked() -> int:
-    """How many processes `torchrun` started; one, if it started none."""
+    """How many processes `torchrun` started; one without it."""
     return _number("WORLD_SIZE", "1")
 
 
@@ -53,21 +59,21 @@ def exposed() -> bool:
 
 
 def leads() -> bool:
-    """Whether this process is the one that writes and speaks."""
+    """Whether this process writes files and messages."""
     return asked() == 1 or os.environ.get("RANK") == "0"
 
 
 @contextmanager
 def joined(meeting: Path) -> Iterator[Group]:
-    """The processes that `torchrun` started, each with a GPU of its own where there are any. meeting: beside which file
-    they meet."""
+    """The processes that `torchrun` started, each with its own GPU where there are any. meeting: a path; the file by
+    which the processes find one another is beside it."""
     gpus = torch.cuda.device_count()
     if asked() == 1:
         yield Group(device=torch.device("cuda" if gpus else "cpu"))
         return
     rank, size = _number("RANK", ""), asked()
     if os.environ.get("LOCAL_WORLD_SIZE") != str(size):
-        raise ArgumentError(f"{size} processes on several machines: they would talk in the clear; train on one machine")
+        raise ArgumentError(f"{size} processes on several machines would talk unencrypted: train on one machine")
     if gpus and gpus < size:
         raise ArgumentError(f"{size} processes for {gpus} GPU(s): start one process for each")
     os.environ["GLOO_SOCKET_IFNAME"] = os.environ["NCCL_SOCKET_IFNAME"] = "lo"
@@ -75,7 +81,7 @@ def joined(meeting: Path) -> Iterator[Group]:
     if gpus:
         torch.cuda.set_device(device)
     meeting.parent.mkdir(parents=True, exist_ok=True)
-    path = meeting.with_name(f".{meeting.name}.{_occasion()}.meeting")
+    path = meeting.with_name(f".{meeting.name}.{_start_name()}.meeting")
     for old in meeting.parent.glob(f".{glob.escape(meeting.name)}.*.meeting"):  # of processes that were killed
         if old != path:
             old.unlink(missing_ok=True)
@@ -95,8 +101,8 @@ def _number(name: str, otherwise: str) -> int:
         raise ArgumentError(f"{name} must be a number, got {os.environ.get(name)!r}: start it with torchrun") from None
 
 
-def _occasion() -> str:
-    """What only these processes know, and only this time: their parent, when it began, and how often it began again."""
+def _start_name() -> str:
+    """A name for this start of these processes: their parent, its start time, and how often it restarted them."""
     parent, again = os.getppid(), os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     try:
         began = Path(f"/proc/{parent}/stat").read_text().rpartition(")")[2].split()[19]

@@ -1,7 +1,7 @@
 """Training the paper's classifier: soft cross-entropy, cosine to zero, bfloat16 on a GPU.
 
-Every step's rows and dropout masks follow from the seed and the number of the step, so a training that went on after a
-kill ends as if it had never stopped, and several processes do together what one would do alone.
+The rows and dropout masks of a step follow from the seed and the number of the step. A training that continues after a
+kill ends as if it had never stopped, and several processes compute together what one computes alone.
 """
 
 from __future__ import annotations
@@ -27,13 +27,20 @@ from mixveil.learn.distributed import ALONE, Group
 from mixveil.learn.mlp import Classifier, Linear
 
 Head = Classifier | Linear
-_FEWEST = 8  # rows of a last batch: statistics of fewer say too little
+_FEWEST = 8  # rows of a last batch: the statistics of fewer rows say too little
 
 
 @dataclass(frozen=True)
 class TrainingRecipe:
-    """How the classifier is trained. optimiser: `adamw` with weight decay 1e-4, as the paper says, or `sgd` with
-    momentum 0.9, as its code does."""
+    """How the classifier is trained.
+
+    Attributes:
+        epochs: how often every row is used.
+        batch: rows of a step.
+        optimiser: `adamw` with weight decay 1e-4, as in the paper, or `sgd` with momentum 0.9, as in its code.
+        learning_rate: at the first step; it falls to zero along a cosine.
+        seed: of first weights, the order of rows and dropout masks.
+    """
 
     epochs: int = 20
     batch: int = 128
@@ -53,7 +60,7 @@ class TrainingRecipe:
         return SeededStream(self.seed).fork(name)
 
     def draws(self) -> DeviceStream:
-        """Of first weights and of dropout masks."""
+        """The draws of first weights and dropout masks."""
         return DeviceStream(self.stream("draws"))
 
     def optimiser_of(self, model: torch.nn.Module) -> torch.optim.Optimizer:
@@ -69,16 +76,25 @@ def fit(
     group: Group = ALONE,
     saved: Saved | None = None,
     progress: Progress = lambda _: None,
-    watch: Callable[[int, Classifier], None] = lambda epoch, model: None,
+    on_epoch: Callable[[int, Classifier], None] = lambda epoch, model: None,
     note: Callable[[str], None] = lambda text: None,
     stop: Callable[[], bool] = lambda: False,
 ) -> Classifier:
-    """Train the paper's classifier on a source. watch: called with the number of each epoch that is done, and the model
-    as it then is; note: told what somebody who waits should know; stop: asked after every step, where a state is kept,
-    whether to keep it now and stop."""
+    """Train the paper's classifier.
+
+    Args:
+        source: the rows.
+        recipe: how to train.
+        group: the processes that train together.
+        saved: the file of the training's state; None keeps no state.
+        progress: called with the rows of each step.
+        on_epoch: called after each epoch with its number and the model.
+        note: called with messages for the user.
+        stop: asked after every step, where a state is kept, whether to write the state and stop.
+    """
     model = Classifier(source.inputs, source.classes, draws=recipe.draws(), group=group)
     training = _Training(source, recipe, model, range(recipe.epochs), group, saved)
-    training.run(progress, lambda epoch: watch(epoch, model.eval()), note, stop)
+    training.run(progress, lambda epoch: on_epoch(epoch, model.eval()), note, stop)
     return model.eval()
 
 
@@ -91,13 +107,15 @@ def train_epochs(
     proximal: float | None = None,
     progress: Progress = lambda _: None,
 ) -> None:
-    """Train a model some epochs of a recipe further on rows in memory, with an optimiser that begins anew. proximal: μ
-    of a further loss μ/2‖w − w₀‖², where w₀ are the weights that it begins with."""
+    """Train a model for some epochs of a recipe on rows in memory, with a fresh optimiser.
+
+    proximal: μ of an additional loss μ/2‖w − w₀‖², where w₀ are the weights at the start.
+    """
     model.draws = recipe.draws()
     training = _Training(source, recipe, model, epochs)
-    training.held = True
+    training.in_memory = True
     if proximal is not None:
-        training.hold(proximal)
+        training.set_proximal_anchor(proximal)
     training.run(progress, lambda epoch: None, lambda text: None, lambda: False)
 
 
@@ -106,7 +124,7 @@ def steps_per_epoch(rows: int, recipe: TrainingRecipe) -> int:
 
 
 def _batches_of(rows: int, recipe: TrainingRecipe) -> tuple[int, int, int]:
-    """Rows of a batch, rows of a last and smaller one (0: there is none), and how many batches an epoch has."""
+    """The rows of a batch, the rows of a smaller last batch (0: there is none), and the batches of an epoch."""
     batch = min(recipe.batch, checks.enough_rows(rows))
     whole, rest = divmod(rows, batch)
     last = rest if rest >= _FEWEST else 0
@@ -126,22 +144,22 @@ class _Training:
         self.source, self.recipe, self.model, self.epochs = source, recipe, model, epochs
         self.group, self.saved = group, saved
         self.anchor: list[Tensor] = []
-        self.held = False
+        self.in_memory = False
         self.batch, self.last, self.per_epoch = _batches_of(source.rows, recipe)
         if (self.last or self.batch) < group.size:
             raise ArgumentError(f"{group.size} processes cannot share a batch of {self.last or self.batch} rows")
         self.steps = recipe.epochs * self.per_epoch
         self.optimiser = recipe.optimiser_of(self.model)
 
-    def hold(self, proximal: float) -> None:
-        """From here on the weights are drawn back to what they are now."""
+    def set_proximal_anchor(self, proximal: float) -> None:
+        """Draw the weights back to their present values from here on."""
         self.proximal = proximal
         self.anchor = [parameter.detach().clone() for parameter in self.model.parameters()]
 
     def run(
         self,
         progress: Progress,
-        watch: Callable[[int], None],
+        on_epoch: Callable[[int], None],
         note: Callable[[str], None],
         stop: Callable[[], bool],
     ) -> None:
@@ -158,17 +176,17 @@ class _Training:
             epoch, place = divmod(step + 1, self.per_epoch)
             if place == 0:
                 _check(loss, epoch)
-                watch(epoch)
+                on_epoch(epoch)
             if self.saved is not None and self.group.leads and step + 1 < self.steps:
                 stops = stop()
                 if stops or self.saved.due():
                     _check(loss, epoch + 1)
                     self.saved.save(self.model, self.optimiser, step + 1)
                 if stops:
-                    raise TrainingStopped(f"stopped after step {step + 1:,} of {self.steps:,}, and its state is kept")
+                    raise TrainingStopped(f"stopped after step {step + 1:,} of {self.steps:,}; the state is kept")
 
     def _rows(self, step: int) -> int:
-        """How many rows a step takes, over all processes."""
+        """The rows of a step, over all processes."""
         return self.last if self.last and (step + 1) % self.per_epoch == 0 else self.batch
 
     def _step(self, model: torch.nn.Module, step: int, batch: Batch) -> Tensor:
@@ -178,7 +196,7 @@ class _Training:
             settings["lr"] = self.recipe.learning_rate * (1 + math.cos(math.pi * step / self.steps)) / 2
         with torch.autocast(batch.x.device.type, torch.bfloat16, enabled=batch.x.device.type == "cuda"):
             scores = model(batch.x, self._rows(step))
-        # The mean over the whole batch: gradients are averaged over processes, whose shares may differ by a row.
+        # The mean over the whole batch: processes average their gradients, and their shares may differ by a row.
         loss = cross_entropy(scores.float(), batch.y, reduction="sum") * (self.group.size / self._rows(step))
         self.optimiser.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
@@ -188,26 +206,26 @@ class _Training:
         return loss.detach()
 
     def _batches(self, start: int) -> Iterator[tuple[int, Batch]]:
-        """This process's share of every batch from a step on; the next is fetched while one is worked on, unless all
-        rows are in memory: there a thread costs more than it saves."""
+        """This process's share of every batch from a step on. A thread fetches the next batch during a step, unless all
+        rows are in memory, where a thread costs more than it saves."""
         shares = self._shares(start)
-        if self.held:
+        if self.in_memory:
             yield from ((step, self.source.batch(index, step)) for step, index in shares)
             return
 
         def fetch() -> tuple[int, Batch] | None:
-            found = next(shares, None)
-            return None if found is None else (found[0], self.source.batch(found[1], found[0]))
+            share = next(shares, None)
+            return None if share is None else (share[0], self.source.batch(share[1], share[0]))
 
         with ThreadPoolExecutor(1) as ahead:
             coming = ahead.submit(fetch)
-            while (found := coming.result()) is not None:
+            while (fetched := coming.result()) is not None:
                 coming = ahead.submit(fetch)
-                yield found
+                yield fetched
 
     def _shares(self, start: int) -> Iterator[tuple[int, Tensor]]:
-        """Steps from `start` on, and which rows are this process's. An epoch takes every row once, in a random order,
-        but for a rest that is too small for a batch."""
+        """Steps from `start` on, with the rows of this process. An epoch takes every row once, in random order, except
+        a rest that is too small for a batch."""
         for epoch in range(start // self.per_epoch, self.epochs.stop):
             order = self.recipe.stream(f"epoch {epoch}").permutation(self.source.rows)
             for place in range(self.per_epoch):
@@ -217,11 +235,11 @@ class _Training:
 
 
 def draw_back(parameters: Iterable[torch.nn.Parameter], anchor: Iterable[Tensor], proximal: float) -> None:
-    """Add the gradient of μ/2‖w − w₀‖², μ(w − w₀), to those that are there."""
+    """Add the gradient of μ/2‖w − w₀‖², μ(w − w₀), to the gradients."""
     with torch.no_grad():
-        for parameter, held in zip(parameters, anchor, strict=True):
+        for parameter, start in zip(parameters, anchor, strict=True):
             if parameter.grad is not None:
-                parameter.grad.add_(parameter - held, alpha=proximal)
+                parameter.grad.add_(parameter - start, alpha=proximal)
 
 
 def _check(loss: Tensor, epoch: int) -> None:

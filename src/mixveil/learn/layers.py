@@ -1,4 +1,4 @@
-"""What every head is in the end: linear layers on features, with GELU between them."""
+"""The form of every trained head: linear layers on features, with GELU between them."""
 
 from __future__ import annotations
 
@@ -13,23 +13,27 @@ from mixveil.features.cache import Features
 from mixveil.features.projection import Projection
 from mixveil.learn.discriminant import Discriminant
 
-_VALUES = 1 << 24  # features held at a time
+_VALUES = 1 << 24  # features in memory at a time
 
 
 @dataclass(frozen=True)
 class Layers:
-    """layers: of each its (inputs, outputs) weight and (outputs,) bias, float32. −∞ in the last bias: a class that
-    nobody had."""
+    """Linear layers with GELU between them.
+
+    Attributes:
+        layers: the (inputs, outputs) weight and (outputs,) bias of each layer, float32. −∞ in the last bias marks a
+            class that no party had.
+    """
 
     layers: tuple[tuple[Tensor, Tensor], ...] = field(repr=False)
 
     @classmethod
     def of(cls, head: Discriminant, projection: Projection | None) -> Layers:
-        """A discriminant, with the projection before it."""
+        """The layers of a discriminant behind a projection."""
         return cls(((head.weight, head.bias),)).after(projection)
 
     def after(self, projection: Projection | None) -> Layers:
-        """The same, with the projection multiplied into the first layer."""
+        """The same layers on features before the projection, which is multiplied into the first layer."""
         (weight, bias), *others = self.layers
         if projection is not None:
             weight = projection.matrix.double() @ weight.double()

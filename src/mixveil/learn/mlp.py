@@ -1,7 +1,7 @@
 """The classifier of the singularized-mixup paper (App. E): three dense layers, batch normalisation, GELU, dropout.
 
-Over several processes it computes what one process would: batch statistics are taken over all rows of the batch, and
-dropout masks are drawn for the whole batch, of which each process takes its rows.
+Several processes compute what one process would: batch statistics are taken over all rows of the batch, and dropout
+masks are drawn for the whole batch, of which each process uses its rows.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MOMENTUM = 0.1
 
 
 class Classifier(nn.Module):
-    """draws: of the first weights, and of dropout masks."""
+    """The classifier. draws: of the first weights and of dropout masks; group: the processes that train together."""
 
     def __init__(self, inputs: int, classes: int, *, draws: DeviceStream, group: Group = ALONE) -> None:
         super().__init__()
@@ -36,7 +36,8 @@ class Classifier(nn.Module):
         self.dense, self.norms = nn.ModuleList(self._dense), nn.ModuleList(self._norms)
 
     def forward(self, x: Tensor, rows: int | None = None) -> Tensor:
-        """Scores of (m, inputs). rows: of the whole batch, over all processes; those of x, where there is one."""
+        """(m, classes) scores of (m, inputs). rows: of the whole batch, over all processes; None for a single
+        process."""
         rows = len(x) if rows is None else rows
         *hidden, last = self._dense
         for dense, norm in zip(hidden, self._norms, strict=True):
@@ -52,19 +53,19 @@ class Classifier(nn.Module):
 
     @torch.no_grad()
     def layers(self) -> Layers:
-        """What it is once it is trained: batch normalisation multiplied into the layer before it."""
-        found = []
+        """The trained layers, with batch normalisation multiplied into the layer before it."""
+        layers = []
         for dense, norm in zip(self._dense, (*self._norms, None), strict=True):
             weight, bias = dense.weight.double(), dense.bias.double()
             if norm is not None:
                 scale = norm.weight.double() / (norm.running_var.double() + _EPSILON).sqrt()
                 weight, bias = weight * scale[:, None], (bias - norm.running_mean) * scale + norm.bias
-            found.append((weight.T.float().contiguous().cpu(), bias.float().cpu()))
-        return Layers(tuple(found))
+            layers.append((weight.T.float().contiguous().cpu(), bias.float().cpu()))
+        return Layers(tuple(layers))
 
 
 class Linear(nn.Module):
-    """One layer: softmax regression. Where features are good it learns what the classifier does, in a hundredth of the
+    """Softmax regression: one layer. On good features it learns what the classifier learns in a hundredth of the
     time."""
 
     def __init__(self, inputs: int, classes: int, *, draws: DeviceStream) -> None:
@@ -82,7 +83,7 @@ class Linear(nn.Module):
 
 
 class _Dense(nn.Module):
-    """A linear layer, its first weights uniform within ±1/√inputs, as torch's own are."""
+    """A linear layer whose first weights are uniform within ±1/√inputs, as in torch."""
 
     def __init__(self, inputs: int, outputs: int, draws: DeviceStream, device: torch.device) -> None:
         super().__init__()
@@ -95,7 +96,7 @@ class _Dense(nn.Module):
 
 
 class _Norm(nn.Module):
-    """Batch normalisation over the rows of all processes. torch's own does that on GPUs alone."""
+    """Batch normalisation over the rows of all processes. torch has it for GPUs only."""
 
     running_mean: Tensor
     running_var: Tensor

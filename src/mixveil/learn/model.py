@@ -1,5 +1,7 @@
-"""A model on disk: a folder with `model.safetensors` and `card.json`, which says what it was trained on and what its
-use tells of the records behind it."""
+"""A model on disk: a folder with `model.safetensors` and `card.json`.
+
+The card says what the model was trained on, and what it shows of the records behind it.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +18,7 @@ from safetensors.torch import load, save
 
 from mixveil.core import files, strict_json, tensor_files
 from mixveil.core.errors import DataFormatError, ManifestError, MixveilError, VersionError
+from mixveil.core.wording.notes import Note, note
 from mixveil.features.extractor import Extractor
 from mixveil.learn.layers import Layers
 from mixveil.learn.training import Trained
@@ -28,7 +31,15 @@ _LIMIT, _HEADER = 2 << 30, 1 << 16
 
 @dataclass(frozen=True)
 class Model:
-    """weights: the digest of the networks whose features it takes; None: of pixels."""
+    """A model that was read or written.
+
+    Attributes:
+        layers: the head.
+        classes: the names of the classes, in the order of the scores.
+        extractor: the features that the head takes.
+        weights: the digest of the extractor's networks; None for pixels.
+        card: the content of `card.json`.
+    """
 
     layers: Layers
     classes: tuple[str, ...]
@@ -37,34 +48,37 @@ class Model:
     card: Mapping[str, Any]
 
 
-def in_words(trained: Trained) -> str:
-    """What the model's users can learn of the records behind it. A party knows its own records alone: what is with
-    several of them was sent by each, and every one of them promised its part only."""
+def promises(trained: Trained) -> list[Note]:
+    """What an attacker who has the model can learn of the records behind it.
+
+    A party knows only its own records: a record that several parties have was sent by each of them, and each promised
+    only its own part.
+    """
     spent, labels = trained.spent.values(), trained.label_epsilon.values()
     if trained.together is None:
-        return "Nothing is promised: it was trained on a release that promises nothing."
-    what, several = "record", "A record that is with several"
-    if trained.units:
-        what, several = "unit (all rows of a person)", "A person whose records are with several"
-    one = " of one party" if len(spent) > 1 else ""
-    said = (
-        f"Whoever has the model, and all that was sent for it, learns of no {what}{one} more than "
-        f"{_most(spent):.4g}-GDP permits."
-    )
+        return [note("model-promises-nothing")]
+    per, one = "unit" if trained.units else "record", "-of-one-party" if len(spent) > 1 else ""
+    told = [note("model-mu", of=note(f"model-{per}{one}"), mu=_largest(spent))]
     if one:
-        said += f" {several} of these {len(spent)} parties: up to {trained.together:.4g}-GDP."
+        told.append(note(f"model-mu-{per}-at-several", parties=len(spent), mu=trained.together))
     if None in labels:
-        return f"{said} Labels are not protected."
-    said += f" Labels were randomised: that of a record{one} with ε = {_most(labels):.4g} in all"
-    return said + (f", up to {sum(e for e in labels if e is not None):.4g} if it is with several." if one else ".")
+        return [*told, note("model-labels-shown")]
+    told.append(note("model-labels-randomised", of=note(f"model-record{one}"), epsilon=_largest(labels)))
+    if one:
+        told.append(note("model-labels-at-several", epsilon=sum(e for e in labels if e is not None)))
+    return told
 
 
-def _most(figures: Iterable[float | None]) -> float:
+def in_words(trained: Trained) -> str:
+    return " ".join(str(told) for told in promises(trained))
+
+
+def _largest(figures: Iterable[float | None]) -> float:
     return max((figure for figure in figures if figure is not None), default=0.0)
 
 
 def write_model(out: Path, trained: Trained, tested: Mapping[str, Any] | None, about: Mapping[str, Any]) -> Model:
-    """Write a model and its card. tested: on what, and the accuracy there; about: how it was made."""
+    """Write a model and its card. tested: the test data and the accuracy on them; about: how the model was made."""
     card = {
         "format": FORMAT,
         "version": VERSION,
@@ -78,7 +92,7 @@ def write_model(out: Path, trained: Trained, tested: Mapping[str, Any] | None, a
         "mu_with_several_parties": trained.together,
         "label_epsilon": dict(trained.label_epsilon),
         "per": "unit" if trained.units else "record",
-        "guarantee": in_words(trained),
+        "guarantee": [told.plain() for told in promises(trained)],
         "accuracy": tested,
         "how": {**trained.how, **about},
     }
@@ -93,7 +107,7 @@ def write_model(out: Path, trained: Trained, tested: Mapping[str, Any] | None, a
 
 
 def read_model(folder: Path) -> Model:
-    """Open a model; everything in it is checked."""
+    """Read a model. Everything in it is checked."""
     try:
         card = strict_json.mapping(
             "card", strict_json.parsed(files.read_small(folder / CARD, strict_json.MANIFEST_LIMIT))
@@ -106,7 +120,7 @@ def read_model(folder: Path) -> Model:
             )
         with files.opened(folder / TENSORS, _LIMIT) as file:
             tensor_files.check_header(file, folder / TENSORS, limit=_HEADER)
-            data = file.read(_LIMIT)  # not mapped: the file may be replaced
+            data = file.read(_LIMIT)  # not mapped: another process may replace the file
         return _model(card, load(data))
     except VersionError:
         raise
@@ -121,15 +135,15 @@ def _model(card: dict[str, Any], found: dict[str, torch.Tensor]) -> Model:
         raise ManifestError("two classes have the same name")
     layers = tuple((found[f"{i}.weight"], found[f"{i}.bias"]) for i in range(len(found) // 2))
     if not layers or len(found) != 2 * len(layers) or any(weight.dim() != 2 for weight, _ in layers):
-        raise ManifestError("its tensors are not those of layers")
+        raise ManifestError("its tensors are not the weights and biases of layers")
     sizes = [*(len(weight) for weight, _ in layers), len(classes)]
     for number, (weight, bias) in enumerate(layers):
         if weight.dtype != torch.float32 or bias.dtype != torch.float32:
             raise ManifestError("its tensors are not of float32")
         if weight.shape != (sizes[number], sizes[number + 1]) or bias.shape != (sizes[number + 1],):
-            raise ManifestError("its tensors do not fit one another, or its classes")
-        nobody = bias == -torch.inf if number + 1 == len(layers) else torch.zeros(len(bias), dtype=torch.bool)
-        if not bool(weight.isfinite().all()) or not bool((bias.isfinite() | nobody).all()):
+            raise ManifestError("its tensors do not fit together, or do not fit its classes")
+        absent = bias == -torch.inf if number + 1 == len(layers) else torch.zeros(len(bias), dtype=torch.bool)
+        if not bool(weight.isfinite().all()) or not bool((bias.isfinite() | absent).all()):
             raise ManifestError("its tensors are not finite")
     weights = None if card["weights"] is None else strict_json.text("weights", card["weights"], r"[0-9a-f]{64}")
     return Model(Layers(layers), classes, Extractor.read(card["extractor"]), weights, card)

@@ -1,9 +1,9 @@
-"""The whole job in one place: parties' features in, a model out, at one total μ.
+"""Certified learning in memory: the features of all parties in, a head out, at one total μ.
 
-Two steps: half of μ² for noisy class sums, which show the directions in which the classes differ; half for records in
-those few directions. Beside it what sends no records: class sums alone, twice, or with second moments. How many public
-directions are used follows from the number of parties, rows and classes, from μ and from public data: never from a
-private record.
+The two-step protocol spends half of μ² on noisy class sums, which show the directions in which the classes differ, and
+half on records in those few directions. Other protocols send no records: class sums alone, twice, or with second
+moments. The number of public directions follows from the numbers of parties, rows and classes, from μ and from public
+data, never from a private record.
 """
 
 from __future__ import annotations
@@ -32,15 +32,22 @@ from mixveil.releases.records import in_memory
 from mixveil.releases.sums import class_sums
 
 Protocol = Literal["two-step", "two-step-gaussian", "one-step", "sums", "sums-twice", "moments"]
-_DIGEST = "0" * 64  # of a projection that is in no file
+_DIGEST = "0" * 64  # of a projection without a file
 PROTOCOLS: tuple[Protocol, ...] = get_args(Protocol)
 
 
 @dataclass(frozen=True)
 class Learned:
-    """A head and the projection before it. k: public directions of the first step. up: bytes that all parties sent, but
-    for their manifests; down: those of the directions, to all parties; messages: how many were sent either way, all
-    before the model comes back."""
+    """A head and the projection before it.
+
+    Attributes:
+        head: on projected records.
+        projection: from features to records.
+        k: public directions of the first step.
+        up: bytes that all parties sent, without manifests.
+        down: bytes of the directions, to all parties.
+        messages: sent in either direction before the model.
+    """
 
     head: Discriminant
     projection: Projection
@@ -50,15 +57,15 @@ class Learned:
     messages: int
 
     def accuracy(self, features: Features) -> float:
-        """The share of rows that it names right."""
-        found = Layers.of(self.head, self.projection).named(features)
-        return float(found.eq(features.labels).double().mean())
+        """The share of rows whose class it names."""
+        named = Layers.of(self.head, self.projection).named(features)
+        return float(named.eq(features.labels).double().mean())
 
 
 def learn(
     parties: Sequence[Features], projection: Projection, protocol: Protocol, mu: float, *, stream: Stream
 ) -> Learned:
-    """What a server learns from all parties at a total μ a record, in memory. projection: with all its directions."""
+    """What a server learns from all parties at a total μ a record. projection: with all its directions."""
     if protocol not in PROTOCOLS:
         raise ArgumentError(f"protocol must be one of {', '.join(PROTOCOLS)}, got {protocol!r}")
     checks.finite_positive("mu", mu)
@@ -81,7 +88,7 @@ def learn(
             second_moments.noisy(Projected(part, wide), few, first, stream=stream.fork(f"scatter {i}"))
             for i, part in enumerate(parties)
         ]
-        sent += len(parties) * few * (few + 1) // 2 * 8  # one of two equal halves, int64
+        sent += len(parties) * few * (few + 1) // 2 * 8  # one half of a symmetric matrix, int64
         return Learned(discriminant.from_moments(sums, found), wide, k, sent, 0, len(parties))
     narrow = directions(sums, wide, _DIGEST)
     down = len(parties) * narrow.matrix.nbytes
@@ -93,7 +100,7 @@ def learn(
 
 
 def _sums(parties: Sequence[Features], projection: Projection, mu: float, stream: Stream) -> tuple[list[Release], int]:
-    """Noisy class sums of all parties, and their bytes."""
+    """The noisy class sums of all parties, and their bytes."""
     found = [
         class_sums(Projected(part, projection), _DIGEST, mu, party=str(i), stream=stream.fork(f"party {i}"))
         for i, part in enumerate(parties)
@@ -116,7 +123,7 @@ def _from_records(
 
 
 def released(rows: Projected, mu: float, *, plain: bool, stream: Stream, label_epsilon: float | None = None) -> Release:
-    """Projected records at μ, mixed or plain, in memory."""
+    """A release in memory of projected records at μ, with plain noise or mixed."""
     facts = calibration.settled_facts(rows, certified=True, public=None, clip=rows.projection.clip)
     encoder, guarantees = (Gaussian() if plain else Singular()).calibrate(Mu(mu), facts)
     return in_memory(rows, encoder, guarantees, party="party", stream=stream, label_epsilon=label_epsilon)

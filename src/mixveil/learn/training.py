@@ -26,8 +26,17 @@ from mixveil.theory import gdp
 
 @dataclass(frozen=True)
 class TrainedOn:
-    """A release that a model was trained on. mu: what its units were promised; None: nothing. unit_rows: the most rows
-    that one unit has; label_epsilon: of randomised labels; None: they were shown."""
+    """A release that a model was trained on.
+
+    Attributes:
+        id: of the release.
+        party: the party that sent it.
+        kind: `records`, `sums` or `updates`.
+        rows: how many records it was made of.
+        mu: the μ that it promises a unit; None where it promises nothing.
+        unit_rows: the most rows that a unit has.
+        label_epsilon: ε of randomised labels; None where labels are shown.
+    """
 
     id: str
     party: str
@@ -40,10 +49,20 @@ class TrainedOn:
 
 @dataclass(frozen=True)
 class Trained:
-    """A head on features. how: which, and how it was trained. spent: μ of each party's records over all that it sent
-    for this model; None where something of it promised nothing; label_epsilon: the same of each record's label, None
-    where one was shown; units: whether all of it was promised to units of several rows, and not to records. weights:
-    the digest of the networks before it; projection: of the projection that the releases went through."""
+    """A trained head on features.
+
+    Attributes:
+        layers: the head.
+        how: which head, and how it was trained.
+        classes: the names of the classes.
+        extractor: the features that the head takes.
+        weights: the digest of the extractor's networks; None for pixels.
+        projection: the digest of the projection of the releases; None where there is none.
+        sources: the releases.
+        spent: μ of each party's records over all that it sent for this model; None where a release promises nothing.
+        label_epsilon: the same for labels; None where labels were shown.
+        units: whether every promise is to units of several rows, not to records.
+    """
 
     layers: Layers
     how: Mapping[str, Any]
@@ -58,17 +77,17 @@ class Trained:
 
     @property
     def together(self) -> float | None:
-        """μ of a record, or of a unit, that is with all these parties: √Σμ². No release shows whether there is one."""
+        """μ of a record, or of a unit, that all these parties have: √Σμ². No release shows whether there is one."""
         return _all(list(self.spent.values()), gdp.compose)
 
 
 ProjectionWithDigest = tuple[Projection, str]
-"""A projection and its digest, if releases went through one."""
+"""A projection and its digest."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """What one model is trained on: releases of records that belong together, or statistics."""
+    """The releases that one model is trained on: records that belong together, or statistics."""
 
     releases: tuple[Release, ...]
     sums: tuple[Release, ...]
@@ -84,7 +103,7 @@ class Job:
 
     @property
     def inputs(self) -> int:
-        """How many features of an image the model will take."""
+        """How many features of an image the model takes."""
         if self.projection is not None:
             return self.projection[0].mean.numel()
         return torch.Size(self.releases[0].shape).numel()
@@ -97,12 +116,12 @@ class Job:
 
     @property
     def weights(self) -> str | None:
-        """The digest of the networks before it."""
+        """The digest of the extractor's networks; None for pixels."""
         return self.releases[0].assets.get("features") if self.projection is None else self.projection[0].weights
 
 
 def opened(folders: Sequence[Path], projection: ProjectionWithDigest | None = None) -> Job:
-    """Open releases, and refuse what does not belong together. projection: the one they went through."""
+    """Open releases, and refuse those that do not belong together. projection: the one they went through."""
     if not folders:
         raise ArgumentError("no release is given")
     releases = tuple(read_release(folder) for folder in folders)
@@ -119,7 +138,7 @@ def opened(folders: Sequence[Path], projection: ProjectionWithDigest | None = No
 
 
 def train(job: Job, *, progress: Progress = lambda _: None) -> Trained:
-    """The noise-aware discriminant."""
+    """Train the noise-aware discriminant on a job."""
     projection = _projection(job)
     try:
         if job.sums:
@@ -129,7 +148,7 @@ def train(job: Job, *, progress: Progress = lambda _: None) -> Trained:
     except torch.linalg.LinAlgError as error:  # type: ignore[attr-defined]
         raise TrainingError(f"these releases have no discriminant: {error}") from None
     if not (bool(head.weight.isfinite().all()) and bool((head.bias < torch.inf).all())):
-        raise TrainingError("the discriminant is not finite: the figures of some release are too large or too small")
+        raise TrainingError("the discriminant is not finite: a release has values that are too large or too small")
     how = {"head": "discriminant", "covariance_dropped": head.dropped}
     return _trained(Layers.of(head, projection), how, job)
 
@@ -145,19 +164,22 @@ def train_mlp(
     note: Callable[[str], None] = lambda text: None,
     stop: Callable[[], bool] = lambda: False,
 ) -> Trained:
-    """The paper's classifier. state: the file in which the state of the training is kept every so many seconds, so that
-    it goes on after a kill; who calls removes it (`saved.discard`) once the model is safe. note, stop: as of `fit`."""
+    """Train the paper's classifier on the records of a job.
+
+    state: the file for the state of the training, written every `every` seconds, from which it continues after a kill.
+    The caller removes it (`checkpoint.discard`) once the model is written. note, stop: as in `fit`.
+    """
     check_mlp(job)
     source = Released(job.releases, group.device)
     about = {"head": "mlp", **asdict(recipe), "rows": source.rows, "device": group.device.type, "processes": group.size}
     on = {**about, "releases": [release.id for release in job.releases]}
-    on.pop("processes")  # any number of them does the same
+    on.pop("processes")  # the result does not depend on their number
     saved = None if state is None else Saved(state, on, every)
     model = fit(source, recipe, group=group, saved=saved, progress=progress, note=note, stop=stop)
     layers = model.layers()
     if not all(bool(tensor.isfinite().all()) for layer in layers.layers for tensor in layer):
-        raise TrainingError("the trained layers are not finite: try a smaller learning rate")
-    layers.layers[-1][1][~source.met] = -torch.inf  # nobody has this class
+        raise TrainingError("the trained layers are not finite: use a smaller learning rate")
+    layers.layers[-1][1][~source.classes_present] = -torch.inf  # no party has this class
     return _trained(layers.after(_projection(job)), about, job)
 
 
@@ -167,7 +189,7 @@ def check_mlp(job: Job) -> None:
 
 
 def _check_together(releases: Sequence[Release], projection: ProjectionWithDigest | None) -> None:
-    """Refuse releases that are not of one preparation, with the same classes."""
+    """Refuse releases with different preparations or classes."""
     digest = None if projection is None else projection[1]
     first = releases[0]
     for release in releases:
@@ -194,7 +216,7 @@ def _check_together(releases: Sequence[Release], projection: ProjectionWithDiges
 
 
 def _check_against(releases: Sequence[Release], projection: Projection) -> None:
-    """Refuse records that their projection cannot have made, or whose statistics went by another name."""
+    """Refuse records that the projection cannot have made, and records of a party that sent no statistics."""
     parties = {used.party for used in projection.spent}
     for release in releases:
         clip = projection.clip if release.encoder.clip is None else release.encoder.clip
@@ -207,7 +229,7 @@ def _check_against(releases: Sequence[Release], projection: Projection) -> None:
             raise MismatchError(f"{release.party} does not have the classes of the statistics, in the same order")
         if parties and release.party not in parties:
             raise MismatchError(
-                f"{release.party} sent records, but no statistics under that name: what both cost together is not known"
+                f"{release.party} sent records, but no statistics under that name: their total cost is not known"
             )
 
 
@@ -224,11 +246,11 @@ def _sources(job: Job) -> tuple[TrainedOn, ...]:
 
 
 def _trained(layers: Layers, how: Mapping[str, Any], job: Job) -> Trained:
-    nobody = layers.layers[-1][1] == -torch.inf  # has this class
+    absent = layers.layers[-1][1] == -torch.inf  # classes of no party
     finite = all(bool(tensor.isfinite().all()) for weight, bias in layers.layers[:-1] for tensor in (weight, bias))
     weight, bias = layers.layers[-1]
-    if not finite or not bool(weight.isfinite().all()) or not bool((bias.isfinite() | nobody).all()):
-        raise TrainingError("the trained layers are not finite: the values of some release are too far apart")
+    if not finite or not bool(weight.isfinite().all()) or not bool((bias.isfinite() | absent).all()):
+        raise TrainingError("the trained layers are not finite: a release has values that are too large or too small")
     found, digest = job.projection or (None, None)
     sources = _sources(job)
     earlier = [
@@ -256,7 +278,7 @@ def _trained(layers: Layers, how: Mapping[str, Any], job: Job) -> Trained:
     )
 
 
-def _all(figures: list[float | None], together: Callable[[list[float]], float]) -> float | None:
-    """All figures together; None where one is missing."""
+def _all(figures: list[float | None], total: Callable[[list[float]], float]) -> float | None:
+    """The total of all figures; None where one is missing."""
     known = [figure for figure in figures if figure is not None]
-    return together(known) if len(known) == len(figures) else None
+    return total(known) if len(known) == len(figures) else None

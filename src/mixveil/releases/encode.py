@@ -34,7 +34,7 @@ from mixveil.releases.screening import NOT_CERTIFIED, NOT_PICTURES, NOT_PROTECTE
 from mixveil.releases.spending import Standing
 from mixveil.releases.traces import load_trace, trace_path
 from mixveil.releases.writing import check_output
-from mixveil.theory.dropped_rows import Opened, opened
+from mixveil.theory.dropped_rows import BrokenCycles, broken_cycles
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Encoded:
     trace: Path
     warnings: tuple[Note, ...]
     displacement: Displacement | None
-    broken: Opened | None
+    broken: BrokenCycles | None
     standing: Standing
 
     @property
@@ -352,7 +352,7 @@ def _distance(screen: Screen | None, options: DataOptions) -> Measure | None:
     return load("vgg", options.folder)
 
 
-def _broken(written: Envelope) -> Opened | None:
+def _broken(written: Envelope) -> BrokenCycles | None:
     """What dropped rows did to the pairing; None where none were dropped, or records were not mixed in pairs."""
     settings = written.settings
     if not isinstance(settings, RecordSettings) or settings.screened is None:
@@ -360,4 +360,4 @@ def _broken(written: Envelope) -> Opened | None:
     trace = load_trace(written.id, written.rows)
     if trace is None or trace.kept is None or trace.partner.shape[1] != 1:
         return None
-    return opened(trace.partner[:, 0], trace.kept)
+    return broken_cycles(trace.partner[:, 0], trace.kept)

@@ -19,7 +19,7 @@ from mixveil.core import checks, randomness, tensor_files
 from mixveil.core.errors import ArgumentError, PrivateFactError, ScreenedOutError
 from mixveil.core.types import Batch, Dataset, Encoder, Guarantee, Progress, Release, Trace
 from mixveil.data import privacy_units
-from mixveil.data.randomised_labels import Randomised, moves
+from mixveil.data.randomised_labels import Randomised, label_shifts
 from mixveil.data.row_views import Subset
 from mixveil.encoders.grid import stored_dtype
 from mixveil.features.extractor import Extractor
@@ -252,7 +252,7 @@ def _planned(
     if label_epsilon is not None:
         check_declared(rows, label_epsilon)
         order = stream.fork("order").permutation(len(rows))
-        moved = moves(len(rows), len(rows.classes), label_epsilon, stream.fork("labels"))
+        moved = label_shifts(len(rows), len(rows.classes), label_epsilon, stream.fork("labels"))
         rows = Randomised(Subset(rows, order), moved)
     trace = encoder.plan(len(rows), stream=stream.fork("plan"), units=privacy_units.numbered(rows))
     return rows, replace(trace, order=order)

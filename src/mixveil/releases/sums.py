@@ -10,7 +10,7 @@ from torch import Tensor
 from mixveil.core import checks, randomness
 from mixveil.core.types import Guarantee, Progress, Release
 from mixveil.data import privacy_units
-from mixveil.data.randomised_labels import moves
+from mixveil.data.randomised_labels import label_shifts
 from mixveil.encoders.grid import GRID
 from mixveil.features.projection import Projected
 from mixveil.releases.envelope import Envelope
@@ -88,7 +88,7 @@ def _planned(
     sigma = checks.size("sigma", 2 * clip * unit_rows / checks.finite_positive("mu", mu))
     if label_epsilon is not None:
         check_declared(rows, label_epsilon)
-        drawn = moves(len(labels), len(rows.classes), label_epsilon, stream.fork("labels"))
+        drawn = label_shifts(len(labels), len(rows.classes), label_epsilon, stream.fork("labels"))
         labels = (labels + drawn) % len(rows.classes)
     counts = labels.bincount(minlength=len(rows.classes)).tolist()
     settings = SumSettings(tuple(counts), rows.projection.dimension, clip, sigma, unit_rows)

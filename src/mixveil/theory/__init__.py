@@ -1,1 +1,1 @@
-"""Numbers in, numbers out: what a release gives away and what it cannot. Knows no images and no files."""
+"""The mathematics of a release: numbers in, numbers out. These modules know no images and no files."""

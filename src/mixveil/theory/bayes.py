@@ -1,8 +1,8 @@
-"""The Bayes risk of the best linear attacker: what is left unknown when second moments are known.
+"""The Bayes risk of the best linear attacker, who knows the second moments of the records.
 
-Theorem 1 grants the attacker no idea of what images look like, so its numbers grow without bound. Here he
-knows their mean and covariance, the weights and the pairing. In the covariance's eigenbasis the directions
-decouple; with prior variance λ in one of them, and ρ = w₁/w₂, the records of a cycle have posterior
+The attacker of Theorem 1 knows nothing of what images look like, so its numbers grow without bound. Here the attacker
+knows the mean and covariance of the records, the weights and the pairing. In the eigenbasis of the covariance the
+directions decouple; with prior variance λ in one of them, and ρ = w₁/w₂, the records of a cycle have posterior
 covariance σ²A⁻¹, where A is the cyclic tridiagonal matrix
 
     A_tt = ρ_t² + 1 + σ²/λ,   A_t,t+1 = ρ_t.
@@ -20,7 +20,7 @@ from mixveil.theory.minimax import cycles
 
 
 def single_row_risk(eigenvalues: Tensor, weight: Tensor, sigma: float) -> Tensor:
-    """(n, k) squared error in each direction for an attacker who looks at the record's own row only.
+    """(n, k) squared error in each direction for an attacker who uses only the row of the record itself.
 
     x̂ = w₁λ/((w₁² + w₂²)λ + w₂²σ²) · x̃, so what is left is λ minus w₁λ times that gain.
     """
@@ -49,10 +49,11 @@ def whole_release_risk(eigenvalues: Tensor, partner: Tensor, weight: Tensor, sig
 
 
 def precisions(partner: Tensor, weight: Tensor, sigma: float) -> Tensor:
-    """(n,) the precision, the same in every direction, with which a release shows each record to who knows all others.
+    """(n,) how precisely a release shows each record, in every direction, to an attacker who knows all other records.
 
-    In its own row (w₁/w₂σ)², and 1/σ² in the one that it is the partner in; a record that is its own partner is in one
-    row, whole: 1/(w₂σ)². Those of several releases add up."""
+    The record's own row adds (w₁/w₂σ)², the row in which it is the partner 1/σ². A record that is its own partner is in
+    one row only: 1/(w₂σ)². The precisions of several releases add up.
+    """
     own, other = weight.double().unbind(1)
     ratio = torch.where(partner == torch.arange(len(partner)), (1 / other).square(), (own / other).square() + 1)
     return ratio / sigma**2
@@ -61,17 +62,19 @@ def precisions(partner: Tensor, weight: Tensor, sigma: float) -> Tensor:
 def known_risk(eigenvalues: Tensor, precision: Tensor) -> Tensor:
     """(n, k) squared error in each direction of records that are shown with these precisions (n,): 1/(1/λ + precision).
 
-    With all of `precisions` it is that of an attacker who knows every other record: no linear one leaves less."""
+    With `precisions` it is the error of an attacker who knows every other record, the least of any linear attacker.
+    """
     signal = eigenvalues.double()[None]
     return signal / (1 + signal * precision.double()[:, None])
 
 
 def certified_risk(eigenvalues: Tensor, mu: float, clip: float) -> Tensor:
-    """(1, k) λ/(1 + λ(μ/2C)²): what a linear attacker leaves of a record in each direction at least, knowing all else.
+    """(1, k) λ/(1 + λ(μ/2C)²): the least squared error of a linear attacker in each direction, who knows all else.
 
-    Of Gaussian noise: replacing a record of precision p by one at a distance of 2C moves the rows by 2C√p in units of
-    their noise. The release is μ-GDP, so 2C√p ≤ μ; and `known_risk` falls as p grows. μ may be of several releases of
-    that clip norm together. Only the spectrum rests on the records: of these as they are clipped."""
+    With Gaussian noise, replacing a record of precision p by one at a distance of 2C moves the rows by 2C√p in units of
+    their noise. The release is μ-GDP, so 2C√p ≤ μ, and `known_risk` falls as p grows. μ may be that of several releases
+    with the same clip norm. eigenvalues: of the clipped records; nothing else depends on them.
+    """
     precision = (checks.finite_positive("mu", mu) / (2 * checks.finite_positive("clip", clip))) ** 2
     return known_risk(eigenvalues, torch.tensor([precision], dtype=torch.float64))
 
@@ -79,8 +82,8 @@ def certified_risk(eigenvalues: Tensor, mu: float, clip: float) -> Tensor:
 def _cyclic_inverse_diagonal(ratio: Tensor, ridge: Tensor) -> Tensor:
     """(L, m, k) diagonal of A⁻¹ on m cycles of length L in k directions; ratio: (L, m, 1), ridge: (k,).
 
-    Column 0 is taken out, the open chain that is left is solved by elimination from both ends, and
-    column 0 is put back by its Schur complement.
+    Column 0 is removed, the remaining open chain is solved by elimination from both ends, and column 0 is put back by
+    its Schur complement.
     """
     length = len(ratio)
     diagonal = ratio.square() + 1 + ridge

@@ -1,8 +1,8 @@
-"""What dropping rows does to a pairing: cycles open into chains, and a chain has one record more than it has rows.
+"""What dropping rows does to a pairing: cycles break into chains, and a chain has one record more than it has rows.
 
-Row i holds record i and record π(i). On a cycle that is whole there are as many rows as records, and W can be inverted;
-r rows in a chain hold r + 1 records, all with weights above zero, so that every record of it could be anything for some
-choice of the others: rows alone determine none.
+Row i holds record i and record π(i). A whole cycle has as many rows as records, and W can be inverted. The r rows of a
+chain hold r + 1 records, all with positive weights: for any value of one record there are values of the others that
+give the same rows. The rows alone determine no record of a chain.
 """
 
 from __future__ import annotations
@@ -16,9 +16,16 @@ from mixveil.core.errors import ArgumentError
 from mixveil.theory.minimax import cycles
 
 
-class Opened(NamedTuple):
-    """cycles: of the pairing, and how many of them were opened; both, one, none: the records that are left in both of
-    their rows, in one of them and in none. A record that is its own partner is in both or none."""
+class BrokenCycles(NamedTuple):
+    """The cycles of a pairing after rows were dropped. A record that is its own partner is in both rows or in none.
+
+    Attributes:
+        cycles: of the whole pairing.
+        opened: how many of them lost a row.
+        both: records that are left in both of their rows.
+        one: records that are left in one of their rows.
+        none: records that are left in no row.
+    """
 
     cycles: int
     opened: int
@@ -27,19 +34,19 @@ class Opened(NamedTuple):
     none: int
 
 
-def opened(partner: Tensor, kept: Tensor) -> Opened:
-    """partner: (n,) a permutation; kept: (n,) whether each row was kept.
+def broken_cycles(partner: Tensor, kept: Tensor) -> BrokenCycles:
+    """Count the cycles that lost a row. partner: (n,) a permutation; kept: (n,) whether each row was kept.
 
     >>> import torch
-    >>> opened(torch.tensor([1, 2, 0, 4, 3]), torch.tensor([True, False, True, True, True]))
-    Opened(cycles=2, opened=1, both=3, one=2, none=0)
+    >>> broken_cycles(torch.tensor([1, 2, 0, 4, 3]), torch.tensor([True, False, True, True, True]))
+    BrokenCycles(cycles=2, opened=1, both=3, one=2, none=0)
     """
     if kept.dtype != torch.bool or kept.shape != partner.shape:
-        raise ArgumentError(f"kept must say of {len(partner)} rows whether they were, got {tuple(kept.shape)}")
+        raise ArgumentError(f"kept must be {len(partner)} flags, got {kept.dtype} of shape {tuple(kept.shape)}")
     count = broken = 0
     for rows in cycles(partner):
         count += len(rows)
         broken += int((~kept[rows]).any(1).sum())
     rows_left = kept.long().index_add(0, partner, kept.long())
     none, one, both = rows_left.bincount(minlength=3).tolist()
-    return Opened(count, broken, both, one, none)
+    return BrokenCycles(count, broken, both, one, none)

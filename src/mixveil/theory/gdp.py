@@ -8,8 +8,8 @@ record i moves its own row by w₁Δ under noise w₂σ, and its partner's row b
 m rows of one person, none of them paired with another, move 2m rows at most, each under noise of its own: √m times as
 much. Where they may be paired with one another, a row moves by (w₁ + w₂)·2C, and (2C/σ) √m/(1 − α) covers all cases.
 
-This holds for an attacker who knows everything else. It says nothing of labels, nor of adding or removing
-a record, and it needs Gaussian noise: two records lie on different spheres, which one look tells apart.
+This holds against an attacker who knows everything else. It says nothing of labels, nor of adding or removing a record,
+and it needs Gaussian noise: noise on a sphere puts two records on different spheres, which an attacker can tell apart.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ from mixveil.theory.snr import amplification
 
 
 def record_factor(alpha: float) -> float:
-    """√((α/(1 − α))² + 1): what mixing costs over plain noise on one record, at the largest weight."""
+    """√((α/(1 − α))² + 1): the noise that mixing needs, over plain noise on one record, at the largest weight."""
     return math.sqrt(amplification(alpha) + 1)
 
 
 def mu_worst(clip: float, sigma: float, alpha: float) -> float:
-    """μ of every record, whatever weights are drawn under the cap α."""
+    """μ of every record, for any weights under the cap α."""
     return _sensitivity(clip, sigma) * record_factor(alpha)
 
 
 def mu_together(clip: float, sigma: float, alpha: float) -> float:
-    """(2C/σ)/(1 − α): times √m, the μ of m records together however they are paired."""
+    """(2C/σ)/(1 − α): times √m, the μ of m records of one unit, for any pairing."""
     return _sensitivity(clip, sigma) / (1 - checks.cap("alpha", alpha))
 
 
 def mu_records(clip: float, sigma: float, weight: Tensor) -> Tensor:
-    """(n,) μ of each record under the weights that were drawn, (n, 2)."""
+    """(n,) μ of each record. weight: (n, 2) as drawn, own weight first."""
     own, partner = weight.double().unbind(1)
     return _sensitivity(clip, sigma) * (own / partner).square().add(1).sqrt()
 

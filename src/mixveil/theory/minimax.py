@@ -1,8 +1,8 @@
 """Theorem 1: how far from a record every estimator must stay, for any number of rows.
 
-A release is X̃ = WX + E with W = D₁ + D₂P_π and noise w_ℓ₂ e_ℓ in row ℓ. Whoever knows X̃ and W cannot do
-better in the worst case than r² T_i, with T_i = Σ_ℓ (W⁻¹)²_iℓ w_ℓ₂². No n × n matrix is needed: W falls
-apart into the cycles of π, and along a cycle T is a two-term recurrence.
+A release is X̃ = WX + E with W = D₁ + D₂P_π and noise w_ℓ₂ e_ℓ in row ℓ. In the worst case the squared error of an
+attacker who knows X̃ and W is at least r² T_i, with T_i = Σ_ℓ (W⁻¹)²_iℓ w_ℓ₂². No n × n matrix is needed: W decomposes
+into the cycles of π, and along a cycle T is a two-term recurrence.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from mixveil.core.errors import ArgumentError
 
 
 def cycles(partner: Tensor) -> Iterator[Tensor]:
-    """The cycles of π as (m, L) row numbers, all m cycles of one length L together; column t + 1 is π of t."""
+    """The cycles of π by length: (m, L) row numbers of the m cycles of length L. Column t + 1 is π of column t."""
     following = _permutation(partner).numpy().data
     seen = bytearray(len(following))
     by_length: dict[int, array[int]] = {}
@@ -37,7 +37,7 @@ def cycles(partner: Tensor) -> Iterator[Tensor]:
 
 
 def log_minimax_factors(partner: Tensor, weight: Tensor) -> Tensor:
-    """(n,) log T_i: in logarithms, because T reaches 10³³² on a million rows; +∞ where W is singular.
+    """(n,) log T_i; +∞ where W is singular. In logarithms, because T reaches 10³³² on a million rows.
 
     partner: (n,) a permutation; weight: (n, 2), own weight first, both positive.
     """
@@ -104,9 +104,9 @@ def _log1mexp(x: Tensor) -> Tensor:
 
 
 def _permutation(partner: Tensor) -> Tensor:
-    met = torch.zeros(len(partner), dtype=torch.bool)
+    reached = torch.zeros(len(partner), dtype=torch.bool)
     if partner.dim() == 1 and bool(((partner >= 0) & (partner < len(partner))).all()):
-        met[partner] = True
-    if not bool(met.all()):
+        reached[partner] = True
+    if not bool(reached.all()):
         raise ArgumentError("partner must be a permutation of the row numbers")
     return partner.contiguous()

@@ -25,12 +25,20 @@ _PAIRS = 2048
 
 @dataclass(frozen=True)
 class Moments:
-    """mean: (d,); energy: V = E‖x − mean‖²; distance: D = E‖x − x'‖ over one random pairing.
+    """Moments of n rows of d values.
 
-    eigenvalues: (k,) of the covariance, largest first, with their multiplicities. covariance: (d, d), up to
-    `DENSE_LIMIT` dimensions. Beyond, it is None, lambda_max is an upper bound (it fails with probability below
-    1e-12), the eigenvalues are those of the leading directions, and the remaining energy is counted at the last
-    of them, where an attacker gains most from it.
+    Beyond `DENSE_LIMIT` dimensions only the leading directions are computed; the remaining energy is counted at the
+    last of them, where an attacker gains most from it.
+
+    Attributes:
+        mean: (d,).
+        energy: V = E‖x − mean‖².
+        distance: D = E‖x − x'‖ over one random pairing.
+        lambda_max: the largest eigenvalue of the covariance; beyond the limit an upper bound of it, which fails with
+            probability below 1e-12.
+        eigenvalues: (k,) of the covariance, largest first.
+        multiplicities: (k,) of the eigenvalues.
+        covariance: (d, d); None beyond the limit.
     """
 
     mean: Tensor
@@ -60,8 +68,8 @@ def blocks(rows: Rows, progress: Progress | None = None, device: torch.device | 
 
 
 def moments(rows: Rows, *, stream: Stream, progress: Progress | None = None) -> Moments:
-    """Moments of the rows themselves (divisor n), on a GPU where there is one. `progress` is called with the rows done
-    in each pass."""
+    """Moments of the rows themselves (divisor n), on a GPU where there is one. progress: called with the rows done in
+    each pass."""
     n = checks.enough_rows(len(rows))
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     mean = sum((block.sum(0) for block in blocks(rows, progress, device)), start=torch.zeros(1, device=device)) / n

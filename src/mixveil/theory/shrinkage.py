@@ -1,9 +1,9 @@
-"""Class means from little information: drawn towards their common mean by as much as the data themselves say.
+"""Class means from little information, shrunk towards their common mean by as much as the data support.
 
-Labels that say little leave least squares with means that are right on average and far off each time. Means that vary
-by τ² around a common one, seen through normal equations (A, B) with unit noise, are best guessed by ridge regression
-with 1/τ². How large the noise is depends on τ² too, where it is not known of which class a record is; so τ² is the one
-that is likeliest under the noise that it makes itself (empirical Bayes).
+Where labels say little, the means of least squares are right on average but far off each time. Means that vary by τ²
+around a common mean, observed through normal equations (A, B) with unit noise, are estimated best by ridge regression
+with 1/τ². Where the class of a record is not known, the noise depends on τ² too; τ² is then the value that is likeliest
+under its own noise (empirical Bayes).
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ _SMALLEST, _LARGEST, _POINTS, _HALVINGS = -8.0, 8.0, 400, 30  # powers of ten, f
 
 
 def shrunk_means(equations: Equations) -> Tensor:
-    """(classes, k) the likeliest means. The more means vary the more noise there is, and the less of what is seen they
-    explain: so the τ² that agrees with itself is found by halving."""
+    """(classes, k) the likeliest means, at the τ² that is likeliest under its own noise.
+
+    A larger τ² makes more noise, of which the means explain less: the consistent τ² is found by bisection.
+    """
     low, high = _SMALLEST, _LARGEST
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
@@ -30,22 +32,23 @@ def shrunk_means(equations: Equations) -> Tensor:
 
 
 def ridge_means(labels: Tensor, cross: Tensor, spread: float) -> Tensor:
-    """(classes, k) the best guess of means that vary by `spread` around their common mean."""
+    """(classes, k) the best estimate of means that vary by `spread` around their common mean."""
     contrasts, left, common = _without_common(labels, cross)
-    apart = torch.linalg.solve(contrasts + torch.eye(len(labels), dtype=labels.dtype) / spread, left)
-    found: Tensor = apart + (common - labels.sum(1) @ apart / labels.sum())
-    return found
+    contrast = torch.linalg.solve(contrasts + torch.eye(len(labels), dtype=labels.dtype) / spread, left)
+    means: Tensor = contrast + (common - labels.sum(1) @ contrast / labels.sum())
+    return means
 
 
 def _without_common(labels: Tensor, cross: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The equations of what sets means apart, and the mean of all rows: of the common mean nothing is assumed."""
+    """The equations of the differences between means, and the mean of all rows, of which nothing is assumed."""
     total = labels.sum(1, keepdim=True)
     common = cross.sum(0) / labels.sum()
     return labels - total @ total.T / labels.sum(), cross - total * common, common
 
 
 def _likeliest(labels: Tensor, cross: Tensor) -> float:
-    """τ² by a fine grid: in the eigenbasis of the equations, energies are (1 + value·τ²)·χ² of k degrees."""
+    """The likeliest τ² on a fine grid: in the eigenbasis of the equations, energies are (1 + value·τ²)·χ² of k
+    degrees."""
     contrasts, left, _ = _without_common(labels, cross)
     values, vectors = torch.linalg.eigh(contrasts)
     seen = values > 1e-9 * values.max()

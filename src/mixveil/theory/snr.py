@@ -8,7 +8,7 @@ in which centred records have variance λ,
 which grows with λ, so its supremum over directions is at λ_max. The three calibrations bound λ_max
 differently: `theorem` by V = E‖x‖², `spectral` not at all, and `energy`, which made the published tables,
 by the average V/d: that is no bound, and the guarantee does not hold in every direction. A fourth one bounds nothing
-at all: `displacement` is the noise that the published experiments give features, measured outside of this room.
+at all: `displacement` is the noise that the published experiments give features; `features.displacement` measures it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def amplification(alpha: float) -> float:
 
 
 def signal_bound(calibration: Calibration, *, dimension: int, energy: float, lambda_max: float) -> float:
-    """What a calibration takes for the variance of a record in the most revealing direction."""
+    """The variance of a record in the most revealing direction, as a calibration bounds it."""
     if calibration == "theorem":
         return energy
     if calibration == "spectral":
@@ -60,15 +60,15 @@ def noise_variance(tau: float, alpha: float, signal: float) -> float:
 
 
 def directional_snr(lambda_max: float, sigma: float, alpha: float) -> float:
-    """sup_u SNR(u) of a row with own weight α: what is realised, whatever was asked for."""
+    """sup_u SNR(u) of a row with own weight α: the realised value."""
     if lambda_max <= 0:
         return 0.0
     return amplification(alpha) * lambda_max / (lambda_max + sigma**2)
 
 
 def worst_directional_snr(clip: float, sigma: float, alpha: float) -> float:
-    """The same for the worst record there can be, of norm C in one direction, whose partner covers nothing:
-    A(C/σ)². It looks at no record."""
+    """The same for the worst possible record, of norm C in one direction, whose partner covers nothing: A(C/σ)². It
+    does not depend on any record."""
     return amplification(alpha) * (clip / sigma) ** 2
 
 
@@ -79,5 +79,5 @@ def mean_directional_snr(lambda_max: float, sigma: float, weight: Tensor) -> flo
 
 
 def radius_multiple(radius: float, distance: float) -> float:
-    """m_f = r/D, the paper's way to state the noise."""
+    """m_f = r/D, the noise as the paper states it."""
     return radius / checks.finite_positive("distance", distance)

@@ -1307,7 +1307,7 @@ def test_rounds_between_machines_are_those_in_memory_bit_for_bit(
     for (weight, bias), (other, more_bias) in zip(found.layers, wanted.layers, strict=True):
         assert torch.equal(weight, other) and torch.equal(bias, more_bias)
     card = read_model(Path(whole["model"])).card
-    assert card["guarantee"].startswith("Nothing is promised") and card["mu"] == dict.fromkeys(NAMES)
+    assert card["guarantee"] == [{"code": "model-promises-nothing"}] and card["mu"] == dict.fromkeys(NAMES)
 
 
 def test_rounds_are_entered_once_as_something_that_promises_nothing(tmp_path: Path) -> None:

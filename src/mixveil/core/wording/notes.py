@@ -35,3 +35,9 @@ class Note:
 
 def note(code: str, **figures: Any) -> Note:
     return Note(code, figures)
+
+
+def read(item: Mapping[str, Any]) -> Note:
+    """The note that `plain` turned into JSON; for files that this program wrote."""
+    figures = item.get("figures", {}).items()
+    return Note(item["code"], {name: read(value) if isinstance(value, dict) else value for name, value in figures})

@@ -1,1 +1,1 @@
-"""Frozen public networks in plain torch, under their files' key names."""
+"""Frozen public networks in plain torch, under the key names of their files."""

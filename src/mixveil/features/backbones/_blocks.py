@@ -1,4 +1,5 @@
-"""What the networks are built of. For inference only: frozen, in plain torch, with the published files' key names."""
+"""Building blocks of the networks, for inference only: frozen, in plain torch, with the key names of the published
+files."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ class Frozen(nn.Module, ABC):
 
     @abstractmethod
     def maps(self, x: Tensor) -> Iterator[tuple[str, Tensor]]:
-        """The map after each stage, by its name; the last one is what features are pooled of."""
+        """The map after each stage, by its name. Features are pooled from the last map."""
 
 
 def conv(inside: int, outside: int, kernel: int, stride: int = 1, groups: int = 1) -> nn.Conv2d:

@@ -1,4 +1,4 @@
-"""Frozen public feature extractors. Their files are found, checked by hash, and never unpickled."""
+"""Loading frozen public networks. Their files are checked by hash and never unpickled."""
 
 from __future__ import annotations
 
@@ -19,8 +19,15 @@ IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
 @dataclass(frozen=True)
 class BackboneSpec:
-    """A network and its file. digest: how the file's SHA-256 begins; mean, std: of an input in [0, 1], in the channels'
-    order, which is reversed for `bgr`."""
+    """A network and its file.
+
+    Attributes:
+        make: builds the network.
+        file: the name of its file.
+        digest: the first digits of the SHA-256 of the file.
+        mean, std: of the channels of an input in [0, 1], in the order of the network.
+        bgr: whether the network takes the channels in reversed order.
+    """
 
     make: Callable[[], Frozen]
     file: str
@@ -54,7 +61,13 @@ KNOWN: dict[str, BackboneSpec] = {
 
 @dataclass(frozen=True)
 class Backbone:
-    """A loaded network. digest: the SHA-256 of its file."""
+    """A loaded network.
+
+    Attributes:
+        name: its key in `KNOWN`.
+        digest: the SHA-256 of its file.
+        net: the network.
+    """
 
     name: str
     digest: str
@@ -63,7 +76,8 @@ class Backbone:
     def map(self, images: Tensor, size: int, stage: str | None) -> Tensor:
         """(m, c, h, w) after a stage, the last one by default, from (m, 3, h, w) in [0, 1], resized to that square.
 
-        Images are normalised before they are resized: that is the same, and less work on small ones."""
+        Images are normalised before they are resized: the result is the same, with less work on small images.
+        """
         known = KNOWN[self.name]
         mean, std = (images.new_tensor(values).view(3, 1, 1) for values in (known.mean, known.std))
         inputs = ((images.flip(1) if known.bgr else images) - mean) / std
@@ -71,20 +85,20 @@ class Backbone:
         if inputs.shape[2:] != (size, size):
             shrinks = max(inputs.shape[2:]) > size
             inputs = torch.nn.functional.interpolate(inputs, size=(size, size), mode="bilinear", antialias=shrinks)
-        met: list[str] = []
+        stages: list[str] = []
         last = inputs
-        for name, found in self.net.maps(inputs):
-            met.append(name)
-            last = found
+        for name, features in self.net.maps(inputs):
+            stages.append(name)
+            last = features
             if name == stage:
                 break
-        if stage is not None and stage not in met:
-            raise ArgumentError(f"{self.name} has the stages {', '.join(met)}, got {stage!r}")
+        if stage is not None and stage not in stages:
+            raise ArgumentError(f"{self.name} has the stages {', '.join(stages)}, got {stage!r}")
         return last
 
 
 def load(name: str, folder: Path | None) -> Backbone:
-    """The network of that name with the weights of its file in `folder`/weights."""
+    """The network of that name, with the weights of its file in `folder`/weights."""
     if name not in KNOWN:
         raise ArgumentError(f"backbone must be one of {', '.join(KNOWN)} or none, got {name!r}")
     known = KNOWN[name]
@@ -104,14 +118,14 @@ def checked_file(name: str, file: str, digest: str, folder: Path | None) -> tupl
     """The path of a network's file in `folder`/weights, and its SHA-256, which must begin with `digest`."""
     path = Path() if folder is None else folder / "weights" / file
     if folder is None or not path.is_file():
-        where = "nowhere to look for it" if folder is None else f"looked for {path}"
+        where = "no data folder is given" if folder is None else f"{path} does not exist"
         raise WeightsError(
             f"{name}: {where}; put its file {file} into DIR/weights and give --data-dir DIR, or set MIXVEIL_DATA=DIR"
         )
     with path.open("rb") as opened:
         found = hashlib.file_digest(opened, "sha256").hexdigest()
     if not found.startswith(digest):
-        raise WeightsError(f"{path} has the SHA-256 {found}, that of {name} begins with {digest}: not its file")
+        raise WeightsError(f"{path} has the SHA-256 {found}, and the file of {name} has one that begins with {digest}")
     return path, found
 
 

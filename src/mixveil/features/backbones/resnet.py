@@ -29,7 +29,7 @@ class Basic(nn.Module):
 
 
 class Bottleneck(nn.Module):
-    """1×1, 3×3, 1×1. early: the stride is on the first of them, as in the original, and not on the second."""
+    """Convolutions of 1×1, 3×3 and 1×1. early: the stride is on the first, as in the original, not on the second."""
 
     widening = 4
 
