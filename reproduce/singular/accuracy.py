@@ -24,9 +24,10 @@ from torch import Tensor
 
 from mixveil.core.randomness import SecureStream, SeededStream
 from mixveil.core.types import Fact, Release, Tau
+from mixveil.core.watching import unwatched
 from mixveil.data.opening import data_folder, open_data
 from mixveil.encoders.batch_transform import BatchTransform
-from mixveil.encoders.calibration import facts_for, unwatched, watched_moments
+from mixveil.encoders.calibration import facts_for, watched_moments
 from mixveil.encoders.singular import PAPER_ALPHA, Singular
 from mixveil.features import cache, displacement
 from mixveil.features.cache import Features

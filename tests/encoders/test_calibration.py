@@ -8,6 +8,7 @@ import torch
 from mixveil.core.errors import ArgumentError
 from mixveil.core.randomness import SeededStream
 from mixveil.core.types import Dataset, Facts, Mu, Tau
+from mixveil.core.watching import unwatched
 from mixveil.core.wording.notes import Note
 from mixveil.data.opening import from_tensors, open_data
 from mixveil.encoders import calibration, calibration_report
@@ -18,7 +19,7 @@ from tests.made import encoded, images
 
 
 def moments_of(rows: Dataset, facts: Facts) -> Moments:
-    return calibration.watched_moments(SeededStream(0), calibration.unwatched)(rows, facts)
+    return calibration.watched_moments(SeededStream(0), unwatched)(rows, facts)
 
 
 def never(rows: Dataset, facts: Facts) -> Moments:

@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 
 from mixveil.cli import _release
-from mixveil.cli import statistics as statistics_cli
 from mixveil.core.errors import MixveilError
 from mixveil.core.randomness import SecureStream
 from mixveil.core.types import Encoder, Fact, Guarantee, Mu, Tau
@@ -167,7 +166,7 @@ def test_statistics(honest: Path, tmp_path: Path, capsys: pytest.CaptureFixture[
         manifest.write_text(text, errors="surrogatepass")
 
         def use(found: Any, folder: Path = folder) -> None:
-            statistics_cli.show(folder, found)
+            _release.show(folder, found)
             assert is_statistics(folder)
             check_finite(train(opened([folder], base)).layers, folder)
             check_finite(directions([found], *base), folder)

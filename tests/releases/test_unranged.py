@@ -12,6 +12,8 @@ import torch
 from mixveil.core.errors import ArgumentError, MissingFactError
 from mixveil.core.randomness import SecureStream, SeededStream
 from mixveil.core.types import Batch, Encoder, Fact, Guarantee, Mu, Tau
+from mixveil.core.watching import unwatched
+from mixveil.core.wording.sentences import times
 from mixveil.encoders import calibration, calibration_report
 from mixveil.encoders.catalogue import encoders
 from mixveil.encoders.gaussian import Gaussian
@@ -122,7 +124,7 @@ def test_a_survey_reads_rows_for_their_bound_only_once() -> None:
 
     def watch(what: str, total: int) -> object:
         looked.append(what)
-        return calibration.unwatched(what, total)
+        return unwatched(what, total)
 
     wanted = calibration_report.targets(None, 0.1, features=True)
     found = calibration_report.survey(
@@ -170,14 +172,19 @@ def test_the_warning_names_both_figures_and_their_ratio() -> None:
         Singular(), Tau(1e-6, "displacement"), ROWS, displacement=facts, stream=SeededStream(0)
     )
     assert guarantee.realised == pytest.approx(5.444, abs=1e-3)
-    assert warnings == [
-        "displacement: the realised directional SNR 5.44 is about 5.4 million times the nominal τ = 1e-06: τ is "
-        "not kept, and without any noise it would be 5.44"
-    ]
+    (told,) = warnings
+    assert told.figures["calibration"] == "displacement" and told.figures["what"].figures == {
+        "realised": pytest.approx(5.444, abs=1e-3),
+        "nominal": 1e-6,
+        "factor": pytest.approx(5.444e6, rel=1e-3),
+        "without_noise": pytest.approx(5.444, abs=1e-3),
+    }
+    assert "displacement: the realised directional SNR 5.44 is about 5.4 million times the nominal τ" in str(told)
     _, (guarantee,), warnings = calibration.calibrate(Singular(), Tau(0.1, "energy"), ROWS, stream=SeededStream(0))
     assert guarantee.realised is not None and guarantee.realised > 0.1
-    assert warnings[0].startswith(f"energy: the realised directional SNR {guarantee.realised:.3g} is ")
-    assert f"{guarantee.realised / 0.1:.1f} times the nominal τ = 0.1" in warnings[0]
+    told = warnings[0].figures["what"]
+    assert told.code == "snr-exceeded" and told.figures["realised"] == pytest.approx(guarantee.realised)
+    assert told.figures["factor"] == pytest.approx(guarantee.realised / 0.1)
     assert calibration.calibrate(Singular(), Tau(0.1), ROWS, stream=SeededStream(0))[2] == []
 
 
@@ -190,7 +197,7 @@ def test_public_displacement_warns_of_the_records_own_figure() -> None:
         displacement=Fact(1e-3, "public"),
         stream=SeededStream(0),
     )
-    assert guarantee.realised is None and any("million times" in text for text in warnings)
+    assert guarantee.realised is None and warnings[0].figures["what"].figures["factor"] > 1e6
 
 
 @pytest.mark.parametrize(
@@ -206,7 +213,7 @@ def test_public_displacement_warns_of_the_records_own_figure() -> None:
     ],
 )
 def test_factors_in_words(factor: float, words: str) -> None:
-    assert calibration.times(factor) == words
+    assert times(factor) == words
 
 
 def test_the_warning_speaks_of_the_records_and_not_of_the_public_data() -> None:
@@ -221,7 +228,8 @@ def test_the_warning_speaks_of_the_records_and_not_of_the_public_data() -> None:
     )
     z = ready.prepare(ROWS.take(torch.arange(len(ROWS))).x)
     largest = float(torch.linalg.eigvalsh(torch.cov(z.T, correction=0))[-1])
-    assert f"SNR {snr.directional_snr(largest, ready.sigma or 0, 0.7):.3g} is" in warning
+    realised = snr.directional_snr(largest, ready.sigma or 0, 0.7)
+    assert warning.figures["what"].figures["realised"] == pytest.approx(realised)
 
 
 def test_no_value_is_larger_than_the_norm_it_is_clipped_to() -> None:
