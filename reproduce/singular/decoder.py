@@ -32,8 +32,7 @@ from mixveil.features.cache import Features, cache_folder
 from mixveil.features.extractor import Extractor
 from mixveil.releases.records import Records
 from mixveil.report import results
-from reproduce.singular.accuracy import keep
-from reproduce.singular.attacks import given
+from reproduce.singular.shared import given, keep
 
 NOMINAL, MU = 1e-6, 1.0
 SHOWN = 8
@@ -110,13 +109,13 @@ def main() -> None:
         strips[name] = found
         row = {"settings": {"release": name, **about["settings"]}, "figures": figures(truth, found, distance)}
         row["figures"] |= {"seconds": time.perf_counter() - started, "commit": about["commit"]}
-        keep(chosen.out, "Pictures from features", row, about)
+        keep(chosen.out, "Pictures from features", row, about=about)
     nothing = {"settings": {"release": "knowing nothing", **about["settings"]}}
     keep(
         chosen.out,
         "Pictures from features",
         nothing | {"figures": figures(truth, mean.expand_as(truth), distance)},
-        about,
+        about=about,
     )
     if chosen.panel is not None:
         panel(chosen.panel, strips)
