@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 import torch
 from torch import Tensor
@@ -40,6 +40,7 @@ from mixveil.learn.mlp import Classifier
 from mixveil.releases.records import in_memory
 from mixveil.report import results
 from mixveil.theory.snr import directional_snr
+from reproduce.singular.shared import Row, keep, known
 
 PAPER = {"mnist": 99.32, "cifar10": 90.51, "cifar100": 75.99, "tiny-imagenet": 72.5}
 """Table 4, singularized mixup at τ = 1e-6, in percent."""
@@ -54,7 +55,6 @@ MODES = {
     "four": "four releases",
 }
 _ROWS = 1024
-Row = dict[str, Any]
 
 
 @dataclass
@@ -190,7 +190,7 @@ def main() -> None:
         "normalisation": chosen.normalisation,
     }
     for row in radii(work, chosen.tau, common):
-        keep(chosen.radii, "Image noise and the radius that features get from it", row, about)
+        keep(chosen.radii, "Image noise and the radius that features get from it", row, about=about)
     for seed in range(chosen.seeds):
         for mode in chosen.modes:
             recipe = TrainingRecipe(chosen.epochs, optimiser=chosen.optimiser, seed=seed)
@@ -208,19 +208,7 @@ def main() -> None:
                 compare = mode != "clear" and chosen.data in PAPER and chosen.tau == PAPER_TAU and chosen.rows is None
                 figures = trained(work, mode, recipe, compare=compare)
                 row = {"settings": settings, "figures": {**figures, "commit": about["commit"]}}
-                keep(chosen.out, "The paper's recipe: accuracy at a nominal τ", row, about)
-
-
-def known(path: Path, settings: Row) -> bool:
-    return path.exists() and any(row["settings"] == settings for row in results.read_results(path).rows)
-
-
-def keep(path: Path, title: str, row: Row, about: Row) -> None:
-    """Add a row to a file of results, in place of an older one with the same settings."""
-    sys.stderr.write(f"{row}\n")
-    earlier = results.read_results(path).rows if path.exists() else ()
-    rows = (*(item for item in earlier if item["settings"] != row["settings"]), row)
-    results.write_results(path, results.Results(title, about, rows))
+                keep(chosen.out, "The paper's recipe: accuracy at a nominal τ", row, about=about)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,24 +27,22 @@ from mixveil.core.randomness import SeededStream, Stream
 from mixveil.core.types import Batch, Release, Trace, View
 from mixveil.data.opening import Images, open_data
 from mixveil.data.similarity import snr_db
-from mixveil.encoders.singular import CalibratedSingular
-from mixveil.releases.envelope import Envelope
-from mixveil.releases.kinds.records import Records, RecordSettings
+from mixveil.releases.kinds.records import Records
 from mixveil.report import results
-from mixveil.theory.snr import amplification
+from reproduce.singular.shared import (
+    ALPHA,
+    MEAN,
+    STD,
+    Row,
+    as_images,
+    given,
+    possible,
+    projected,
+    released,
+    unprojected,
+)
 
-ALPHA = 0.7
 TAUS = (1.0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5)
-MEAN = torch.tensor([0.485, 0.456, 0.406]).view(3, 1, 1)
-STD = torch.tensor([0.229, 0.224, 0.225]).view(3, 1, 1)
-WIDE = 1e4
-Row = dict[str, Any]
-
-
-def enlarge() -> Tensor:
-    """(224, 32): bilinear enlargement of one axis."""
-    rows = torch.nn.functional.interpolate(torch.eye(32)[None], size=224, mode="linear")[0]
-    return rows.T.double()
 
 
 def normalised(name: str, start: int, stop: int) -> tuple[Tensor, Tensor]:
@@ -55,56 +52,8 @@ def normalised(name: str, start: int, stop: int) -> tuple[Tensor, Tensor]:
     return (data.take(index).x - MEAN) / STD, data.labels[index]
 
 
-def projected(x: Tensor) -> Tensor:
-    """Coordinates of the enlarged images in an orthonormal basis of where they can lie."""
-    r = torch.linalg.qr(enlarge()).R
-    coordinates: Tensor = r @ x.double() @ r.T
-    return coordinates
-
-
 def enlarged(x: Tensor) -> Tensor:
     return torch.nn.functional.interpolate(x, size=224, mode="bilinear")
-
-
-def as_images(x: Tensor, labels: Tensor) -> Images:
-    names = tuple(str(i) for i in range(int(labels.max()) + 1))
-    return Images("projected", lambda index: x[index].float(), labels, names, tuple(x.shape[1:]), -WIDE, WIDE)
-
-
-def released(
-    data: Images, tau: float, variance: float, stream: Stream, *, noise: str = "gaussian", fixed: bool = True
-) -> tuple[Release, Trace]:
-    """A release as the paper makes it: `energy` noise, and every own weight 0.7 unless they are drawn."""
-    sigma = (variance * (amplification(ALPHA) / tau - 1)) ** 0.5
-    settings: dict[str, Any] = {"centre": 0.0, "clip": WIDE * 1e3, "amplitude": WIDE, "sigma": sigma, "noise": noise}
-    encoder = CalibratedSingular(alpha=ALPHA, **settings)
-    trace = encoder.plan(len(data), stream=stream.fork("plan"))
-    if fixed:
-        trace = Trace(trace.partner, torch.tensor([[ALPHA, 1 - ALPHA]]).expand(len(data), 2).contiguous())
-    batch = encoder.encode(data, torch.arange(len(data)), trace, stream=stream.fork("noise"))
-    payload = Records((batch,), encoder.step)
-    return Release(
-        Envelope(RecordSettings(encoder, data.shape), "paper", data.classes, reproducible=True), payload
-    ), trace
-
-
-def unprojected(coordinates: Tensor) -> Tensor:
-    """Pixels at 32 × 32, from coordinates."""
-    r = torch.linalg.qr(enlarge()).R
-    inverse = torch.linalg.inv(r)
-    pixels: Tensor = inverse @ coordinates.double() @ inverse.T
-    return pixels
-
-
-def possible(pixels: Tensor) -> Tensor:
-    """Clamped to the range that a pixel can have: what every attacker knows."""
-    return torch.minimum(torch.maximum(pixels, -MEAN / STD), (1 - MEAN) / STD)
-
-
-def given(guess: Tensor | None) -> Tensor:
-    if guess is None:
-        raise SystemExit("an attack did not say what it was asked for")
-    return guess
 
 
 def linear(seed: int, rows: int, public: dict[str, Images]) -> list[Row]:
@@ -187,7 +136,7 @@ def with_float32_sphere(release: Release, truth: Tensor, trace: Trace, stream: S
     own, other = trace.weight.float().T[:, :, None]
     rows = own * x + other * (x[trace.partner[:, 0]] + noise)
     labels = release.payload.take(torch.arange(len(x))).y
-    return replace(release, payload=Records((Batch(rows.view(truth.shape), labels),), None))
+    return release.with_(payload=Records((Batch(rows.view(truth.shape), labels),), None))
 
 
 def said(row: Row) -> Row:

@@ -19,7 +19,6 @@ import sys
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from mixveil.core.randomness import SeededStream
 from mixveil.data.opening import data_folder, open_data
@@ -29,6 +28,7 @@ from mixveil.features import displacement
 from mixveil.features.extractor import Extractor
 from mixveil.federated.simulation import simulate as engine
 from mixveil.report import results
+from reproduce.singular.shared import Row, keep
 
 HERE = Path(__file__).parent
 BACKBONE = "efficientnet_lite0+mobilenet_v2"
@@ -44,7 +44,6 @@ OURS = {"fedprox": "fedprox_percent", "fedprox-tuned": "fedprox_percent"}
 RECORDS = {"one-shot", "remixed", "two-step", "two-step-gaussian"}
 PLAIN = ("fedprox", "fedprox-tuned", "one-shot", "remixed")
 PRIVATE = ("two-step", "two-step-gaussian", "sums", "sums-twice")
-Row = dict[str, Any]
 
 
 def cells(table: str, parties: list[int]) -> Iterator[tuple[engine.SimulationConfig, dict[str, float]]]:
@@ -99,14 +98,6 @@ def beside(item: engine.Compared, setting: engine.SimulationConfig) -> Row:
     return {"settings": settings, "figures": figures}
 
 
-def keep(path: Path, title: str, rows: list[Row], about: Row) -> None:
-    """Add rows to a file of results, in place of older ones with the same settings."""
-    earlier = results.read_results(path).rows if path.exists() else ()
-    new = [row["settings"] for row in rows]
-    left = [row for row in earlier if row["settings"] not in new]
-    results.write_results(path, results.Results(title, about, (*left, *rows)))
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--table", choices=CLAIMS, default="5")
@@ -140,12 +131,12 @@ def main() -> None:
                 said(kept, engine.simulate(simulation, *job))
         lines = [row for row in kept.rows if (row["method"], row["mu"]) in jobs]
         found = [reported(row, setting, chosen.table, paper) for row in engine.readable(lines)]
-        keep(chosen.out, "Learning together on CIFAR-10", found, about)
+        keep(chosen.out, "Learning together on CIFAR-10", *found, about=about)
         keep(
             chosen.beside,
             "Methods that send once or twice beside methods with rounds, in the same run",
-            [beside(item, setting) for item in engine.compared(lines)],
-            about,
+            *(beside(item, setting) for item in engine.compared(lines)),
+            about=about,
         )
 
 

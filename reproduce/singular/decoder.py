@@ -33,8 +33,7 @@ from mixveil.features.extractor import Extractor
 from mixveil.releases.envelope import Envelope
 from mixveil.releases.kinds.records import Records, RecordSettings
 from mixveil.report import results
-from reproduce.singular.accuracy import keep
-from reproduce.singular.attacks import given
+from reproduce.singular.shared import given, keep
 
 NOMINAL, MU = 1e-6, 1.0
 SHOWN = 8
@@ -113,13 +112,13 @@ def main() -> None:
         strips[name] = found
         row = {"settings": {"release": name, **about["settings"]}, "figures": figures(truth, found, distance)}
         row["figures"] |= {"seconds": time.perf_counter() - started, "commit": about["commit"]}
-        keep(chosen.out, "Pictures from features", row, about)
+        keep(chosen.out, "Pictures from features", row, about=about)
     nothing = {"settings": {"release": "knowing nothing", **about["settings"]}}
     keep(
         chosen.out,
         "Pictures from features",
         nothing | {"figures": figures(truth, mean.expand_as(truth), distance)},
-        about,
+        about=about,
     )
     if chosen.panel is not None:
         panel(chosen.panel, strips)

@@ -13,7 +13,6 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -25,14 +24,13 @@ from mixveil.encoders import calibration
 from mixveil.encoders.singular import Singular
 from mixveil.releases.records import traced_in_memory
 from mixveil.report import results
-from reproduce.singular.accuracy import keep, known
+from reproduce.singular.shared import Row, keep, known
 
 PUBLIC = 10_000
 TARGETS: dict[str, Target] = {"energy, τ = 0.01": Tau(1e-2, "energy"), "certified, μ = 1": Mu(1.0)}
 ATTACKS = ("average", "known", "lmmse", "lmmse-row", "membership")
 METRICS = {"mse", "snr_db", "tpr at 1% fpr"}
 HERE = Path(__file__).parent
-Row = dict[str, Any]
 
 
 def audited(data: Images, public: Images, others: Images, name: str, counts: list[int], out: Path) -> Iterator[Row]:
@@ -80,7 +78,7 @@ def main() -> None:
     about = results.provenance({"public": PUBLIC})
     for name in TARGETS:
         for row in audited(data, public, others, name, chosen.releases, chosen.out):
-            keep(chosen.out, "Further releases, and known records", row, about)
+            keep(chosen.out, "Further releases, and known records", row, about=about)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,6 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -41,14 +40,16 @@ from mixveil.releases.envelope import Envelope
 from mixveil.releases.kinds.records import Records, RecordSettings
 from mixveil.report import results
 from mixveil.theory.snr import amplification
-from reproduce.singular.accuracy import keep, known
-from reproduce.singular.attacks import (
+from reproduce.singular.shared import (
     ALPHA,
     MEAN,
     STD,
     WIDE,
+    Row,
     as_images,
     given,
+    keep,
+    known,
     possible,
     projected,
     released,
@@ -60,7 +61,6 @@ TEST = {"mnist": "MNIST", "cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "tiny-
 THRESHOLDS = (0.7, 0.9)
 SPREAD_ROWS = 2048
 HERE = Path(__file__).parent
-Row = dict[str, Any]
 
 
 def opened(name: str, split: str, rows: int) -> tuple[Tensor, Tensor]:
@@ -285,7 +285,7 @@ def main() -> None:
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
     about = results.provenance({"alpha": ALPHA}, device=device)
     for row in make(work):
-        keep(out, title, {**row, "figures": {**row["figures"], "commit": about["commit"]}}, about)
+        keep(out, title, {**row, "figures": {**row["figures"], "commit": about["commit"]}}, about=about)
 
 
 if __name__ == "__main__":
