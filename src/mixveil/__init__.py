@@ -80,7 +80,7 @@ __all__ = open_door(
         "open_data": "mixveil.data.opening",
         "predict": "mixveil.learn.train",
         "prepare": "mixveil.releases.prepare",
-        "read_release": "mixveil.releases.records",
+        "read_release": "mixveil.releases.reading",
         "simulate": "mixveil.federated.simulation.comparison",
         "statistics": "mixveil.releases.statistics",
         "train": "mixveil.learn.train",

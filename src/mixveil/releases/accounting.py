@@ -81,7 +81,9 @@ def spent_note(standing: Standing, whose: str = "these-records") -> Note:
         return note("ledger-unbounded", releases=spent.releases, whose=note(whose), names=names)
     shown = math.isinf(spent.label_epsilon)
     labels = (
-        note("labels-shown-before") if shown else note("labels-of-unit", unit=spent.unit, epsilon=spent.label_epsilon)
+        note("labels-shown-before")
+        if shown
+        else note("ledger-labels-of-unit", unit=spent.unit, epsilon=spent.label_epsilon)
     )
     told = note(
         "ledger-spent",

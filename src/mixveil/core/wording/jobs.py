@@ -161,10 +161,10 @@ OWNER: dict[str, str] = {
     "job-ended-there": "{job} ended without a model: {why}",
     "projection-holds-images": "warning: {images:n image of yours was|images of yours were} used to fit the "
     "projection. It is not public for them, and what is certified does not hold.",
-    "ledger-unbounded": "Your ledger holds {releases:n release that promises|releases that promise} nothing to a "
+    "outlook-unbounded": "Your ledger holds {releases:n release that promises|releases that promise} nothing to a "
     "{whom}, so no budget holds, and every job will be refused. Keep experiments in a state folder of their own "
     "(MIXVEIL_STATE).",
-    "ledger-spent": "Everything in your ledger together cost μ = {spent:.4g} of {budget:g}: a job of {mu:g} will be "
+    "outlook-spent": "Everything in your ledger together cost μ = {spent:.4g} of {budget:g}: a job of {mu:g} will be "
     "refused. Between machines every release counts; otherwise a refusal would tell whose records are in it.",
     "labels-spent": "Everything in your ledger together cost labels ε = {spent:.4g} of {budget:g}: every job will be "
     "refused.",

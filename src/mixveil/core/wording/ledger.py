@@ -16,7 +16,7 @@ WORDS: dict[str, str] = {
     "budget-left": "; of a budget of {budget:g}, {left:.4g} is left",
     "budget-exceeded": ", beyond the budget of {budget:g}",
     "labels-shown-before": "labels are shown",
-    "labels-of-unit": "the labels of a {unit} together are {epsilon:.4g}-DP",
+    "ledger-labels-of-unit": "the labels of a {unit} together are {epsilon:.4g}-DP",
     "label-of-record": "a record's label is {epsilon:.4g}-DP",
     # What all releases cost together.
     "total-unbounded": "Where a server asks, everything counts, and something promises nothing: no budget holds there.",

@@ -174,9 +174,9 @@ class PartyConfig:
         """What to tell an owner who joins with too little left for one job; None where there is enough."""
         total, limit, labels = self.total, self.limit, self.label_limit
         if limit is not None and total.unbounded:
-            return note("ledger-unbounded", releases=len(total.unbounded), whom=self.unit or "record")
+            return note("outlook-unbounded", releases=len(total.unbounded), whom=self.unit or "record")
         if limit is not None and self.mu is not None and not within(math.hypot(total.mu, self.mu), limit):
-            return note("ledger-spent", spent=total.mu, budget=limit, mu=self.mu)
+            return note("outlook-spent", spent=total.mu, budget=limit, mu=self.mu)
         if labels is not None and not within(total.label_epsilon + (self.label_epsilon or math.inf), labels):
             return note("labels-spent", spent=total.label_epsilon, budget=labels)
         return None
