@@ -20,9 +20,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from tests.federated.transport.load import under_load
 from torch.nn.functional import cross_entropy
 
+from benchmarks.load import under_load
 from mixveil.core import files
 from mixveil.core.randomness import SecureStream, SeededStream
 from mixveil.core.types import Mu, Release

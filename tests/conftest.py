@@ -1,13 +1,22 @@
-"""Fixtures: no test touches the user's state folder, and torch stays on one thread so that tests run in parallel."""
+"""Fixtures: no test touches the user's state folder, torch stays on one thread so that tests run in parallel, and
+commands run in this process."""
 
 from __future__ import annotations
 
+import signal
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
-from xdist.scheduler import LoadScopeScheduling
+
+from tests.command import Result, Run
+
+NETWORK = "federated/transport/test_network.py"
+"""Its tests share a server, follow one another in one process, and start first: they wait more than they work."""
 
 
 @pytest.fixture(autouse=True)
@@ -23,13 +32,46 @@ def one_thread() -> None:
     torch.set_num_threads(1)
 
 
-class Together(LoadScopeScheduling):  # type: ignore[misc]
-    """Tests run wherever there is time; but those that share a server follow one another in one process."""
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Iterator[Run]:
+    """A command of `mixveil` in this process, in the test's own folder."""
+    from mixveil.cli.main import main
 
-    def _split_scope(self, nodeid: str) -> str:
-        file = nodeid.partition("::")[0]
-        return file if file.endswith("transport/test_network.py") else nodeid
+    monkeypatch.chdir(tmp_path)
+    before = signal.getsignal(signal.SIGTERM)  # main sets its own
+
+    def call(*words: object) -> Result:
+        monkeypatch.setattr(sys, "argv", ["mixveil", *(str(word) for word in words)])
+        with pytest.raises(SystemExit) as stopped:
+            main()
+        captured = capsys.readouterr()
+        return Result(int(stopped.value.code or 0), captured.out, captured.err)
+
+    yield call
+    signal.signal(signal.SIGTERM, before)
 
 
-def pytest_xdist_make_scheduler(config: Any, log: Any) -> Together:
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    """A set of 30 images of 4×4."""
+    rng = np.random.default_rng(0)
+    np.savez(tmp_path / "small.npz", x=rng.random((30, 1, 4, 4), dtype=np.float32), y=np.arange(30) % 3)
+    return tmp_path / "small.npz"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: NETWORK not in item.nodeid)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: Any, log: Any) -> Any:
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Together(LoadScopeScheduling):  # type: ignore[misc]
+        """Tests run wherever there is time; but those that share a server are one piece of work."""
+
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.partition("::")[0]
+            return file if file.endswith(NETWORK) else nodeid
+
     return Together(config, log)

@@ -13,10 +13,11 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from mixveil.attacks.shared.model import prior_of
-from mixveil.core.randomness import SeededStream, Stream
-from mixveil.core.types import Batch, Dataset, Encoder, Fact, Facts, Release, Trace, View
+from mixveil.core.randomness import SecureStream, SeededStream, Stream
+from mixveil.core.types import Batch, Dataset, Encoder, Fact, Facts, Mu, Release, Trace, View
 from mixveil.data.opening import Images, from_tensors
 from mixveil.encoders.calibration import settled_facts
+from mixveil.encoders.singular import Singular
 from mixveil.features import lpips
 from mixveil.features.backbones._blocks import Frozen
 from mixveil.features.backbones.loading import KNOWN, BackboneSpec
@@ -24,6 +25,10 @@ from mixveil.features.cache import Features, Loaded, extract
 from mixveil.features.extractor import Extractor
 from mixveil.releases.envelope import Envelope
 from mixveil.releases.kinds.records import Records, RecordSettings
+from mixveil.releases.records import write_release
+
+NET = ("--backbone", "tiny", "--stage", "head")
+"""Options that name the network of `tiny_weights`."""
 
 
 def images(n: int = 20, shape: tuple[int, ...] = (1, 4, 4), classes: int = 4, seed: int = 1) -> Images:
@@ -34,6 +39,14 @@ def images(n: int = 20, shape: tuple[int, ...] = (1, 4, 4), classes: int = 4, se
 
 def range_facts(data: Dataset) -> Facts:
     return settled_facts(data, certified=True, public=None, clip=None)
+
+
+def write(out: Path, data: Images | None = None, mu: float = 1.0, seed: int | None = None) -> Path:
+    data = images() if data is None else data
+    encoder, guarantees = Singular().calibrate(Mu(mu), range_facts(data))
+    stream = SecureStream() if seed is None else SeededStream(seed)
+    write_release(out, data, encoder, guarantees, party="a hospital", stream=stream)
+    return out
 
 
 def with_moments(facts: Facts, *, energy: float, lambda_max: float) -> Facts:

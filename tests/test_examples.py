@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.command import Run
+
 ROOT = Path(__file__).parents[1]
 
 
-def run(name: str, *arguments: str) -> str:
+def example(name: str, *arguments: str) -> str:
     script = str(ROOT / "examples" / name)
     done = subprocess.run([sys.executable, script, *arguments], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -20,11 +22,11 @@ def run(name: str, *arguments: str) -> str:
 
 
 def test_encoding_a_folder(tmp_path: Path) -> None:
-    assert "certified: True" in run("encode_a_folder.py", str(tmp_path / "out"))
+    assert "certified: True" in example("encode_a_folder.py", str(tmp_path / "out"))
 
 
 def test_a_loop_with_mixed_batches() -> None:
-    shown = run("batch_transform.py")
+    shown = example("batch_transform.py")
     accuracies = [float(percent) for percent in re.findall(r"batches: ([\d.]+)%", shown)]
     assert len(accuracies) == 2 and min(accuracies) > 80  # guessing: 10
     assert "promised: nothing" in shown
@@ -32,7 +34,7 @@ def test_a_loop_with_mixed_batches() -> None:
 
 @pytest.mark.skipif("MIXVEIL_TRIAL" not in os.environ, reason="45 s of processes that test_network starts too")
 def test_three_hospitals_learn_together(tmp_path: Path) -> None:
-    shown = run("three_hospitals.py", str(tmp_path / "trial"))
+    shown = example("three_hospitals.py", str(tmp_path / "trial"))
     assert shown.count("kB, has the model") == 6  # as it ran, and as its status says
     assert "learns of no record of one party more than 3-GDP permits" in " ".join(shown.split())
     assert "together a record is 3-GDP" in shown
@@ -40,20 +42,22 @@ def test_three_hospitals_learn_together(tmp_path: Path) -> None:
 
 def test_every_example_is_run() -> None:
     tests = Path(__file__).read_text()
-    assert all(f'run("{script.name}"' in tests for script in (ROOT / "examples").glob("*.py"))
+    assert all(f'example("{script.name}"' in tests for script in (ROOT / "examples").glob("*.py"))
 
 
-def test_the_commands_of_the_readme_run_as_written(tmp_path: Path) -> None:
+def test_the_commands_of_the_readme_run_as_written(
+    run: Run, tmp_path: Path, own_state_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Every `$ mixveil …` of the README, in order, in one folder; NAME=VALUE before it is its environment."""
     text = (ROOT / "README.md").read_text()
     commands = re.findall(r"^\$ ((?:[A-Z_]+=\S+ )*)mixveil (.+)$", text, re.MULTILINE)
     assert len(commands) >= 3 and len(commands) == len(re.findall(r"^\$ ", text, re.MULTILINE))
     for given, command in commands:
-        words = [sys.executable, "-m", "mixveil.cli.main", *shlex.split(command)]
         more = dict(item.split("=", 1) for item in given.replace("$PWD", str(tmp_path)).split())
-        environment = {**os.environ, "MIXVEIL_STATE": str(tmp_path / "state"), **more}
-        done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, env=environment)
-        assert done.returncode == 0, f"{command}: {done.stderr}"
+        for name, value in {"MIXVEIL_STATE": str(own_state_folder), **more}.items():
+            monkeypatch.setenv(name, value)
+        done = run(*shlex.split(command))
+        assert done.code == 0, f"{command}: {done.err}"
 
 
 def test_what_the_readme_advises_does_not_void_what_it_promises() -> None:

@@ -14,7 +14,7 @@ from mixveil.core.types import Known, Trace, View
 from mixveil.data.similarity import mse
 from mixveil.releases.kinds.records import Records
 from mixveil.theory import bayes
-from tests.attacks.test_linear import SCALES, gaussian, weak
+from tests.attacks.made import SCALES, gaussian, weak
 from tests.made import dense_posterior, encoded
 
 

@@ -24,20 +24,8 @@ from mixveil.data.similarity import mse
 from mixveil.encoders.gaussian import Gaussian
 from mixveil.encoders.singular import CalibratedSingular, Singular
 from mixveil.theory import bayes
+from tests.attacks.made import SCALES, gaussian, weak
 from tests.made import dense_posterior, encoded, range_facts, with_moments
-
-SCALES = torch.tensor([0.2, 0.1, 0.05, 0.02, 0.01, 0.005])
-
-
-def gaussian(n: int, seed: int) -> Images:
-    """Records with known moments: six independent values."""
-    x = 0.5 + SeededStream(seed).normal(n, 6) * SCALES / 4
-    return from_tensors(x.clamp(0, 1).float().view(n, 1, 2, 3), torch.arange(n) % 3, classes=3)
-
-
-def weak(data: Images, tau: float = 0.5, *, sphere: bool = False) -> CalibratedSingular:
-    facts = with_moments(range_facts(data), energy=0.004, lambda_max=0.0025)
-    return Singular(noise="sphere" if sphere else "gaussian").calibrate(Tau(tau, "energy"), facts)[0]
 
 
 @pytest.mark.parametrize("releases", [1, 3])

@@ -24,27 +24,13 @@ from mixveil.attacks.shared.training import Recipe, Workshop
 from mixveil.core.device_random import DeviceStream
 from mixveil.core.errors import ArgumentError, TrainingError, TrainingStopped
 from mixveil.core.randomness import SeededStream
-from mixveil.core.types import Attack, Tau, Trace, View
-from mixveil.data.opening import Images, from_tensors, open_data
+from mixveil.core.types import Attack, Trace, View
+from mixveil.data.opening import Images, from_tensors
 from mixveil.data.similarity import mse, ssim
-from mixveil.encoders.singular import Singular
 from mixveil.features.backbones.loading import IMAGENET
-from tests.made import encoded, range_facts, with_moments
+from tests.attacks.made import digits, random_features, released
 
 CPU = torch.device("cpu")
-
-
-def digits(start: int, stop: int) -> Images:
-    return open_data("digits").part(torch.arange(start, stop))
-
-
-def released(data: Images, share: float, public: Images | None, seed: int = 1) -> View:
-    """Under noise of that many standard deviations of a pixel."""
-    x = data.take(torch.arange(len(data))).x
-    facts = with_moments(range_facts(data), energy=float(x.var(0).sum()), lambda_max=1.0)
-    encoder, _ = Singular().calibrate(Tau(1.0, "energy"), facts)
-    release, trace = encoded(replace(encoder, sigma=share * float(x.std())), data, SeededStream(seed))
-    return View((release,), (trace,), public, pictures=public)
 
 
 def error(attack: Attack, view: View, data: Images) -> float:
@@ -194,13 +180,6 @@ def test_a_public_record_does_not_help_to_say_what_it_is_like() -> None:
     theirs = error(Lmmse(), views, strangers)
     assert 0.7 < ours / theirs < 1.6
     assert float(made.error.max()) <= 1.01 * float(prior_of(view).variance.mean())
-
-
-def random_features(data: Images, width: int = 96) -> Images:
-    """Features by a fixed random layer."""
-    x = data.take(torch.arange(len(data))).x.flatten(1)
-    found = relu(x @ SeededStream(7).normal(x.shape[1], width).float() / 4)
-    return replace(data, read=lambda index: found[index], shape=(width,), high=float(found.max()))
 
 
 def test_the_decoder_gets_pictures_out_of_features_and_none_out_of_strong_noise() -> None:

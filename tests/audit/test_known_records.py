@@ -11,7 +11,7 @@ from mixveil.core.randomness import SeededStream
 from mixveil.core.types import Batch, Mu, Release, Tau, Trace
 from mixveil.releases.kinds.records import Records
 from mixveil.theory import bayes, gdp
-from tests.audit.test_audit import PRIVATE, audited, figure, made
+from tests.audited import PRIVATE, audited, figure, made
 
 
 @pytest.mark.parametrize("n", [2, 5, 11, 100, 505])

@@ -18,11 +18,9 @@ from mixveil.core.types import Mu, Tau, View
 from mixveil.encoders.singular import Singular
 from mixveil.features.lpips import KNOWN, Lpips, load
 from mixveil.report.audit_page import write_audit
-from tests.audit.test_audit import PRIVATE, PUBLIC, made
-from tests.cli.test_cli import Run, run, small
+from tests.audited import PRIVATE, PUBLIC, made
+from tests.command import Run
 from tests.made import encoded, images, lpips_weights, range_facts
-
-__all__ = ["run", "small"]
 
 
 @pytest.fixture

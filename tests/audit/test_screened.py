@@ -27,7 +27,7 @@ from mixveil.encoders.singular import Singular
 from mixveil.releases.kinds.records import Records
 from mixveil.releases.screening import Screen, Screened, Screening
 from mixveil.theory.moments import moments
-from tests.audit.test_audit import OTHERS, PRIVATE, PUBLIC, figure
+from tests.audited import OTHERS, PRIVATE, PUBLIC, figure
 from tests.made import encoded
 
 

@@ -14,7 +14,7 @@ from mixveil.audit.sweep import Sweep, Swept, _encoded, calibrated, run, table
 from mixveil.audit.thumbnails import shrunk
 from mixveil.core.errors import ArgumentError, PrivateFactError
 from mixveil.core.randomness import SeededStream
-from mixveil.core.types import Mu, Release, Tau, Trace, View
+from mixveil.core.types import Mu, Tau, View
 from mixveil.data.opening import from_tensors
 from mixveil.data.row_views import Subset
 from mixveil.encoders import calibration
@@ -25,18 +25,13 @@ from mixveil.encoders.singular import Singular
 from mixveil.releases.ledger import Ledger
 from mixveil.releases.records import in_memory, traced_in_memory
 from mixveil.releases.screening import Screen, Screened
-from tests.audit.test_audit import OTHERS, digits
-from tests.audit.test_audit import PRIVATE as MORE
+from tests.audited import FEW as PRIVATE
+from tests.audited import FEW_PUBLIC as PUBLIC
+from tests.audited import OTHERS, template
+from tests.audited import PRIVATE as MORE
 from tests.made import images
 
-PRIVATE, PUBLIC = digits(0, 150), digits(500, 700)
 ATTACK = partial(audit, others=OTHERS.take(torch.arange(120)).x, names=["prior", "lmmse", "linkage"])
-
-
-def template(target: Mu | Tau, encoder: Singular | Gaussian | None = None) -> tuple[Release, Trace]:
-    ready, guarantees, _ = calibration.calibrate(encoder or Singular(), target, PRIVATE, stream=SeededStream(5))
-    release, trace = traced_in_memory(PRIVATE, ready, guarantees, party="p", stream=SeededStream(6))
-    return release.with_(guarantees=guarantees, reproducible=False), trace
 
 
 def swept(text: str, target: Mu | Tau, encoder: Singular | None = None, attack: partial[Audit] = ATTACK) -> Swept:

@@ -19,7 +19,7 @@ from mixveil.core.randomness import SeededStream, Stream
 from mixveil.core.types import Guess, View
 from mixveil.data.opening import from_tensors
 from mixveil.report.audit_page import render, write_audit
-from tests.attacks.test_trained import digits, random_features, released
+from tests.attacks.made import digits, random_features, released
 
 _QUICKLY = Recipe(epochs=1000, batch=32, rate=3e-3)
 

@@ -24,7 +24,7 @@ from mixveil.learn.discriminant import from_records
 from mixveil.releases.records import traced_in_memory
 from mixveil.releases.screening import Screen, Screened
 from mixveil.theory.moments import moments
-from tests.audit.test_audit import PRIVATE, PUBLIC
+from tests.audited import PRIVATE, PUBLIC
 from tests.made import range_facts
 from tests.plugins.toy_encoder import FittedSignMask, SignMask
 

@@ -13,9 +13,7 @@ import pytest
 import mixveil
 from mixveil.core import errors
 from mixveil.data.options import DataOptions
-from tests.cli.test_cli import Run, flip, refused, run
-
-__all__ = ["run"]
+from tests.command import Run, flip, refused
 
 _READING = DataOptions.__dataclass_fields__.keys()
 

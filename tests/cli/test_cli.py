@@ -11,64 +11,15 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
 
 from mixveil.cli import _common
-from mixveil.cli.main import main
-from mixveil.core import errors
 from mixveil.core.wording.notes import Note
 from mixveil.releases.ledger import Ledger
-
-
-class Result(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
-
-
-Run = Callable[..., Result]
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
-    monkeypatch.chdir(tmp_path)
-
-    def call(*words: object) -> Result:
-        monkeypatch.setattr(sys, "argv", ["mixveil", *(str(word) for word in words)])
-        with pytest.raises(SystemExit) as stopped:
-            main()
-        captured = capsys.readouterr()
-        return Result(int(stopped.value.code or 0), captured.out, captured.err)
-
-    return call
-
-
-@pytest.fixture
-def small(tmp_path: Path) -> Path:
-    """A set of 30 images of 4×4."""
-    rng = np.random.default_rng(0)
-    np.savez(tmp_path / "small.npz", x=rng.random((30, 1, 4, 4), dtype=np.float32), y=np.arange(30) % 3)
-    return tmp_path / "small.npz"
-
-
-def left(folder: Path) -> list[str]:
-    """What lies there besides an empty ledger."""
-    assert not Ledger().entries() and not list((folder / "state").glob("traces/*"))
-    return sorted(path.name for path in folder.iterdir() if path.name != "state")
-
-
-def refused(result: Result, error: str) -> bool:
-    """Whether a command was refused by this error, with its code and the exit code of its kind."""
-    kind = getattr(errors, error)
-    told = result.json["error"]
-    return (result.code, told["type"], told["code"]) == (errors.EXIT_CODES[kind.kind], error, kind.code)
+from tests.command import Run, flip, left, refused
 
 
 def archive(path: Path, **arrays: Any) -> Path:
@@ -185,8 +136,8 @@ def test_pixels_that_teach_nothing_are_warned_of_before_they_are_paid_for(
 
 
 def test_audit_and_report(run: Run, tmp_path: Path) -> None:
-    run("encode", "digits:train", "--mu", 1, "--out", "r")
-    words = ["audit", "r", "--truth", "digits:train", "--public", "digits:test"]
+    run("encode", "digits:test", "--mu", 1, "--out", "r")
+    words = ["audit", "r", "--truth", "digits:test", "--public", "digits:train"]
     told = run(*words, "--out", "a", "--json").json
     assert told["verdict"] and told["warnings"][0].startswith("The labels are not protected")
     skipped = [item["attack"] for item in told["attacks"] if item["status"] != "ran"]
@@ -196,7 +147,7 @@ def test_audit_and_report(run: Run, tmp_path: Path) -> None:
     assert run("report", "a", "--json").json["report"] == "a/report.html"
     assert any(text.startswith("For knowing, not for choosing") for text in told["verdict"])
     assert "would void the certificate" in (tmp_path / "a" / "report.html").read_text()
-    shown = run("audit", "r", "--truth", "digits:train", "--out", "b", "--attacks", "lmmse,labels")
+    shown = run("audit", "r", "--truth", "digits:test", "--out", "b", "--attacks", "lmmse,labels")
     assert "would void the certificate" in " ".join(shown.out.split())
     run("encode", "digits:test", "--tau", 0.1, "--out", "loose")
     # To try μ on private records is to choose by them.
@@ -401,15 +352,11 @@ def split_digits() -> Path:
 
 def test_demo(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MIXVEIL_STATE", os.environ["MIXVEIL_STATE"])  # restored afterwards
-    result = run("demo", "--out", "d")
-    assert result.code == 0 and "all, in the clear" in result.out and "2-GDP" in result.out
-    assert "party-a sees when it attacks what it sent" in result.out and "before it sends" not in result.out
-    assert "would void the certificate" in " ".join(result.out.split())
+    told = run("demo", "--out", "d", "--json").json
+    assert told["accuracy"] > 0.75 and set(told["sweep"]) == {"8", "4", "2", "1"}
     for path in ("model/card.json", "releases/party-a/manifest.json", "audit/report.html", "accuracy.svg"):
         assert (tmp_path / "d" / path).exists()
     assert run("demo", "--out", "d").code == 2
-    told = run("demo", "--out", "e", "--json").json
-    assert told["accuracy"] > 0.75 and set(told["sweep"]) == {"8", "4", "2", "1"}
     assert run("demo", "--data", "cifar10", "--out", "f", "--json").json["error"]["type"] == "DataNotFoundError"
     assert not (tmp_path / "f").exists()
 
@@ -555,12 +502,6 @@ def test_one_class_only_is_allowed_with_a_warning(run: Run, tmp_path: Path) -> N
 
 def truncate(shard: Path) -> None:
     shard.write_bytes(shard.read_bytes()[:-10])
-
-
-def flip(shard: Path) -> None:
-    data = bytearray(shard.read_bytes())
-    data[-1] ^= 255
-    shard.write_bytes(data)
 
 
 def replace_by_pickle(shard: Path) -> None:

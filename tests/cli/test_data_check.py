@@ -8,10 +8,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.cli.test_cli import Run, refused, run
+from tests.command import Run, refused
 from tests.data.made_dicom import write_dicom
-
-__all__ = ["run"]
 
 
 @pytest.fixture

@@ -13,24 +13,8 @@ from mixveil.cli.train import _told_to_end
 from mixveil.core.errors import OutputError
 from mixveil.learn.fit import _Training
 from mixveil.releases.ledger import Ledger
-from tests.cli.test_cli import Run, refused, run
-from tests.made import tiny_weights
-
-__all__ = ["run"]
-
-NET = ("--backbone", "tiny", "--stage", "head")
-
-
-@pytest.fixture
-def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Forty smooth images of 8 × 8 in `private.npz`, others in `public.npz`, and the weights of a small network."""
-    monkeypatch.setenv("MIXVEIL_DATA", str(tiny_weights(tmp_path / "data", monkeypatch)))
-    monkeypatch.setenv("MIXVEIL_CACHE", str(tmp_path / "cache"))
-    rng = np.random.default_rng(0)
-    for name in ("private", "public", "mnist"):
-        x = np.kron(rng.random((40, 1, 2, 2)), np.ones((4, 4))) * 0.7 + 0.3 * rng.random((40, 1, 8, 8))
-        np.savez(tmp_path / f"{name}.npz", x=x.astype(np.float32), y=np.arange(40) % 3)
-    return tmp_path
+from tests.command import Run, refused
+from tests.made import NET, tiny_weights
 
 
 def test_encode_verify_and_audit_features(run: Run, data: Path) -> None:

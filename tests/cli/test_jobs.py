@@ -19,10 +19,8 @@ from mixveil.features import projection_file
 from mixveil.federated.jobs.messages import Message
 from mixveil.federated.jobs.party import Party
 from mixveil.releases.ledger import Ledger
-from tests.cli.test_cli import Run, run, small
+from tests.command import Run
 from tests.federated.here import a_party, a_projection
-
-__all__ = ["run", "small"]
 
 TASK = {"version": 1, "job": "ab" * 16, "name": "autumn", "method": "one-shot"}
 

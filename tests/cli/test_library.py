@@ -17,9 +17,7 @@ from mixveil.core.errors import ArgumentError, LabelError
 from mixveil.core.wording.notes import Note
 from mixveil.data.options import DataOptions
 from mixveil.releases.ledger_file import LedgerFile
-from tests.cli.test_cli import Run, run
-
-__all__ = ["run"]
+from tests.command import Run
 
 
 def tensors(rows: int = 40, seed: int = 0, **named: Any) -> Any:

@@ -9,10 +9,8 @@ import pytest
 from PIL import Image
 
 from mixveil.releases.ledger import Ledger
-from tests.cli.test_cli import Run, refused, run
+from tests.command import Run, refused
 from tests.data.made_dicom import write_dicom
-
-__all__ = ["run"]
 
 ALONE = np.random.default_rng(5)
 

@@ -13,9 +13,7 @@ from torch import Tensor
 
 from mixveil.releases.ledger import Ledger
 from mixveil.releases.traces import load_trace
-from tests.cli.test_cli import Run, left, run
-
-__all__ = ["run"]
+from tests.command import Run, left
 
 
 @pytest.fixture

@@ -16,10 +16,8 @@ from mixveil.federated.jobs.notes import read as read_note
 from mixveil.federated.methods.averaging import FedAvg
 from mixveil.federated.methods.two_step import Sums
 from mixveil.report.simulation_page import charts, dealt, decades, thinned
-from tests.cli.test_cli import Run, left, refused, run
-from tests.report.test_report import browse
-
-__all__ = ["run"]
+from tests.browser import browse
+from tests.command import Run, left, refused
 
 FAST = ["--rounds", "2", "--epochs", "2", "--parties", "4", "--beta", "0.5"]
 

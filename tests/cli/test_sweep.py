@@ -7,10 +7,8 @@ from pathlib import Path
 import pytest
 
 from mixveil.releases.ledger import Ledger
-from tests.cli.test_cli import Run, run, small
-from tests.cli.test_features import NET, data
-
-__all__ = ["data", "run", "small"]
+from tests.command import Run
+from tests.made import NET
 
 
 def files_in(folder: Path) -> list[str]:

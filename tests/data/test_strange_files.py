@@ -21,7 +21,7 @@ from pyarrow import parquet
 from mixveil.core import errors, files
 from mixveil.data import binary, npz, table
 from mixveil.data.opening import open_data
-from tests.data.test_readers import idx_bytes, make_mnist
+from tests.data.made_mnist import idx_bytes, make_mnist
 
 RNG = np.random.default_rng(0)
 

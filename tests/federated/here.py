@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -124,7 +126,71 @@ def approving(party: Party) -> Answer:
     return answer
 
 
+class Clock:
+    """Stands in for `time` and `threading` where a server waits for its parties. It runs, fast, while all that it still
+    asks are silent, and stands still while one of them works: however slow the machine, no honest party is late."""
+
+    Event = threading.Event
+
+    def __init__(self) -> None:
+        self.now, self.working, self.silent, self.over = 0.0, 0, 0, threading.Event()
+        self._lock = threading.Lock()
+        clock = self
+
+        class Thread(threading.Thread):
+            def start(self) -> None:
+                with clock._lock:
+                    clock.working += 1
+                super().start()
+
+            def run(self) -> None:
+                try:
+                    super().run()
+                finally:
+                    with clock._lock:
+                        clock.working -= 1
+
+        self.Thread = Thread
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(min(seconds, 0.005))
+        with self._lock:
+            self.now += seconds if self.working == self.silent else 0.0
+
+    @contextmanager
+    def silence(self) -> Iterator[None]:
+        """This thread says nothing for a while."""
+        with self._lock:
+            self.silent += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self.silent -= 1
+
+    def settle(self) -> None:
+        """Wait until no party works any more."""
+        until(lambda: self.working == self.silent)
+
+
+CLOCK = Clock()
+"""Of the test that runs: the fixture `clock` sets it."""
+
+
+def until(what: Callable[[], Any], seconds: float = 300.0) -> Any:
+    """Wait for a condition; the limit is for what never comes."""
+    end = time.monotonic() + seconds
+    while not (found := what()):
+        assert time.monotonic() < end, "it took too long"
+        time.sleep(0.02)
+    return found
+
+
 def never(message: Message) -> Message:
-    """A party that says nothing."""
-    threading.Event().wait(60)
+    """A party that says nothing until the test is over."""
+    with CLOCK.silence():
+        CLOCK.over.wait()
     return message

@@ -118,22 +118,18 @@ def test_the_accountant_never_counts_less_than_is_spent() -> None:
 
 
 def told_apart(noise: float, runs: int, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
-    """A record of its own direction, or none: of so many trainings with it and without it, how often the weights in
-    that direction are beyond a threshold."""
+    """Records each of a direction of its own, or none of them: of so many with them and without them, how often the
+    weights in such a direction are beyond a threshold. Each direction has noise of its own: one training with all of
+    them is as many trainings with one, where the rate makes up for the number of rows."""
     monkeypatch.setattr(dpsgd, "noise_multiplier", lambda *args: noise)
-    settings, x = Private(1.0, rate=1.0, batch=20), torch.zeros(20, 6)
-    x[:, 0] = 1.0
-    x[-1] = torch.tensor([0.0, 0, 0, 0, 0, 50.0])
-    labels = torch.arange(20) % 2
+    x, labels = torch.zeros(19 + runs, 1 + runs), torch.arange(19 + runs) % 2
+    x[:19, 0], x[19:, 1:] = 1.0, 50.0 * torch.eye(runs)
     hits = []
-    for rows in (20, 19):
-        stream, count = SeededStream(9), 0
-        for run in range(runs):
-            *_, found = federated_dpsgd(
-                [Party(x[:rows], labels[:rows])], 2, settings, Rounds(4), stream=stream.fork(f"{rows} {run}")
-            )
-            count += float(found["weight"][5, 1] - found["weight"][5, 0]) * rows / 20 > 0.05 * noise
-        hits.append(count)
+    for rows in (19 + runs, 19):
+        settings, party = Private(1.0, rate=rows / 20, batch=rows), Party(x[:rows], labels[:rows])
+        *_, found = federated_dpsgd([party], 2, settings, Rounds(4), stream=SeededStream(9).fork(f"{rows}"))
+        towards = (found["weight"][1:, 1] - found["weight"][1:, 0]) * (2 * labels[19:] - 1)
+        hits.append(int((towards > 0.05 * noise).sum()))
     return hits[0], hits[1]
 
 
@@ -143,7 +139,7 @@ def test_no_attack_tells_a_record_better_than_promised(
 ) -> None:
     """Four steps over all rows at z = 2 are μ = 1 for a record taken out. With half of the noise the same test finds
     the record: it could fail."""
-    runs, mu = 600, math.sqrt(4) / 2.0
+    runs, mu = 2000, math.sqrt(4) / 2.0
     members, others = told_apart(noise, runs, monkeypatch)
     low, high = clopper_pearson(members, runs, 0.99)[0], clopper_pearson(others, runs, 0.99)[1]
     assert (low <= gdp.member_tpr(mu, high)) == holds
@@ -167,6 +163,7 @@ def test_the_rate_falls_as_noise_grows_and_follows_from_public_numbers() -> None
 
 
 def test_it_learns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dpsgd, "noise_multiplier", lambda *args: 2.5)
     stream = SeededStream(3)
     labels = torch.arange(3000) % 3
     x = (stream.normal(3000, 6) * 0.2 + torch.eye(3, 6)[labels]).float()

@@ -13,7 +13,7 @@ import traceback
 
 from mixveil.cli.main import main
 
-HANGS = 60  # seconds of one command
+HANGS = 300  # seconds of one command
 
 
 def run(words: list[str]) -> dict[str, object]:

@@ -18,7 +18,6 @@ import numpy as np
 import pytest
 
 from mixveil.report.results import Results, provenance, write_results
-from tests.forged.test_forged import honest  # noqa: F401
 
 TERABYTE = 1 << 40
 ROOM = 100 << 10  # kB beyond what honest files take
@@ -117,7 +116,7 @@ HONEST = (
 
 
 @pytest.fixture
-def place(honest: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:  # noqa: F811
+def place(honest: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Honest files of all kinds, to be spoiled."""
     for made in ("release-0", "statistics", "model"):
         shutil.copytree(honest / made, tmp_path / made)
@@ -174,7 +173,7 @@ def alone(*words: str) -> tuple[int, str, int]:
     said = Path("said")
     with said.open("w") as file:
         child = subprocess.Popen([sys.executable, "-m", "mixveil", *words], stdout=file, stderr=subprocess.STDOUT)
-    hangs = threading.Timer(120, child.kill)
+    hangs = threading.Timer(600, child.kill)
     hangs.start()
     _, status, usage = os.wait4(child.pid, 0)
     hangs.cancel()

@@ -4,94 +4,28 @@ printable line, or it reads, and then every figure in it is finite and it can be
 from __future__ import annotations
 
 import json
-import math
-import shutil
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import fields, is_dataclass
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 from mixveil.cli import _release
 from mixveil.core.errors import MixveilError
-from mixveil.core.randomness import SecureStream
-from mixveil.core.types import Encoder, Fact, Guarantee, Mu, Tau
-from mixveil.encoders.gaussian import Gaussian
-from mixveil.encoders.identity import Identity
-from mixveil.encoders.laplace import Laplace
-from mixveil.encoders.mixup import Mixup
-from mixveil.encoders.singular import Singular
-from mixveil.features import projection_file, projection_fit
-from mixveil.features.projection import Projected
+from mixveil.features import projection_file
 from mixveil.learn.class_means import directions
-from mixveil.learn.model import read_model, write_model
+from mixveil.learn.model import read_model
 from mixveil.learn.training import opened, train
 from mixveil.releases.reading import read_release, verify_release
-from mixveil.releases.records import write_release
-from mixveil.releases.sums import write_statistics
 from tests.forged.forge import agreeing, drawn, forged_bytes, forged_json
-from tests.made import blobs, features_of, images, range_facts, with_moments
-
-WEIGHTS = "c" * 64
-SHARD, SUMS, TENSORS = "shard-00000.safetensors", "sums.safetensors", "model.safetensors"
-
-
-@pytest.fixture(scope="module")
-def honest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Releases of all kinds, statistics, a projection with and without means, and a model."""
-    place = tmp_path_factory.mktemp("honest")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("MIXVEIL_STATE", str(place / "state"))
-        base = projection_fit.fit(features_of(blobs(60, 1)), WEIGHTS)
-        digest = projection_file.write(place / "projection", base)
-        rows = Projected(features_of(blobs(60, 2)), base)
-        for name, epsilon in (("statistics", None), ("said", 1.0)):
-            write_statistics(
-                place / name, rows, digest, 1.0, party="north", stream=SecureStream(), label_epsilon=epsilon
-            )
-        narrow = directions([read_release(place / "statistics")], base, digest)
-        projection_file.write(place / "directions", narrow)
-        data = images(20)
-        facts = range_facts(data)
-        known = with_moments(facts, energy=4.0, lambda_max=1.0).with_(size=Fact(0.2, "public"))
-        kinds: list[tuple[Encoder, tuple[Guarantee, ...]]] = [
-            Singular().calibrate(Mu(1.0), known),
-            Singular().calibrate(Tau(0.5, "spectral"), known),
-            Gaussian().calibrate(Mu(2.0), known),
-            Laplace().calibrate(None, known),
-            (Mixup(), ()),
-            (Identity(), ()),
-        ]
-        for number, (made, stated) in enumerate(kinds):
-            epsilon = 1.0 if number == 2 else None
-            out = place / f"release-{number}"
-            write_release(out, data, made, stated, party="north", stream=SecureStream(), label_epsilon=epsilon)
-        write_model(place / "model", train(opened([place / "release-0"])), None, {})
-        yield place
+from tests.forged.honest import SHARD, SUMS, TENSORS, check_finite, copied
+from tests.made import blobs, features_of, images
 
 
 def check_message(error: MixveilError, case: object) -> None:
     text = str(error)
     assert text.isprintable() and 0 < len(text) < 2000, (case, text[:200])
-
-
-def check_finite(item: Any, case: object) -> None:
-    """Every figure in it, however deep."""
-    if isinstance(item, float):
-        assert math.isfinite(item), case
-    elif isinstance(item, Tensor):
-        bias = item[item != -torch.inf] if item.is_floating_point() else item  # −∞: a class that nobody has
-        assert bool(bias.isfinite().all()), case
-    elif isinstance(item, Mapping):
-        check_finite((*item.keys(), *item.values()), case)
-    elif isinstance(item, tuple | list):
-        for inner in item:
-            check_finite(inner, case)
-    elif is_dataclass(item):
-        check_finite([getattr(item, field.name) for field in fields(item)], case)
 
 
 def tried(case: object, read: Callable[[], Any], use: Callable[[Any], None]) -> bool:
@@ -107,13 +41,6 @@ def tried(case: object, read: Callable[[], Any], use: Callable[[Any], None]) -> 
     except MixveilError as error:
         check_message(error, case)
     return True
-
-
-def copied(honest: Path, name: str, out: Path) -> Path:
-    """Anew each time: what was mapped before must not change under its reader."""
-    shutil.rmtree(out, ignore_errors=True)
-    shutil.copytree(honest / name, out)
-    return out
 
 
 def check_shown(capsys: pytest.CaptureFixture[str], case: object) -> None:

@@ -19,9 +19,9 @@ from mixveil.learn.class_means import class_means
 from mixveil.learn.training import opened, train
 from mixveil.releases.kinds.records import RecordSettings
 from mixveil.releases.reading import read_release, verify_release
-from tests.cli.test_cli import Run, run  # noqa: F401
+from tests.command import Run
 from tests.forged.forge import agreeing
-from tests.forged.test_forged import SHARD, SUMS, check_finite, copied, honest  # noqa: F401
+from tests.forged.honest import SHARD, SUMS, check_finite, copied
 
 
 def edit(folder: Path, change: Callable[[dict[str, Any]], None]) -> None:
@@ -53,7 +53,7 @@ def with_settings(**settings: float) -> Callable[[dict[str, Any]], None]:
 
 
 @pytest.mark.parametrize("number", [0, 2])
-def test_records_of_any_size_that_can_be_read_can_be_learned_from(honest: Path, tmp_path: Path, number: int) -> None:  # noqa: F811
+def test_records_of_any_size_that_can_be_read_can_be_learned_from(honest: Path, tmp_path: Path, number: int) -> None:
     settings = json.loads((honest / f"release-{number}" / "manifest.json").read_text())["payload"]["encoder"][
         "settings"
     ]
@@ -82,7 +82,7 @@ def test_records_of_any_size_that_can_be_read_can_be_learned_from(honest: Path, 
 
 
 @pytest.mark.parametrize("number", [4, 5])
-def test_plain_values_at_the_end_of_float32(honest: Path, tmp_path: Path, number: int) -> None:  # noqa: F811
+def test_plain_values_at_the_end_of_float32(honest: Path, tmp_path: Path, number: int) -> None:
     for low, high in ((-3.4e38, 3.4e38), (0.0, 3.4e38), (1e-45, 2e-45), (0.0, 0.0)):
         folder = copied(honest, f"release-{number}", tmp_path / "r")
         tensors = load((folder / SHARD).read_bytes())
@@ -100,7 +100,7 @@ def test_plain_values_at_the_end_of_float32(honest: Path, tmp_path: Path, number
 
 
 @pytest.mark.parametrize("name", ["statistics", "said"])
-def test_sums_of_any_size_that_can_be_read_can_be_learned_from(honest: Path, tmp_path: Path, name: str) -> None:  # noqa: F811
+def test_sums_of_any_size_that_can_be_read_can_be_learned_from(honest: Path, tmp_path: Path, name: str) -> None:
     for factor, fine in ((5e-324, False), (1e-200, False), (1e-29, True), (1e27, True), (1e60, False), (1e200, False)):
         folder = copied(honest, name, tmp_path / "s")
         edit(folder, lambda whole, by=factor: scaled(whole["payload"], by))  # type: ignore[misc]
@@ -112,14 +112,14 @@ def test_sums_of_any_size_that_can_be_read_can_be_learned_from(honest: Path, tmp
         check_finite(class_means([part])[0], factor)
 
 
-def test_no_noise_to_speak_of_is_no_traceback(run: Run, honest: Path, tmp_path: Path) -> None:  # noqa: F811
+def test_no_noise_to_speak_of_is_no_traceback(run: Run, honest: Path, tmp_path: Path) -> None:
     folder = copied(honest, "statistics", tmp_path / "s")
     edit(folder, lambda whole: whole["payload"].update(sigma=5e-324))
     refused = run("verify", folder)
     assert refused.code in (2, 4) and "sigma must be between 1e-30 and 1e+30, got 5e-324" in refused.err
 
 
-def test_two_classes_of_one_name(honest: Path, tmp_path: Path) -> None:  # noqa: F811
+def test_two_classes_of_one_name(honest: Path, tmp_path: Path) -> None:
     folder = copied(honest, "statistics", tmp_path / "s")
     edit(folder, lambda whole: whole.update(classes=["a", "b", "a"]))
     with pytest.raises(errors.ManifestError, match="two classes have the same name"):
@@ -127,7 +127,7 @@ def test_two_classes_of_one_name(honest: Path, tmp_path: Path) -> None:  # noqa:
 
 
 @pytest.mark.parametrize("number", [0, 1, 2])
-def test_invented_conditions_and_guarantees(honest: Path, tmp_path: Path, number: int) -> None:  # noqa: F811
+def test_invented_conditions_and_guarantees(honest: Path, tmp_path: Path, number: int) -> None:
     def invent(count: int) -> Callable[[dict[str, Any]], None]:
         more = {f"fact {i}": "public" for i in range(count)}
         return lambda whole: whole["guarantees"][0]["assumes"].update(more)
@@ -143,7 +143,7 @@ def test_invented_conditions_and_guarantees(honest: Path, tmp_path: Path, number
         verify_release(folder)
 
 
-def test_other_words_for_a_tau(honest: Path, tmp_path: Path) -> None:  # noqa: F811
+def test_other_words_for_a_tau(honest: Path, tmp_path: Path) -> None:
     for name in ("signal", "attacker"):
         folder = copied(honest, "release-1", tmp_path / "r")
         edit(folder, lambda whole, name=name: whole["guarantees"][0]["assumes"].update({name: "nobody"}))  # type: ignore[misc]
@@ -161,7 +161,7 @@ def hidden(data: bytes, metadata: int, blanks: int) -> bytes:
 
 
 @pytest.mark.parametrize(("metadata", "blanks"), [(1, 0), (1 << 20, 0), (0, 5000), (0, 9 << 20)])
-def test_nothing_is_hidden_in_a_header(honest: Path, tmp_path: Path, metadata: int, blanks: int) -> None:  # noqa: F811
+def test_nothing_is_hidden_in_a_header(honest: Path, tmp_path: Path, metadata: int, blanks: int) -> None:
     for name, file in (("release-0", SHARD), ("statistics", SUMS)):
         folder = copied(honest, name, tmp_path / name)
         data = hidden((folder / file).read_bytes(), metadata, blanks)
@@ -173,7 +173,7 @@ def test_nothing_is_hidden_in_a_header(honest: Path, tmp_path: Path, metadata: i
 
 
 def test_a_shard_larger_than_its_rows_is_not_hashed(
-    honest: Path,  # noqa: F811
+    honest: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -192,7 +192,7 @@ def test_a_shard_larger_than_its_rows_is_not_hashed(
             verify_release(folder)
 
 
-def test_a_linked_manifest(honest: Path, tmp_path: Path) -> None:  # noqa: F811
+def test_a_linked_manifest(honest: Path, tmp_path: Path) -> None:
     for name in ("release-0", "statistics"):
         folder = copied(honest, name, tmp_path / name)
         (folder / "manifest.json").rename(tmp_path / "elsewhere")
@@ -202,7 +202,7 @@ def test_a_linked_manifest(honest: Path, tmp_path: Path) -> None:  # noqa: F811
 
 
 @pytest.mark.parametrize("name", ["release-0", "statistics"])
-def test_what_the_manifest_does_not_name_is_named(run: Run, honest: Path, tmp_path: Path, name: str) -> None:  # noqa: F811
+def test_what_the_manifest_does_not_name_is_named(run: Run, honest: Path, tmp_path: Path, name: str) -> None:
     folder = copied(honest, name, tmp_path / name)
     whole = "verified: every byte is as the manifest says."
     assert whole in run("verify", folder).out and run("verify", folder, "--json").json["not_part_of_it"] == []
@@ -218,7 +218,7 @@ def test_what_the_manifest_does_not_name_is_named(run: Run, honest: Path, tmp_pa
     assert "and 6 more" in run("verify", folder).err
 
 
-def test_a_model_with_something_beside_it(run: Run, honest: Path, tmp_path: Path) -> None:  # noqa: F811
+def test_a_model_with_something_beside_it(run: Run, honest: Path, tmp_path: Path) -> None:
     import numpy as np
 
     folder = copied(honest, "model", tmp_path / "m")
@@ -228,7 +228,7 @@ def test_a_model_with_something_beside_it(run: Run, honest: Path, tmp_path: Path
     assert "not part of the model: payload.pkl" in run("predict", folder, tmp_path / "d.npz").err
 
 
-def test_no_verdict_is_forged_on_a_terminal(run: Run, honest: Path, tmp_path: Path) -> None:  # noqa: F811
+def test_no_verdict_is_forged_on_a_terminal(run: Run, honest: Path, tmp_path: Path) -> None:
     for name in ("x\nverified: every byte is as the manifest says.\n", "\u009b31m", "\u202e", "n" * 7_000_000):
         folder = copied(honest, "release-0", tmp_path / "r")
         edit(folder, lambda whole, name=name: whole.update({name: 1}))  # type: ignore[misc]
@@ -239,7 +239,7 @@ def test_no_verdict_is_forged_on_a_terminal(run: Run, honest: Path, tmp_path: Pa
             assert not any(line.startswith("verified") for line in (said.out + said.err).splitlines())
 
 
-def test_a_projection_that_would_not_be_read_is_not_written(honest: Path, tmp_path: Path) -> None:  # noqa: F811
+def test_a_projection_that_would_not_be_read_is_not_written(honest: Path, tmp_path: Path) -> None:
     found = projection_file.read(honest / "projection")[0]
     for wrong in (
         replace(found, clip=1e16),
@@ -251,7 +251,7 @@ def test_a_projection_that_would_not_be_read_is_not_written(honest: Path, tmp_pa
         assert not (tmp_path / "p").exists()
 
 
-def test_costs_that_cannot_be_added(honest: Path, tmp_path: Path) -> None:  # noqa: F811
+def test_costs_that_cannot_be_added(honest: Path, tmp_path: Path) -> None:
     found = projection_file.read(honest / "directions")[0]
     for mu, epsilon in ((1e308, None), (5e-324, None), (1.0, 1e308), (1.0, 1e-9)):
         used = found.spent[0]._replace(mu=mu, label_epsilon=epsilon)

@@ -22,6 +22,7 @@ from mixveil.learn.fit import TrainingRecipe, fit
 from mixveil.learn.mlp import Classifier
 from mixveil.learn.model import read_model
 from mixveil.releases.records import write_release
+from tests.command import Run
 from tests.made import blobs
 
 
@@ -77,19 +78,18 @@ def documented(meeting: Path) -> tuple[dict[str, str], list[str]]:
     return variables, [sys.executable, "-m", "torch.distributed.run", *words]
 
 
-def test_two_processes_train_what_one_does(tmp_path: Path) -> None:
+def test_two_processes_train_what_one_does(run: Run, tmp_path: Path) -> None:
     folders = []
     for seed in (1, 2):
         data = blobs(130 + seed, seed)  # 263 rows: batches of 33, and one of 32: no even shares
         encoder, guarantees = Singular().calibrate(Mu(8.0), settled_facts(data, certified=True, public=None, clip=None))
         folders.append(str(tmp_path / f"release-{seed}"))
         write_release(Path(folders[-1]), data, encoder, guarantees, party="a", stream=SeededStream(seed))
-    settings = ["train", *folders, "--head", "mlp", "--epochs", "30", "--batch", "33", "--out"]
-    alone = [sys.executable, "-m", "mixveil", *settings, str(tmp_path / "one")]
-    variables, run = documented(tmp_path / "meeting")
-    several = [*run, *settings, str(tmp_path / "two")]
+    settings = ["train", *folders, "--head", "mlp", "--epochs", "10", "--batch", "33", "--out"]
+    assert run(*settings, tmp_path / "one").code == 0
+    variables, words = documented(tmp_path / "meeting")
+    several = [*words, *settings, str(tmp_path / "two")]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", **variables}
-    subprocess.run(alone, check=True, env=environment, capture_output=True)
     process = subprocess.Popen(several, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     heard: set[str] = set()
     while process.poll() is None:

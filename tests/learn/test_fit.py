@@ -39,7 +39,7 @@ from mixveil.releases.kinds.records import Records
 from mixveil.releases.reading import read_release
 from mixveil.releases.records import in_memory, write_release
 from mixveil.theory.response import posterior
-from tests.learn.test_mlp import twin
+from tests.learn.twin import twin
 from tests.made import blobs
 
 CPU = torch.device("cpu")

@@ -3,31 +3,18 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from mixveil.core.device_random import DeviceStream
 from mixveil.core.randomness import SeededStream
 from mixveil.learn.mlp import Classifier
+from tests.learn.twin import twin
 
 CPU = torch.device("cpu")
 
 
 def made(inputs: int = 12, classes: int = 5, seed: int = 0) -> Classifier:
     return Classifier(inputs, classes, draws=DeviceStream(SeededStream(seed)))
-
-
-def twin(model: Classifier) -> nn.Sequential:
-    """App. E as printed, from torch's own modules, but for dropout."""
-    parts: list[nn.Module] = [nn.Flatten()]
-    for dense, norm in zip(model._dense, [*model._norms, None], strict=True):
-        linear = nn.Linear(dense.weight.shape[1], dense.weight.shape[0])
-        linear.load_state_dict(dense.state_dict())
-        parts.append(linear)
-        if norm is not None:
-            normal = nn.BatchNorm1d(len(norm.weight))
-            normal.load_state_dict({**normal.state_dict(), **norm.state_dict()})
-            parts += [normal, nn.GELU()]
-    return nn.Sequential(*parts)
 
 
 def rows(n: int = 64, inputs: int = 12, seed: int = 1) -> Tensor:

@@ -20,7 +20,7 @@ from mixveil.features.extractor import Extractor
 from mixveil.releases import envelope
 from mixveil.releases.envelope import Envelope
 from mixveil.releases.kinds.records import RecordSettings
-from tests.releases.test_records import write
+from tests.made import write
 
 
 @pytest.fixture(scope="module")

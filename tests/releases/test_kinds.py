@@ -27,10 +27,10 @@ from mixveil.releases.kinds.updates import UpdateSettings
 from mixveil.releases.ledger import Ledger
 from mixveil.releases.reading import read_release, verify_release
 from mixveil.releases.writing import write, write_tensors
-from tests.cli.test_cli import Run, run  # noqa: F401
+from tests.command import Run
 from tests.forged.forge import agreeing
 from tests.made import images
-from tests.releases.test_records import write as write_records
+from tests.made import write as write_records
 
 
 def written(out: Path, envelope: Envelope, tensors: Mapping[str, Tensor], rows: int | None = None) -> Envelope:
@@ -200,7 +200,7 @@ def toy(monkeypatch: pytest.MonkeyPatch) -> Iterator[Envelope]:
 def test_a_kind_from_elsewhere_is_written_verified_and_counted(
     tmp_path: Path,
     toy: Envelope,
-    run: Run,  # noqa: F811
+    run: Run,
 ) -> None:
     stated = written(tmp_path / "t", toy, {"counts": torch.ones(3)})
     assert verify_release(tmp_path / "t") == stated and stated.certified

@@ -6,8 +6,6 @@ import math
 import os
 import signal
 import sqlite3
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -35,6 +33,7 @@ from mixveil.releases.reading import verify_release
 from mixveil.releases.records import write_release
 from mixveil.releases.spending import Owners, Prints, Spent, Total, within
 from mixveil.releases.sums import write_statistics
+from tests.command import Run
 from tests.made import blobs, features_of, images, range_facts
 
 ROOT2 = math.sqrt(2)
@@ -781,26 +780,22 @@ def test_kills_at_random_points_never_leave_a_release_without_an_entry(tmp_path:
     assert spent(data).most == pytest.approx(math.sqrt(len(Ledger().entries())))
 
 
-def test_the_command_line_says_what_was_spent(tmp_path: Path) -> None:
+def test_the_command_line_says_what_was_spent(run: Run, tmp_path: Path) -> None:
     """As a user would: two encodings, a third that is refused, and what the ledger shows."""
     np.savez(tmp_path / "d.npz", x=np.random.default_rng(0).random((20, 1, 4, 4), np.float32), y=np.arange(20) % 2)
-
-    def run(*words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run([sys.executable, "-m", "mixveil.cli.main", *words], capture_output=True, text=True)
-
     data, out = str(tmp_path / "d.npz"), str(tmp_path / "r")
     first = run("encode", data, "--mu", "1", "--out", out + "1", "--recipient", "the coordinator")
-    assert "has 1 release of these records: together a record is 1-GDP" in first.stdout
-    assert "1.414-GDP" in run("encode", data, "--mu", "1", "--out", out + "2").stdout
+    assert "has 1 release of these records: together a record is 1-GDP" in first.out
+    assert "1.414-GDP" in run("encode", data, "--mu", "1", "--out", out + "2").out
     third = run("encode", data, "--mu", "1", "--out", out + "3", "--budget", "1.5")
-    assert third.returncode == 3 and "BudgetError" in third.stderr and "0.5 is left" in third.stderr
-    shown = run("ledger", "--budget", "2").stdout
+    assert third.code == 3 and "BudgetError" in third.err and "0.5 is left" in third.err
+    shown = run("ledger", "--budget", "2").out
     assert "everything counts: μ = 1.732 of 2 releases, and of releases that were refused" in " ".join(shown.split())
     fourth = run("encode", data, "--mu", "0.1", "--out", out + "4", "--label-budget", "1")
-    assert fourth.returncode == 3 and "no label budget can hold: it is 1" in " ".join(fourth.stderr.split())
-    assert "label budget is ε = 3" in " ".join(run("ledger", "--label-budget", "3").stdout.split())
+    assert fourth.code == 3 and "no label budget can hold: it is 1" in " ".join(fourth.err.split())
+    assert "label budget is ε = 3" in " ".join(run("ledger", "--label-budget", "3").out.split())
     assert "coordinator" in shown and "1.414-GDP; of a budget of 2, 1.414 is left; labels are shown" in shown
-    assert "With one more at this μ it would be 1.732." in run("calibrate", data, "--mu", "1").stdout
+    assert "With one more at this μ it would be 1.732." in run("calibrate", data, "--mu", "1").out
 
 
 def test_what_names_no_units_has_no_bound_for_them(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from mixveil.core.types import Fact, Facts, Mu
 from mixveil.data.opening import from_tensors
 from mixveil.encoders.gaussian import CalibratedGaussian, Gaussian
 from mixveil.encoders.singular import CalibratedSingular, Singular
-from tests.membership import refutes, scores
+from tests.membership import DIRECTION, refutes, scores
 
 FACTS = Facts(
     {
@@ -42,39 +42,38 @@ def test_records_beyond_the_clip_norm_are_no_easier_to_find() -> None:
     """The attacker's two records are four times as long as C, as the row's own and as the partner of another: without
     clipping either would be found at once."""
     encoder = calibrated(1.0, alpha=0.5)
-    assert not refutes(*scores(encoder, encoder, 3_000, length=4.0), mu=1.0)
+    assert not refutes(*scores(encoder, encoder, 20_000, length=4.0), mu=1.0)
     unclipped = replace(encoder, clip=encoder.clip * 100)
-    assert refutes(*scores(encoder, unclipped, 3_000, length=4.0), mu=1.0)
+    assert refutes(*scores(encoder, unclipped, 20_000, length=4.0), mu=1.0)
 
 
 def test_a_planted_lie_is_caught() -> None:
     """Settings that say σ for μ = 0.5, and noise of half that σ: a manifest cannot show it, the test does."""
     stated = calibrated(0.5)
     liar = replace(stated, sigma=stated.sigma / 2)
-    assert refutes(*scores(stated, liar, 3_000), mu=0.5)
-    assert not refutes(*scores(stated, stated, 3_000), mu=0.5)
+    assert refutes(*scores(stated, liar, 20_000), mu=0.5)
+    assert not refutes(*scores(stated, stated, 20_000), mu=0.5)
 
 
 def test_the_default_weights_stay_under_the_bound() -> None:
     encoder = calibrated(1.0)
-    assert not refutes(*scores(encoder, encoder, 2_000), mu=1.0)
+    assert not refutes(*scores(encoder, encoder, 20_000), mu=1.0)
 
 
 def plain_scores(
     stated: CalibratedGaussian, actual: CalibratedGaussian, repetitions: int, length: float = 1.0
 ) -> tuple[Tensor, Tensor]:
     """The optimal test against plain Gaussian records: every row is one repetition, ± the longest record."""
-    direction = torch.tensor([0.5, -0.5, 0.5, 0.5], dtype=torch.float64)
     clip, sigma = stated.clip, stated.sigma
     found = []
     for sign in (1, -1):
-        points = (stated.centre + sign * length * clip * direction).expand(repetitions, 4)
+        points = (stated.centre + sign * length * clip * DIRECTION).expand(repetitions, 4)
         data = from_tensors(points, torch.arange(repetitions) % 2)
         trace = actual.plan(repetitions, stream=SecureStream())
         batch = actual.encode(
             replace(data, low=-9.0, high=9.0), torch.arange(repetitions), trace, stream=SecureStream()
         )
-        found.append(batch.x.double() * actual.step @ direction * 2 * clip / sigma**2)
+        found.append(batch.x.double() * actual.step @ DIRECTION * 2 * clip / sigma**2)
     return found[0], found[1]
 
 

@@ -20,7 +20,7 @@ from mixveil.core import errors, files
 from mixveil.core import tensor_files as tensors
 from mixveil.core.randomness import SecureStream, SeededStream
 from mixveil.core.types import Mu, Tau
-from mixveil.data.opening import Images, from_tensors
+from mixveil.data.opening import from_tensors
 from mixveil.encoders.gaussian import Gaussian
 from mixveil.encoders.identity import Identity
 from mixveil.encoders.mixup import Mixup
@@ -30,15 +30,7 @@ from mixveil.releases.ledger import Ledger
 from mixveil.releases.reading import read_release, verify_release
 from mixveil.releases.records import write_release
 from mixveil.releases.traces import load_trace, recorded_manifest, trace_path
-from tests.made import images, range_facts, with_moments
-
-
-def write(out: Path, data: Images | None = None, mu: float = 1.0, seed: int | None = None) -> Path:
-    data = images() if data is None else data
-    encoder, guarantees = Singular().calibrate(Mu(mu), range_facts(data))
-    stream = SecureStream() if seed is None else SeededStream(seed)
-    write_release(out, data, encoder, guarantees, party="a hospital", stream=stream)
-    return out
+from tests.made import images, range_facts, with_moments, write
 
 
 def manifest_of(folder: Path) -> dict[str, Any]:
@@ -212,7 +204,7 @@ import os, signal, sys
 from pathlib import Path
 from mixveil.core import files
 from mixveil.releases.ledger import Ledger
-from tests.releases.test_records import write
+from tests.made import write
 
 real = getattr(files, sys.argv[2])
 Ledger().set_budget(99)  # it is there already: what dies is the release

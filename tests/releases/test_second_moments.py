@@ -19,7 +19,7 @@ from mixveil.releases import second_moments
 from mixveil.releases.sums import class_sums
 from tests.made import blobs, features_of
 from tests.membership import refutes
-from tests.releases.test_sums import DIGEST, WEIGHTS, ball, base, identity
+from tests.sums import DIGEST, WEIGHTS, ball, base, identity
 
 
 def test_they_are_the_second_moments_of_clipped_records_and_noise_of_the_stated_size() -> None:
@@ -37,19 +37,29 @@ def test_they_are_the_second_moments_of_clipped_records_and_noise_of_the_stated_
     assert found[0].rows == 300 and found[0].variance == pytest.approx(sigma**2 / 2)
 
 
+BLOCKS = 125  # independent problems in one draw
+
+
 def scores(mu: float, actual: float, repetitions: int, length: float = 1.0, each: int = 1) -> tuple[Tensor, Tensor]:
-    """Of the optimal test, of one record (or `each` of one unit) replaced by one at a right angle: the worst case."""
+    """Of the optimal test, of one record (or `each` of one unit) replaced by one at a right angle: the worst case.
+
+    Every four directions are a problem of their own: one record's square, and the noise of a block of the diagonal."""
+    k, wide = 4 * BLOCKS, replace(identity(4 * BLOCKS), clip=100.0)  # what is clipped is clipped here
     one, other = torch.tensor([0.5, -0.5, 0.5, 0.5]), torch.tensor([0.5, 0.5, -0.5, 0.5])
     towards = (one.outer(one) - other.outer(other)).double() * each * second_moments._ROOM**2
+    sigma = math.sqrt(2) * each * second_moments._ROOM**2 / mu
+    block = torch.arange(each * BLOCKS) // each
+    units = tuple(str(number) for number in block.tolist()) if each > 1 else None
     found = []
-    wide = replace(identity(), clip=100.0)  # what is clipped is clipped here
     for record in (one, other):
-        points = torch.cat([(length * second_moments._ROOM * record).expand(each, 4), torch.zeros(2, 4)])
-        units = ("a",) * each + ("b", "c") if each > 1 else None
-        rows = Projected(ball(points, torch.zeros(len(points), dtype=torch.int64), units), wide)
-        made = (second_moments.noisy(rows, 4, actual, stream=SecureStream()).second for _ in range(repetitions))
-        sigma = math.sqrt(2) * each * second_moments._ROOM**2 / mu
-        found.append(torch.tensor([float((second * towards).sum()) / sigma**2 for second in made]))
+        points = torch.zeros(len(block), BLOCKS, 4)
+        points[torch.arange(len(block)), block] = length * second_moments._ROOM * record
+        rows = Projected(ball(points.flatten(1), 0 * block, units), wide)
+        parts = []
+        for _ in range(repetitions // BLOCKS):
+            second = second_moments.noisy(rows, k, actual, stream=SecureStream()).second.view(BLOCKS, 4, BLOCKS, 4)
+            parts.append((second.diagonal(dim1=0, dim2=2) * towards[:, :, None]).sum((0, 1)) / sigma**2)
+        found.append(torch.cat(parts))
     return found[0], found[1]
 
 

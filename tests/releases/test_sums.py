@@ -13,12 +13,10 @@ from torch import Tensor
 
 from mixveil.core import errors
 from mixveil.core.randomness import SecureStream, SeededStream, Stream
-from mixveil.core.types import Batch, Fact, Facts, Mu, Release
+from mixveil.core.types import Batch, Fact, Facts, Mu, Release, Trace
 from mixveil.data.opening import Images, from_tensors
-from mixveil.encoders.singular import Singular
-from mixveil.features.cache import Features
-from mixveil.features.projection import Projected, Projection
-from mixveil.features.projection_fit import fit
+from mixveil.encoders.singular import CalibratedSingular, Singular
+from mixveil.features.projection import Projected
 from mixveil.learn.class_means import class_means, directions
 from mixveil.releases.envelope import Envelope
 from mixveil.releases.kinds.sums import sums_of
@@ -26,13 +24,8 @@ from mixveil.releases.ledger import Ledger
 from mixveil.releases.reading import read_release
 from mixveil.releases.sums import class_sums, write_statistics
 from tests.made import blobs, features_of
-from tests.membership import likelihood_ratio, refutes
-
-WEIGHTS, DIGEST = "a" * 64, "b" * 64
-
-
-def base() -> Projection:
-    return fit(features_of(blobs(600, 1)), WEIGHTS)
+from tests.membership import DIRECTION, likelihood_ratios, refutes
+from tests.sums import DIGEST, ball, base, identity
 
 
 def made(n: int, seed: int, mu: float, *, stream: Stream | None = None, party: str = "p") -> Release:
@@ -45,7 +38,8 @@ def test_the_sums_are_those_of_clipped_records_and_noise_of_the_stated_size() ->
     clip = rows.projection.clip
     z = rows.take(torch.arange(300)).x.double()
     truth = torch.stack([z[rows.labels == c].sum(0) for c in range(3)])
-    noise = torch.stack([made(300, 2, 0.5, stream=SeededStream(s)).payload - truth for s in range(300)])
+    drawn = (class_sums(rows, DIGEST, 0.5, party="p", stream=SeededStream(seed)).payload for seed in range(300))
+    noise = torch.stack(list(drawn)) - truth
     sigma = 2 * clip / 0.5
     assert float(noise.std()) == pytest.approx(sigma, rel=0.03)
     assert float(noise.mean().abs()) < 5 * sigma / math.sqrt(noise.numel())
@@ -55,17 +49,7 @@ def test_the_sums_are_those_of_clipped_records_and_noise_of_the_stated_size() ->
 # The guarantee, against the best attacker
 
 
-def ball(points: Tensor, labels: Tensor, units: tuple[str, ...] | None = None) -> Features:
-    data: Images = from_tensors(points.float().view(len(points), 1, 1, 4), labels, classes=int(labels.max()) + 1)
-    return features_of(replace(data, low=-1e9, high=1e9, units=units))
-
-
-def identity() -> Projection:
-    """Four numbers as they are, clipped to norm 1."""
-    eye = torch.eye(4)
-    sample = SeededStream(0).normal(64, 4).half() * 0.4
-    ones = torch.ones(4)
-    return replace(base(), mean=0 * ones, matrix=eye, clip=1.0, sample=sample, separation=ones, norms=ones)
+EACH = 1000  # classes of one draw
 
 
 def sum_scores(
@@ -73,14 +57,16 @@ def sum_scores(
 ) -> tuple[Tensor, Tensor]:
     """Scores of the optimal test: every class is one repetition, with one person's records ±u in it, `each` of them.
     named: whether it is said that they are one person's."""
-    direction = torch.tensor([0.5, -0.5, 0.5, 0.5])
+    labels = torch.arange(each * EACH) // each
+    units = tuple(str(i) for i in labels.tolist()) if each > 1 and named else None
     found = []
     for sign in (1, -1):
-        points = (sign * length * direction).expand(each * repetitions, 4)
-        units = tuple(str(i // each) for i in range(each * repetitions)) if each > 1 and named else None
-        rows = Projected(ball(points, torch.arange(each * repetitions) // each, units), identity())
-        sums = class_sums(rows, DIGEST, actual, party="p", stream=SecureStream()).payload
-        found.append(sums @ direction.double() * 2 * each / (2 * each / mu) ** 2)
+        rows = Projected(ball((sign * length * DIRECTION).expand(len(labels), 4), labels, units), identity())
+        drawn = (
+            class_sums(rows, DIGEST, actual, party="p", stream=SecureStream()).payload
+            for _ in range(repetitions // EACH)
+        )
+        found.append(torch.cat(list(drawn)) @ DIRECTION * 2 * each / (2 * each / mu) ** 2)
     return found[0], found[1]
 
 
@@ -116,30 +102,49 @@ def test_the_sums_clip_by_themselves() -> None:
 
 
 def both_scores(half: float, actual: float, repetitions: int) -> tuple[Tensor, Tensor]:
-    """The optimal test against statistics and the records in the directions that they found, together. The sums of all
-    repetitions are drawn at once: two classes each."""
-    direction = torch.tensor([0.5, -0.5, 0.5, 0.5])
-    stream, wide, labels = SecureStream(), identity(), torch.tensor([0, 1, 1])
-    worlds = [torch.stack([sign * direction, torch.zeros(4), 0.3 * direction.flip(0)]) for sign in (1, -1)]
+    """The optimal test against statistics and the records in the directions that they found, together: three records
+    of two classes in every repetition, with a direction of its own."""
+    stream, labels, each = SecureStream(), torch.tensor([0, 1, 1]), EACH // 2
+    worlds = [torch.stack([sign * DIRECTION, 0 * DIRECTION, 0.3 * DIRECTION.flip(0)]) for sign in (1, -1)]
     facts = {name: Fact(value, "public") for name, value in (("dimension", 1.0), ("centre", 0.0))}
     encoder = Singular(alpha=0.5).calibrate(
         Mu(half), Facts({**facts, "amplitude": Fact(1.0, "public"), "clip": Fact(1.0, "public")})
     )[0]
+    target = torch.where(torch.arange(3 * repetitions) % 3 == 0, torch.arange(3 * repetitions) // 3, -1)
     found = []
     for points in worlds:
-        everyone = ball(points.repeat(repetitions, 1), (labels + 2 * torch.arange(repetitions)[:, None]).flatten())
-        drawn = class_sums(Projected(everyone, wide), DIGEST, actual, party="p", stream=stream)
-        part, kept = ball(points, labels), []
-        for sums in drawn.payload.view(repetitions, 2, 4):
-            one = drawn.with_(payload=sums, counts=(1, 2), classes=part.classes)
-            narrow = replace(directions([one], wide, DIGEST), clip=1.0)
-            trace = encoder.plan(3, stream=stream)
-            batch = encoder.encode(Projected(part, narrow), torch.arange(3), trace, stream=stream)
-            x, seen = batch.x.double() * float(encoder.step or 1), [narrow(world).double() for world in worlds]
-            score = float(sums[0] @ direction.double()) * 2 / (2 / half) ** 2
-            kept.append(score + likelihood_ratio(x, seen[0], seen[1][0], encoder, trace))
-        found.append(torch.tensor(kept))
+        everyone = ball(points.repeat(each, 1), (labels + 2 * torch.arange(each)[:, None]).flatten())
+        rows = Projected(everyone, identity())
+        drawn = [class_sums(rows, DIGEST, actual, party="p", stream=stream) for _ in range(repetitions // each)]
+        sums = torch.cat([part.payload for part in drawn]).view(repetitions, 2, 4)
+        along = between(sums)
+        for one, line in zip(sums[:20], along, strict=False):  # as the protocol finds it
+            part = drawn[0].with_(payload=one, counts=(1, 2), classes=("0", "1"))
+            protocol = directions([part], identity(), DIGEST).matrix[:, 0].double()
+            assert float(protocol @ line) ** 2 == pytest.approx(1.0)
+        seen, member, other = ((world @ along.T).T.reshape(-1, 1) for world in (points, *worlds))
+        trace = in_threes(encoder, repetitions, stream)
+        batch = encoder.encode(unranged(seen), torch.arange(len(seen)), trace, stream=stream)
+        x = batch.x.double() * float(encoder.step or 1)
+        ratios = likelihood_ratios(x, member, member - other, target, encoder, trace)
+        found.append(sums[:, 0] @ DIRECTION * 2 / (2 / half) ** 2 + ratios)
     return found[0], found[1]
+
+
+def between(sums: Tensor) -> Tensor:
+    """(m, d) from (m, 2, d) sums of one and two records: the direction between the two means, of length one."""
+    return torch.nn.functional.normalize(sums[:, 0] - sums[:, 1] / 2, dim=1)
+
+
+def unranged(x: Tensor) -> Images:
+    return replace(from_tensors(x.float(), torch.arange(len(x)) % 2), low=-9.0, high=9.0)
+
+
+def in_threes(encoder: CalibratedSingular, repetitions: int, stream: Stream) -> Trace:
+    """The pairing of many releases of three records each: one of the two circles there are, at random."""
+    place, turn = torch.arange(3), stream.signs(repetitions).long()[:, None]
+    partner = 3 * torch.arange(repetitions)[:, None] + (place + turn) % 3
+    return Trace(partner=partner.view(-1, 1), weight=encoder.plan(3 * repetitions, stream=stream).weight)
 
 
 def test_both_steps_together_stay_under_their_composed_bound() -> None:

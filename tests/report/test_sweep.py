@@ -27,9 +27,10 @@ from mixveil.report.audit_page import render, to_json, write_audit
 from mixveil.report.lines import Curve, plot, ticks
 from mixveil.report.sweep_section import _level, section, to_pictures
 from mixveil.report.sweep_section import to_json as sweep_json
-from tests.audit.test_audit import OTHERS
-from tests.audit.test_sweep import PRIVATE, PUBLIC, template
-from tests.report.test_report import COUNT_PICTURES, HOW, browse
+from tests.audited import FEW as PRIVATE
+from tests.audited import FEW_PUBLIC as PUBLIC
+from tests.audited import OTHERS, template
+from tests.browser import COUNT_PICTURES, HOW, browse
 
 ATTACKS = ["prior", "lmmse", "lowpass", "linkage", "radius-labels", "membership", "labels"]
 PICTURED = ["lmmse", "lowpass"]

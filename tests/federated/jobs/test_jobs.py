@@ -6,7 +6,6 @@ import hashlib
 import json
 import math
 import threading
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -45,6 +44,7 @@ from mixveil.releases.reading import read_release
 from mixveil.releases.records import write_release
 from tests.federated.here import (
     Answer,
+    Clock,
     Here,
     a_party,
     a_projection,
@@ -56,11 +56,26 @@ from tests.federated.here import (
     never,
     refused,
     saved,
+    until,
     why,
+)
+from tests.federated.lies import (
+    changed,
+    fewer,
+    floats,
+    lying_mu,
+    nan_labels,
+    off_the_grid,
+    one_bit,
+    other_name,
+    seeded,
+    tensors,
+    too_large,
 )
 from tests.made import Tiny, blobs, features_of, images, tiny_weights
 
 NAMES = ("a", "b", "c")
+pytestmark = pytest.mark.usefixtures("clock")
 
 
 @pytest.fixture
@@ -247,90 +262,23 @@ def test_of_a_job_that_it_never_heard_of_a_party_says_nothing(tmp_path: Path) ->
     assert said == [note("job-ended-there", job="j", why=note("no-reason-given"))]
 
 
-def test_what_comes_too_late_is_not_trained_on(tmp_path: Path, three: dict[str, Answer]) -> None:
+def test_what_comes_too_late_is_not_trained_on(tmp_path: Path, three: dict[str, Answer], clock: Clock) -> None:
     gate = threading.Event()
 
     def slow(message: Message) -> Message:
         answer = three["c"](message)
-        gate.wait(30)
+        with clock.silence():
+            gate.wait()
         return answer
 
     job = job_of(tmp_path, wait=1.0, min_parties=2)
     whole = done(job, Here({"a": three["a"], "b": three["b"], "c": slow}))
     gate.set()
-    time.sleep(0.5)
+    clock.settle()
     assert whole["ok"] and not (job.folder / "records" / "c").exists()
 
 
 # Who is not believed
-
-
-def changed(answer: Answer, change: Any) -> Answer:
-    """A party whose files are changed on the way, after it made them honestly; its manifest fits them."""
-
-    def lying(message: Message) -> Message:
-        found = answer(message)
-        if MANIFEST not in found.files:
-            return found
-        whole, files = json.loads(found.files[MANIFEST]), dict(found.files)
-        change(whole, files)
-        files[MANIFEST] = json.dumps(whole).encode()
-        return Message(found.about, files)
-
-    return lying
-
-
-def tensors(whole: dict[str, Any], files: dict[str, bytes], change: Any) -> None:
-    """Change the first shard's tensors, and the manifest with them."""
-    name = whole["files"][0]["name"]
-    found = load(files[name])
-    files[name] = save(change(found))
-    whole["files"][0] |= {"bytes": len(files[name]), "sha256": hashlib.sha256(files[name]).hexdigest()}
-
-
-def nan_labels(whole: dict[str, Any], files: dict[str, bytes]) -> None:
-    def change(found: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        found["y"][3, 1] = torch.nan
-        return found
-
-    tensors(whole, files, change)
-
-
-def off_the_grid(whole: dict[str, Any], files: dict[str, bytes]) -> None:
-    def change(found: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        found["x"].view(-1)[5] = torch.iinfo(found["x"].dtype).max
-        return found
-
-    tensors(whole, files, change)
-
-
-def floats(whole: dict[str, Any], files: dict[str, bytes]) -> None:
-    tensors(whole, files, lambda found: {"x": found["x"].float() + 0.5, "y": found["y"]})
-
-
-def fewer(whole: dict[str, Any], files: dict[str, bytes]) -> None:
-    tensors(whole, files, lambda found: {"x": found["x"][:-1].clone(), "y": found["y"][:-1].clone()})
-
-
-def lying_mu(whole: dict[str, Any], files: dict[str, bytes]) -> None:
-    whole["guarantees"][0]["nominal"] = whole["guarantees"][0]["realised"] = 0.1
-
-
-def seeded(whole: dict[str, Any], files: dict[str, bytes]) -> None:
-    whole |= {"reproducible": True, "certified": False, "guarantees": []}
-
-
-def other_name(whole: dict[str, Any], files: dict[str, bytes]) -> None:
-    whole["party"] = "a"
-
-
-def too_large(whole: dict[str, Any], files: dict[str, bytes]) -> None:
-    files[whole["files"][0]["name"]] *= 10
-
-
-def one_bit(whole: dict[str, Any], files: dict[str, bytes]) -> None:
-    name = whole["files"][0]["name"]
-    files[name] = files[name][:-1] + bytes([files[name][-1] ^ 1])
 
 
 def not_json(whole: dict[str, Any], files: dict[str, bytes]) -> None:
@@ -643,23 +591,25 @@ def test_no_party_writes_the_coordinators_log(tmp_path: Path, three: dict[str, A
 
 
 def test_what_came_stays_when_the_time_is_over(
-    tmp_path: Path, three: dict[str, Answer], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, three: dict[str, Answer], monkeypatch: pytest.MonkeyPatch, clock: Clock
 ) -> None:
     monkeypatch.setattr("mixveil.federated.jobs.making.INLINE", 100)
     monkeypatch.setattr("mixveil.releases.records.SHARD_BYTES", 1000)
-    count = 0
+    count, ended = 0, threading.Event()
 
     def stalling(message: Message) -> Message:
         nonlocal count
         count += message.about["ask"] == "file"
         if count > 2:
-            time.sleep(2.5)
+            with clock.silence():
+                ended.wait()
             raise Refusal("job-over")  # as the network says then
         return three["c"](message)
 
     job = job_of(tmp_path, wait=1.5, min_parties=2)
     assert done(job, Here({**three, "c": stalling}))["ok"]
-    time.sleep(1.5)
+    ended.set()
+    clock.settle()
     assert len(list((job.folder / "incoming" / "records-c").glob("shard-*"))) == 2
 
 
@@ -746,14 +696,19 @@ def test_too_few_that_agree_are_no_job_and_may_send_anew(tmp_path: Path, three: 
 
 def test_more_nodes_than_parties_are_all_waited_for(tmp_path: Path, three: dict[str, Answer]) -> None:
     """A fast refusal does not push out a slow and honest party."""
-    refusing = a_party(tmp_path, "d", 5, allow="two-step")
+    party, refused = a_party(tmp_path, "d", 5, allow="two-step"), threading.Event()
+
+    def refusing(message: Message) -> Message:
+        answer = party.answer(message)
+        refused.set()
+        return answer
 
     def slow(message: Message) -> Message:
-        time.sleep(1)
+        assert refused.wait(300)
         return three["a"](message)
 
     job = job_of(tmp_path, parties=3)
-    whole = done(job, Here({**three, "a": slow, "d": refusing.answer}))
+    whole = done(job, Here({**three, "a": slow, "d": refusing}))
     assert whole["ok"] and whole["parties"]["a"]["state"] == "arrived"
     assert not events(job.folder, "time-over")
 
@@ -1125,15 +1080,12 @@ def test_nothing_is_made_before_its_owner_has_agreed(tmp_path: Path, three: dict
     found: dict[str, Any] = {}
     thread = threading.Thread(target=lambda: found.update(done(job, fleet)))
     thread.start()
-    end = time.monotonic() + 15
-    while not waiting(tmp_path / "jobs-c") and time.monotonic() < end:
-        time.sleep(0.05)
-    (item,) = waiting(tmp_path / "jobs-c")
+    (item,) = until(lambda: waiting(tmp_path / "jobs-c"))
     assert item.question == "job" and item.job.name == "first"
     assert asked(party, job=item.job.id, name="first").about["state"] == "waiting"
     assert not Ledger().entries() and {ask for _, ask in fleet.asked} == {"hello"}  # nobody has made anything
     item.approve("figures")
-    thread.join(30)
+    thread.join(300)
     assert found["ok"] and found["parties"]["c"]["state"] == "arrived" and not found["parties"]["c"]["why"]
     assert not waiting(tmp_path / "jobs-c")
 
@@ -1438,7 +1390,7 @@ def test_rounds_go_on_where_the_server_died(tmp_path: Path) -> None:
     assert done(fourth, fleet)["ok"] and fleet.asked.count(("a", "round")) == 1  # all rounds are done
 
 
-def test_who_is_late_in_one_round_is_not_waited_for_in_the_next(tmp_path: Path) -> None:
+def test_who_is_late_in_one_round_is_not_waited_for_in_the_next(tmp_path: Path, clock: Clock) -> None:
     parties = {
         name: a_party(tmp_path, name, seed, allow="fedavg", approve=True, budget=None)
         for seed, name in enumerate(NAMES)
@@ -1451,7 +1403,8 @@ def test_who_is_late_in_one_round_is_not_waited_for_in_the_next(tmp_path: Path) 
     job = job_of(tmp_path, method="fedavg", rounds=4, wait=1.5, min_parties=2)
     there = Here({**answers, "c": silent})
     whole = done(job, there)
-    assert whole["ok"] and there.asked.count(("c", "round")) == 1 and len(events(job.folder, "time-over")) <= 2
+    assert whole["ok"] and clock.now < 2 * 1.5 + 1  # one round, and the model
+    assert there.asked.count(("c", "round")) == 1
     assert [source["party"] for source in read_model(Path(whole["model"])).card["trained_on"]] == ["a", "b"]
 
 

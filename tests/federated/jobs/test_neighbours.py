@@ -35,6 +35,7 @@ from mixveil.releases.records import write_release
 from tests.federated.here import Answer, Here, a_party, a_projection, approving, done, job_of, saved
 from tests.made import Tiny, blobs, images, tiny_weights
 
+pytestmark = pytest.mark.usefixtures("clock")
 ROW = 7  # the record in which the two data sets differ
 MU = 4.0
 EARLIER = blobs(60, 8)  # a cohort that was released before

@@ -21,7 +21,7 @@ from mixveil.federated.transport.flower.guard import Guard
 from mixveil.federated.transport.flower.superlink import _context
 
 SHORT = 0.4  # seconds
-LONG = 60
+LONG = 600
 ASK = b"POST /x HTTP/1.1\r\nhost: x\r\ncontent-length: 3\r\n\r\nabc"
 
 
@@ -67,7 +67,7 @@ def serving(keys: Path | None = None, app: Any = echo, **limits: Any) -> Iterato
         LimitedConnection._open.clear()  # those that were open when it ended
 
 
-def ended(connection: socket.socket, seconds: float = 20.0) -> bool:
+def ended(connection: socket.socket, seconds: float = 300.0) -> bool:
     """Whether the other side closes a connection."""
     connection.settimeout(seconds)
     try:
@@ -83,7 +83,7 @@ def ended(connection: socket.socket, seconds: float = 20.0) -> bool:
 def dribbling(connection: socket.socket, data: bytes) -> bool:
     """Send the same again and again, slowly: whether the other side ends it."""
     connection.settimeout(0.05)
-    end = time.monotonic() + 20
+    end = time.monotonic() + 300
     while time.monotonic() < end:
         try:
             connection.sendall(data)
@@ -97,7 +97,7 @@ def dribbling(connection: socket.socket, data: bytes) -> bool:
 
 
 def connected(port: int) -> socket.socket:
-    return socket.create_connection(("127.0.0.1", port), 20)
+    return socket.create_connection(("127.0.0.1", port), 300)
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +113,7 @@ def secured(connection: socket.socket, keys: Path) -> ssl.SSLSocket:
 
 
 def asked(connection: socket.socket) -> bytes:
-    connection.settimeout(20)
+    connection.settimeout(300)
     connection.sendall(ASK)
     got = b""
     while not got.endswith((b"http", b"https")):
@@ -125,7 +125,7 @@ def asked(connection: socket.socket) -> bytes:
 
 def answered(port: int, keys: Path | None = None) -> socket.socket:
     """A connection that was answered once. It is tried again: this machine may be slow, and the limits are short."""
-    end = time.monotonic() + 20
+    end = time.monotonic() + 300
     while True:
         connection = connected(port)
         try:

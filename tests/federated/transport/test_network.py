@@ -1,4 +1,4 @@
-"""One server and three parties as processes, encrypted and by their keys; and all that may go wrong between them.
+"""One server and two parties as processes, encrypted and by their keys; and all that may go wrong between them.
 
 The tests share one server, and follow one another."""
 
@@ -7,18 +7,17 @@ from __future__ import annotations
 import json
 import shutil
 import signal
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from sklearn.datasets import load_digits
+from benchmarks.net import SLOW, Process, Server, free_port, node, tree, until
 
+from mixveil.cli import run as run_cli
 from mixveil.core.randomness import SeededStream
 from mixveil.data.opening import open_data
 from mixveil.federated.jobs.messages import MANIFEST, Message
@@ -28,23 +27,12 @@ from mixveil.federated.transport.certificates import make_party, make_trial
 from mixveil.learn.model import read_model
 from mixveil.learn.training import opened, train
 from mixveil.releases.ledger import Ledger
-from tests.federated.here import approving, figures, why
-from tests.federated.jobs import test_jobs as lies
-from tests.federated.transport.net import (
-    SLOW,
-    Process,
-    Relay,
-    Server,
-    free_port,
-    listening,
-    mixveil,
-    node,
-    tree,
-    until,
-)
+from tests.command import Run
+from tests.federated import lies
+from tests.federated.here import figures, why
+from tests.federated.transport.net import HONEST, Relay, digits, encodings, listening
 from tests.made import features_of
 
-HONEST = ("a", "b", "c")
 LIARS: dict[str, tuple[Callable[..., None], str]] = {
     "nan": (lies.nan_labels, "NotFiniteError"),
     "shape": (lies.fewer, "ShapeError"),
@@ -56,20 +44,6 @@ LIARS: dict[str, tuple[Callable[..., None], str]] = {
 """What they send, and the code or the type of error with which it is rejected."""
 
 MORE = ("replay", "flood", "bomb", "killed")
-ROWS = 200
-
-
-def digits(folder: Path) -> dict[str, Path]:
-    """A file of digits for each party, and one to test on: no image is in two of them."""
-    found = load_digits()
-    order = np.random.default_rng(0).permutation(len(found.target))
-    x, y = (found.images / 16).astype(np.float32)[order, None], found.target[order]
-    paths = {}
-    for place, name in enumerate([*HONEST, "killed", "replay", "test"]):
-        rows = slice(place * ROWS, (place + 1) * ROWS)
-        paths[name] = folder / f"{name}.npz"
-        np.savez(paths[name], x=x[rows], y=y[rows], classes=np.array([str(i) for i in range(10)]))
-    return paths
 
 
 @dataclass
@@ -130,6 +104,23 @@ def net(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Net]:
             process.stop()
 
 
+Started = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def job(net: Net, run: Run, monkeypatch: pytest.MonkeyPatch) -> Started:
+    """`mixveil run`, to its end; how the job ended."""
+    monkeypatch.setattr(run_cli, "_START", SLOW)
+
+    def call(method: str, name: str, *words: object) -> dict[str, Any]:
+        found: dict[str, Any] = run(
+            "run", method, net.server.folder, "--job", name, "--json", *words, "--wait", SLOW
+        ).json
+        return found
+
+    return call
+
+
 def files_of(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
@@ -139,19 +130,23 @@ def accuracy(model: Any, data: Path) -> float:
     return float(model.layers.named(features_of(test)).eq(test.labels).double().mean())
 
 
-def encodings(images: torch.Tensor) -> Iterator[bytes]:
-    """An image as bytes, in every way in which one is likely to be sent."""
-    for image in images.flatten(1).numpy():
-        for scale, kind in ((1, "<f4"), (1, "<f8"), (1, "<f2"), (16, "u1"), (255, "u1"), (16, "<i2"), (255, "<i2")):
-            yield np.rint(image * scale).astype(kind).tobytes() if scale > 1 else image.astype(kind).tobytes()
-
-
-def test_one_job_encrypted_and_by_keys(net: Net) -> None:
-    """What the server stored is what the parties kept, the model is that of the files, and no image is anywhere."""
+def test_one_job_encrypted_and_by_keys_though_a_party_is_killed_while_it_sends(net: Net) -> None:
+    """What the server stored is what the parties kept, the killed one too; the model is that of the files, and no image
+    is anywhere."""
+    relay = Relay(net.server.port, stall=lambda: any((net.state("killed") / "jobs" / "killed").glob("*/records")))
+    party = net.join("killed", relay.port)
     with net.node("replay", net.here("replay").answer):
-        whole = net.server.run("one-shot", "first", "--parties", "4", "--wait", "300")
-    assert whole["ok"], whole
-    folders = {name: net.kept(name, "first") for name in HONEST}
+        running = net.server.begin("one-shot", "first", "--parties", "4", "--wait", str(SLOW))
+        assert relay.stalled.wait(SLOW)
+        kept = files_of(net.kept("killed", "first"))
+        party.stop(signal.SIGKILL)
+        relay.close()
+        assert not (net.server.job("first") / "records" / "killed").exists()
+        net.join("killed")
+        said, wrong = running.communicate(timeout=SLOW)
+    whole = json.loads(said)
+    assert whole["ok"] and kept == files_of(net.kept("killed", "first")), wrong
+    folders = {name: net.kept(name, "first") for name in (*HONEST, "killed")}
     for name, folder in folders.items():
         assert files_of(net.server.job("first") / "records" / name) == files_of(folder)
         assert whole["parties"][name]["returned"] and net.entries(name, "first") == 1
@@ -166,6 +161,7 @@ def test_one_job_encrypted_and_by_keys(net: Net) -> None:
     for name in HONEST:
         images = open_data(str(net.data[name])).take(torch.arange(40)).x
         assert not any(image in stored for image in encodings(images))
+    net.parties.pop("killed").stop()
 
 
 def test_nothing_listens_off_this_machine(net: Net) -> None:
@@ -174,7 +170,7 @@ def test_nothing_listens_off_this_machine(net: Net) -> None:
         assert found and set(found) == {"0100007F"}, found  # 127.0.0.1
 
 
-def test_what_is_wrong_is_rejected_with_a_reason_and_the_others_are_unaffected(net: Net) -> None:
+def test_what_is_wrong_is_rejected_with_a_reason_and_the_others_are_unaffected(net: Net, job: Started) -> None:
     old = files_of(next((net.folder / "here-replay").glob("*/*/records")))
     answers: dict[str, Callable[[Message], Message]] = {
         name: lies.changed(net.here(name).answer, lie) for name, (lie, _) in LIARS.items()
@@ -189,7 +185,7 @@ def test_what_is_wrong_is_rejected_with_a_reason_and_the_others_are_unaffected(n
     with ExitStack() as nodes:
         for name, answer in answers.items():
             nodes.enter_context(net.node(name, answer))
-        whole = net.server.run("one-shot", "second", "--parties", str(3 + len(answers)), "--wait", "300")
+        whole = job("one-shot", "second", "--parties", len(HONEST) + len(answers))
     assert whole["ok"] and sorted(read_model(Path(whole["model"])).card["mu"]) == list(HONEST)
     for name in HONEST:
         assert whole["parties"][name]["state"] == "arrived" and whole["parties"][name]["returned"]
@@ -201,28 +197,9 @@ def test_what_is_wrong_is_rejected_with_a_reason_and_the_others_are_unaffected(n
     assert figures(whole, "flood") == figures(whole, "bomb") == {"most": 10 << 20}
 
 
-def test_a_party_killed_while_it_sends_sends_what_it_kept(net: Net) -> None:
-    relay = Relay(net.server.port, stall=20_000)
-    party = net.join("killed", relay.port)
-    until(lambda: "joins" in party.said())
-    running = net.server.begin("one-shot", "third", "--parties", "4", "--wait", "300")
-    assert relay.stalled.wait(SLOW)
-    kept = files_of(net.kept("killed", "third"))
-    party.stop(signal.SIGKILL)
-    relay.close()
-    assert not (net.server.job("third") / "records" / "killed").exists()
-    net.join("killed")
-    said, wrong = running.communicate(timeout=SLOW)
-    whole = json.loads(said)
-    assert whole["ok"] and whole["parties"]["killed"]["state"] == "arrived", wrong
-    assert files_of(net.server.job("third") / "records" / "killed") == kept == files_of(net.kept("killed", "third"))
-    assert net.entries("killed", "third") == 1
-    net.parties.pop("killed").stop()
-
-
-def test_a_killed_server_finds_what_had_arrived_and_goes_on_without_who_never_answers(net: Net) -> None:
-    running = net.server.begin("one-shot", "fourth", "--parties", "5", "--wait", "300")
-    until(lambda: len(net.server.events("fourth", "party-sent")) == 3)
+def test_a_killed_server_finds_what_had_arrived(net: Net, job: Started) -> None:
+    running = net.server.begin("one-shot", "fourth", "--parties", "3", "--wait", str(SLOW))
+    until(lambda: len(net.server.events("fourth", "party-sent")) == len(HONEST))
     arrived = {name: files_of(net.server.job("fourth") / "records" / name) for name in HONEST}
     family = tree(net.server.pid)
     net.server.stop(signal.SIGKILL)
@@ -230,71 +207,43 @@ def test_a_killed_server_finds_what_had_arrived_and_goes_on_without_who_never_an
     assert running.returncode == 2 and json.loads(said)["error"]["type"] == "ServiceError"
     until(lambda: not any(Path(f"/proc/{pid}/fd").exists() for pid in family))
     net.server = Server(net.folder, net.server.port, net.keys / "server")
-    over = threading.Event()
-
-    def silent(message: Message) -> Message:
-        over.wait(SLOW)
-        return message
-
-    with net.node("killed", silent):  # it takes the question, and says nothing
-        whole = net.server.run("one-shot", "fourth", "--parties", "5", "--wait", "20")
-        over.set()
+    with net.node("killed", net.here("killed").answer):
+        whole = job("one-shot", "fourth", "--parties", 3)
     (before,) = net.server.events("fourth", "party-sent-before")
-    assert whole["ok"] and before["figures"] == {"kind": "records", "names": ["a", "b", "c"]}
-    late = {"code": "parties-named-and-absent", "figures": {"names": ["killed"], "absent": 1}}
-    assert late in [event["figures"]["parties"] for event in net.server.events("fourth", "time-over")]
-    assert why(whole, "killed") == "not-in-time"
+    assert before["figures"] == {"kind": "records", "names": list(HONEST)}
+    assert whole["ok"] and whole["parties"]["killed"]["state"] == "arrived"
     for name in HONEST:
         assert files_of(net.server.job("fourth") / "records" / name) == arrived[name]
         assert whole["parties"][name]["returned"] and net.entries(name, "fourth") == 1
 
 
-def test_rounds_over_the_network(net: Net) -> None:
-    """FedProx with two nodes, as it is in memory."""
-    answers = {
-        name: approving(net.here(name, data=str(net.data[source]), allow="fedprox", budget=None, approve=True))
-        for name, source in (("nan", "a"), ("shape", "b"))
-    }
-    with ExitStack() as nodes:
-        for name, answer in answers.items():
-            nodes.enter_context(net.node(name, answer))
-        words = ("--parties", "5", "--rounds", "2", "--epochs", "5", "--proximal", "0.1", "--learning-rate", "0.01")
-        whole = net.server.run("fedprox", "fifth", *words, "--wait", "300")
-    assert whole["ok"], whole
-    assert {name: whole["parties"][name]["state"] for name in HONEST} == dict.fromkeys(HONEST, "refused")
-    assert why(whole, "a") == "method-not-allowed" and figures(whole, "a") == {"party": "a", "method": "fedprox"}
-    assert whole["parties"]["nan"]["rounds"] == whole["parties"]["shape"]["rounds"] == 2
-    assert accuracy(read_model(Path(whole["model"])), net.data["test"]) > 0.5
+def refused(net: Net, run: Run, *words: object) -> str:
+    """What a party that cannot join is told."""
+    named = ("--party", "a", "--data", net.data["a"], "--mu", 1, "--budget", 1)
+    done = run("join", f"127.0.0.1:{net.server.port}", *named, *words)
+    assert done.code == 2
+    return " ".join(done.err.split())
 
 
-def test_a_key_that_the_server_does_not_know_is_not_let_in(net: Net) -> None:
+def test_a_key_that_the_server_does_not_know_is_not_let_in(net: Net, run: Run) -> None:
     stranger = net.folder / "stranger"
     make_party(stranger, "a")
     shutil.copy(net.keys / "a" / "ca.crt", stranger / "ca.crt")
-    words = ("--party", "a", "--data", str(net.data["a"]), "--mu", "1", "--budget", "1")
-    address = f"127.0.0.1:{net.server.port}"
-    done = mixveil("join", address, *words, "--keys", str(stranger), state=net.folder / "s")
-    assert done.returncode == 2 and "does not know this key" in done.stderr, done.stderr
+    assert "does not know this key" in refused(net, run, "--keys", stranger)
 
 
-def test_another_servers_certificate_is_not_believed(net: Net) -> None:
+def test_another_servers_certificate_is_not_believed(net: Net, run: Run) -> None:
     make_trial(net.folder / "others", ["a"])
-    words = ("--party", "a", "--data", str(net.data["a"]), "--mu", "1", "--budget", "1")
-    address = f"127.0.0.1:{net.server.port}"
-    done = mixveil("join", address, *words, "--keys", str(net.folder / "others" / "a"), state=net.folder / "s")
-    assert done.returncode == 2 and "is not the server that ca.crt speaks for" in done.stderr, done.stderr
+    assert "is not the server that ca.crt speaks for" in refused(net, run, "--keys", net.folder / "others" / "a")
 
 
-def test_plaintext_is_not_answered(net: Net) -> None:
-    words = ("--party", "a", "--data", str(net.data["a"]), "--mu", "1", "--budget", "1")
-    done = mixveil("join", f"127.0.0.1:{net.server.port}", *words, "--insecure", state=net.folder / "s")
-    assert done.returncode == 2 and "does not speak in the clear" in done.stderr, done.stderr
+def test_plaintext_is_not_answered(net: Net, run: Run) -> None:
+    assert "does not speak in the clear" in refused(net, run, "--insecure")
 
 
-def test_the_state_of_everything_is_told(net: Net) -> None:
-    done = mixveil("status", str(net.server.folder), "--json", check=True)
-    whole = json.loads(done.stdout)
+def test_the_state_of_everything_is_told(net: Net, run: Run) -> None:
+    whole = run("status", net.server.folder, "--json").json
     assert {node["party"]: node["status"] for node in whole["parties"]}["a"] == "online"
     assert {job["job"]: job["state"] for job in whole["jobs"]}["first"] == "done"
-    text = mixveil("status", str(net.server.folder), check=True).stdout
+    text = run("status", net.server.folder).out
     assert "a: online" in text and "replay: rejected: Release " in " ".join(text.split())

@@ -4,38 +4,33 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import torch
+from benchmarks.net import SLOW, Process, Server, free_port, until
 
+from mixveil.cli import run as run_cli
 from mixveil.data.opening import open_data
-from tests.federated.transport.net import Process, Relay, Server, free_port, until
-from tests.federated.transport.test_network import HONEST, ROWS, digits, encodings
+from tests.command import Run
+from tests.federated.transport.net import ROWS, Relay, digits, encodings
 
 
-def test_releases_cross_and_no_original_does(tmp_path: Path) -> None:
-    data = digits(tmp_path)
+def test_a_release_crosses_and_no_original_does(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_cli, "_START", SLOW)
+    data = digits(tmp_path)["a"]
     server = Server(tmp_path, free_port(), None)
-    relays = {name: Relay(server.port) for name in HONEST}
-    parties = {
-        name: Process(
-            ["join", f"127.0.0.1:{relays[name].port}", "--insecure", "--party", name, "--data", str(data[name]),
-             "--mu", "8", "--budget", "100"],
-            tmp_path / f"{name}.log",
-            tmp_path / f"state-{name}",
-        )
-        for name in HONEST
-    }  # fmt: skip
+    relay = Relay(server.port)
+    address, named = f"127.0.0.1:{relay.port}", ["--party", "a", "--data", str(data), "--mu", "8", "--budget", "100"]
+    party = Process(["join", address, "--insecure", *named], tmp_path / "a.log", tmp_path / "state-a")
     try:
-        until(lambda: all("joins" in party.said() for party in parties.values()))
-        whole = server.run("one-shot", "open", "--parties", "3", "--wait", "300")
+        until(lambda: "joins" in party.said())
+        whole = run("run", "one-shot", server.folder, "--job", "open", "--parties", 1, "--wait", SLOW, "--json").json
     finally:
-        for process in (*parties.values(), server):
-            process.stop()
-        for relay in relays.values():
-            relay.close()
-    assert whole["ok"] and all(whole["parties"][name]["returned"] for name in HONEST), whole
-    crossed = b"".join(bytes(relay.sent) + bytes(relay.got) for relay in relays.values())
-    for name in HONEST:
-        shard = server.job("open") / "records" / name / "shard-00000.safetensors"
-        assert shard.read_bytes() in bytes(relays[name].sent)  # what is looked for is found
-        images = open_data(str(data[name])).take(torch.arange(ROWS)).x
-        assert not any(image in crossed for image in encodings(images))
+        party.stop()
+        server.stop()
+        relay.close()
+    assert whole["ok"] and whole["parties"]["a"]["returned"], whole
+    shard = server.job("open") / "records" / "a" / "shard-00000.safetensors"
+    assert shard.read_bytes() in bytes(relay.sent)  # what is looked for is found
+    crossed = bytes(relay.sent) + bytes(relay.got)
+    images = open_data(str(data)).take(torch.arange(ROWS)).x
+    assert not any(image in crossed for image in encodings(images))

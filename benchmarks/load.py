@@ -14,6 +14,7 @@ from pathlib import Path
 
 import torch
 
+from benchmarks.net import Server, anonymous, free_port, node, tree
 from mixveil.core.randomness import SecureStream, SeededStream, release_id
 from mixveil.core.types import Mu
 from mixveil.data.opening import from_tensors
@@ -22,7 +23,6 @@ from mixveil.encoders.singular import Singular
 from mixveil.federated.jobs.messages import MANIFEST, Message
 from mixveil.federated.transport.certificates import make_trial
 from mixveil.releases.records import write_release
-from tests.federated.transport.net import Server, anonymous, free_port, node, tree
 
 _VALUES, _CLASSES = 64, 2
 _PAUSE = 1.0  # Flower's own nodes look every three seconds
@@ -138,5 +138,5 @@ def _varied(base: bytes, number: int) -> bytes:
 def _renamed(release: Path, party: str, data: bytes) -> bytes:
     """The manifest of another party's release: it is not bound to its rows but by their hash."""
     whole = json.loads((release / MANIFEST).read_text())
-    whole["shards"][0]["sha256"] = hashlib.sha256(data).hexdigest()
+    whole["files"][0]["sha256"] = hashlib.sha256(data).hexdigest()
     return json.dumps({**whole, "party": party, "id": release_id()}).encode()
