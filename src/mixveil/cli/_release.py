@@ -14,19 +14,6 @@ if TYPE_CHECKING:
     from mixveil.releases.manifest import Manifest
 
 
-FOR_KNOWING = (
-    "For knowing, not for choosing: what is certified of private records holds only if nothing that was found on them "
-    "decides what leaves. To send, to keep back or to choose a μ by this audit would void the certificate. Choose on "
-    "public data, or by `mixveil calibrate --mu`; keep back for reasons that follow from no record, or if the noise is "
-    "not what the manifest says."
-)
-
-
-def for_knowing(certified: bool) -> list[str]:
-    """What to say below an audit of certified releases."""
-    return [FOR_KNOWING] if certified else []
-
-
 def summary(written: Manifest) -> dict[str, object]:
     """A manifest's figures for `--json`."""
     return {

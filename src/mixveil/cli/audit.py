@@ -27,7 +27,7 @@ from mixveil.cli._common import (
     out,
     print_json,
 )
-from mixveil.cli._release import for_knowing
+from mixveil.core.wording.notes import Note, note
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -89,7 +89,7 @@ def audit(
     """
     from functools import partial
 
-    from mixveil.attacks.shared.training import Workshop
+    from mixveil.attacks.shared.training import TrainingCache
     from mixveil.audit import sweep as sweeps
     from mixveil.audit.auditing import audit as run
     from mixveil.core.errors import MismatchError
@@ -131,7 +131,7 @@ def audit(
     perceptual, unmeasured = _perceptual(data.shape, data_dir)
     of_features = data is not images
     if of_features:
-        view = replace(view, pictures=_portraits(shown))
+        view = replace(view, pictures=_pictures(shown))
     ready = None if asked is None else _sweep.prepared(asked, opened, data, profile, seed)
     attack = partial(
         run,
@@ -150,12 +150,12 @@ def audit(
                 status.update(f"attacking: {name}")
 
         kept = cache_folder() if cache is None else cache
-        attack = partial(attack, workshop=Workshop(kept, watch=watch))
+        attack = partial(attack, cache=TrainingCache(kept, watch=watch))
         found = attack(view, data, stream=SeededStream(seed), pictures=pictures, watch=watch)
         if asked is not None and ready is not None:
             swept = sweeps.run(asked, ready, found, data, attack, seed=seed, pictures=pictures, watch=watch)
     certified = any(release.certified for release in opened) or (asked is not None and asked.name == "mu")
-    verdict = (*found.verdict, *unmeasured, *_counted(owners), *for_knowing(certified))
+    verdict = (*found.verdict, *unmeasured, *_counted(owners), *([note("for-knowing")] if certified else []))
     found = replace(found, warnings=(*found.warnings, *left_out), verdict=verdict)
     how = _provenance(seed)
     write_audit(out_dir, found, how, swept)
@@ -186,9 +186,9 @@ def _features(
     return _common.features_of(images, loaded, cache)
 
 
-def _counted(owners: Owners | None) -> list[str]:
+def _counted(owners: Owners | None) -> list[Note]:
     """What the ledger says of all releases of these records: this audit saw only those it was given."""
-    return [] if owners is None else [f"In all: {_spending.sentence(owners)}"]
+    return [] if owners is None else [note("in-all", spent=_spending.sentence(owners))]
 
 
 def report(
@@ -276,14 +276,14 @@ def _known_half(opened: Any) -> Any:
     return Part(opened, torch.arange(0, len(opened), 2))
 
 
-def _portraits(images: Any) -> Any:
+def _pictures(images: Any) -> Any:
     """The images behind the features that the attacker knows."""
-    from mixveil.audit.images_behind_features import Portraits
+    from mixveil.audit.images_behind_features import SmallImages
 
-    return None if images is None else Portraits(_known_half(images))
+    return None if images is None else SmallImages(_known_half(images))
 
 
-def _view(opened: tuple[Release, ...], traces: list[Trace | None], public: Any) -> tuple[View, list[str]]:
+def _view(opened: tuple[Release, ...], traces: list[Trace | None], public: Any) -> tuple[View, list[Note]]:
     """All releases; but if the traces of some are lost, only those whose traces are here, and what to say of it."""
     from mixveil.core.types import View
 
@@ -291,16 +291,15 @@ def _view(opened: tuple[Release, ...], traces: list[Trace | None], public: Any) 
     if not kept:
         return View(opened, None, public), []
     said = [
-        f"Release {release.id[:8]} is left out: its trace is not here. Together with the others it shows more than "
-        f"this audit says."
+        note("release-left-out", release=release.id[:8])
         for release, trace in zip(opened, traces, strict=True)
         if trace is None
     ]
     return View(tuple(release for release, _ in kept), tuple(trace for _, trace in kept), public), said
 
 
-def _perceptual(shape: tuple[int, ...], data_dir: Path | None) -> tuple[list[Lpips], list[str]]:
-    """LPIPS by the networks whose files are there, for images; and a sentence on those that are not."""
+def _perceptual(shape: tuple[int, ...], data_dir: Path | None) -> tuple[list[Lpips], list[Note]]:
+    """LPIPS by the networks whose files are there, for images; and a note on those that are not."""
     if len(shape) != 3 or shape[0] not in (1, 3):
         return [], []
     from mixveil.data.opening import data_folder
@@ -309,10 +308,7 @@ def _perceptual(shape: tuple[int, ...], data_dir: Path | None) -> tuple[list[Lpi
     folder = data_folder(data_dir)
     found = lpips.found(folder)
     missing = {net: known.file for net, known in lpips.KNOWN.items() if net not in found}
-    said = [
-        f"LPIPS: not measured by {' and '.join(missing)}: no weights (put {' and '.join(missing.values())} into "
-        f"DIR/weights and give --data-dir DIR, or set MIXVEIL_DATA=DIR)."
-    ]
+    said = [note("lpips-not-measured", nets=" and ".join(missing), files=" and ".join(missing.values()))]
     return [lpips.load(net, folder) for net in found], said if missing else []
 
 
@@ -328,23 +324,27 @@ def _provenance(seed: int) -> dict[str, Any]:
 def show(found: Audit) -> None:
     from rich.table import Table
 
-    from mixveil.audit.figures import named
+    from mixveil.audit.figures import attack_title, caption
+    from mixveil.audit.metrics.catalogue import METRICS
 
+    left_out = {metric.code for metric in METRICS if not metric.brief}
     table = Table("attack", "figure", "mean", "worst", "knowing nothing", "ceiling")
-    for row in found.rows:
-        if row.metric in ("psnr_db", "cosine"):
+    for row in found.figures:
+        if row.metric in left_out:
             continue
         mean = f"[bold red]{number(row.mean)}[/]" if row.beaten else number(row.mean)
-        figure = escape(named(row.metric, row.of, found.unit))
-        table.add_row(row.attack, figure, mean, number(row.worst), number(row.know_nothing), number(row.ceiling))
+        figure = escape(str(caption(row.metric, row.of, row.know_nothing, found.unit)))
+        table.add_row(
+            attack_title(row.attack), figure, mean, number(row.worst), number(row.know_nothing), number(row.ceiling)
+        )
     out.print(table)
     for item in found.attacks:
         if item.status != "ran":
-            out.print(f"[dim]{item.attack}: {item.status}: {escape(item.why)}[/]", soft_wrap=True)
-    for text in found.verdict:
-        out.print(f"• {escape(text)}", soft_wrap=True)
-    for text in found.warnings:
-        _common.warn(text)
+            out.print(f"[dim]{item.attack}: {item.status}: {escape(str(item.why))}[/]", soft_wrap=True)
+    for told in found.verdict:
+        out.print(f"• {escape(str(told))}", soft_wrap=True)
+    for warning in found.warnings:
+        _common.warn(str(warning))
 
 
 def _nothing() -> Any:

@@ -197,10 +197,10 @@ class _Job:
     def _audit(self, narrow: Path) -> str:
         """The first party attacks what it sent."""
         from mixveil.audit.auditing import audit
-        from mixveil.cli._release import for_knowing
         from mixveil.cli.audit import show
         from mixveil.core.randomness import SeededStream
         from mixveil.core.types import View
+        from mixveil.core.wording.notes import note
         from mixveil.data.row_views import Part
         from mixveil.features.projection import Projected, read
         from mixveil.releases.records import read_release
@@ -218,7 +218,7 @@ class _Job:
         others = similar.take(half[1][: len(truth)]).x
         view = View((release,), None if trace is None else (trace,), Part(similar, half[0]))
         found = audit(view, truth, others=others, stream=SeededStream(0))
-        found = replace(found, verdict=(*found.verdict, *for_knowing(release.certified)))
+        found = replace(found, verdict=(*found.verdict, *([note("for-knowing")] if release.certified else [])))
         how = {"command": "mixveil demo", "seed": 0, **_common.versions()}
         write_audit(self.folder / "audit", found, how)
         report = self.folder / "audit" / "report.html"
@@ -259,7 +259,7 @@ class _Job:
 
     def _plot(self, sweep: dict[float, dict[str, float]], alone: list[float], together: float) -> Path:
         from mixveil.core.files import write_whole
-        from mixveil.report.pictures import chart
+        from mixveil.report.lines import chart
 
         lines = {title: [(mu, row[name]) for mu, row in sweep.items()] for name, title in _COLUMNS.items()}
         levels = {"all, in the clear": together, "a party alone": sum(alone) / len(alone)}
