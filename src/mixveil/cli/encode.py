@@ -118,7 +118,7 @@ def encode(
     screens = _screening.chosen(screen, mu=mu, label_epsilon=label_epsilon, backbone=backbone, projection=projection)
     lpips = _screening.distance(screens, data_dir)
     scheme = _configured(encoder, {"alpha": alpha, "noise": noise, "k": k})
-    if not scheme.noisy and (clip is not None or public is not None):
+    if not scheme.needs_facts and (clip is not None or public is not None):
         raise ArgumentError(f"--clip and --public are for noise, and the encoder {encoder} adds none")
     if target is None and clip is not None:
         raise ArgumentError("--clip is for --mu and --tau: nothing else clips records")

@@ -277,6 +277,10 @@ class Encoder(Protocol):
     def unpromised(self) -> tuple[str, ...]:
         """Codes of what a manifest must say that these settings do not promise."""
 
+    @property
+    def tau_conditions(self) -> Mapping[str, str]:
+        """What a directional SNR that is not certified must say that it rests on; empty where none can be stated."""
+
     def claims(self) -> Mapping[str, Guarantee]:
         """What these settings guarantee for any records at all, by the guarantee's name, and on what conditions.
         A certified manifest may claim no less, and nothing else."""
@@ -320,18 +324,18 @@ Ready = TypeVar("Ready", bound=Encoder, covariant=True)
 
 
 class Scheme(Protocol[Ready]):
-    """A defence by name, before its noise is known: a frozen dataclass of what its owner chooses. Where no noise has to
-    be calibrated it is an Encoder too.
+    """A defence by name, before anything of the data is known: a frozen dataclass of what its owner chooses. Where that
+    is all there is to set, it is an Encoder too.
 
     Attributes:
         name: By which manifests and the command line call it.
         targets: What can be asked of it; () where it promises nothing.
-        noisy: Whether noise has to be calibrated.
+        needs_facts: Whether `calibrate` uses facts of the data; without, the scheme is ready as it is.
     """
 
     name: ClassVar[str]
     targets: ClassVar[tuple[type[Target], ...]]
-    noisy: ClassVar[bool]
+    needs_facts: ClassVar[bool]
 
     @classmethod
     def ready(cls) -> type[Encoder]:

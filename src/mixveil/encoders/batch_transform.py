@@ -23,7 +23,7 @@ class BatchTransform:
     """`transform(x, y)` gives the batch mixed with itself: x̃ of x's shape, type, device and scale, and (n, classes)
     float32 soft labels. x is (n, …); y is (n,) class numbers or (n, classes) shares.
 
-    NOTHING is promised. This is augmentation for a loop that holds the raw data and mixes each batch anew: the same
+    NOTHING is promised. This is augmentation for a loop that holds the raw data and mixes each batch: the same
     image comes out again and again, under noise that is fast and not secret. What leaves needs `write_release`.
 
     encoder: `Mixup`; or a calibrated `Singular`, which clips records about its centre; or `Singular` with a sigma, the

@@ -84,7 +84,7 @@ def calibrate(
         check_apart(data, public)
     moments_of = watched_moments(stream, watch)
     checks.enough_rows(len(data))
-    if not encoder.noisy:
+    if not encoder.needs_facts:
         return *encoder.calibrate(target, Facts({})), []
     if target is None:
         facts = sized_facts(data, public=public, watch=watch)

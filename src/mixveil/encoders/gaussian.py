@@ -3,7 +3,7 @@
     x̃_i = z_i + e_i,   ỹ_i = y_i,   z = clip(x − centre),   e ~ N(0, σ²I)
 
 Formal guarantees
-- Asked for μ: every unit of m rows is μ-GDP, μ = (2C/σ)√m, against whoever knows everything else, labels excluded.
+- Asked for μ: every unit of m rows is μ-GDP, μ = (2C/σ)√m, against an attacker who knows all else, labels excluded.
 - Labels are released as they are.
 
 It is here to be compared with: pairing buys nothing in GDP, and this is what it buys nothing over.
@@ -31,7 +31,7 @@ from mixveil.encoders.noisy import NO_TARGET, Noisy, check_noise, gdp_conditions
 class Gaussian:
     name: ClassVar[str] = "gaussian"
     targets: ClassVar[tuple[type[Target], ...]] = (Mu,)
-    noisy: ClassVar[bool] = True
+    needs_facts: ClassVar[bool] = True
 
     @classmethod
     def ready(cls) -> type[Encoder]:
@@ -70,6 +70,7 @@ class CalibratedGaussian(Noisy):
 
     law: ClassVar[NoiseLaw] = "gaussian"
     sources: ClassVar[int] = 1
+    tau_conditions: ClassVar[Mapping[str, str]] = {}
 
     @property
     def name(self) -> str:
@@ -84,7 +85,7 @@ class CalibratedGaussian(Noisy):
         return {"gdp": Guarantee("gdp", mu, mu, gdp_conditions(self.unit_rows))}
 
     def cost(self) -> Cost:
-        """Every row has noise of its own: m rows cost √m times as much, whoever has them."""
+        """Every row has noise of its own: m rows of a unit cost √m times as much."""
         mu = 2 * self.clip / self.sigma
         return Cost(mu, mu, 0.5)
 

@@ -24,7 +24,7 @@ from mixveil.core import checks
 from mixveil.core.errors import ArgumentError
 from mixveil.core.randomness import Stream
 from mixveil.core.types import Batch, Encoder, Fact, Facts, Guarantee, NoiseLaw, Rows, Target, Trace
-from mixveil.encoders.linear import unmixed
+from mixveil.encoders.linear import Linear, unmixed
 from mixveil.encoders.plain import NoPromise
 
 
@@ -34,7 +34,7 @@ class Laplace:
 
     name: ClassVar[str] = "laplace"
     targets: ClassVar[tuple[type[Target], ...]] = ()
-    noisy: ClassVar[bool] = True
+    needs_facts: ClassVar[bool] = True
     alpha: float = 0.5
 
     def __post_init__(self) -> None:
@@ -58,7 +58,7 @@ class Laplace:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CalibratedLaplace(NoPromise):
+class CalibratedLaplace(NoPromise, Linear):
     """`Laplace` with its noise.
 
     Attributes:

@@ -31,6 +31,10 @@ class Linear(ABC):
     @abstractmethod
     def deviation(self, weight: Tensor) -> Tensor: ...
 
+    def possible_labels(self, y: Tensor) -> Tensor:
+        """At most one class a source. That shares sum to one is checked for all releases."""
+        return (y > 0).sum(1) <= self.sources
+
     def observation(self, trace: Trace) -> Mixtures:
         return Mixtures(self, trace)
 

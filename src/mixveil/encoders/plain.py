@@ -14,7 +14,7 @@ from mixveil.core.types import Batch, Cost, Encoder, Facts, Guarantee, NoiseLaw,
 from mixveil.encoders.linear import Linear
 
 
-class NoPromise(Linear):
+class NoPromise:
     """An encoder that bounds nothing and releases floats."""
 
     clip: ClassVar[float | None] = None
@@ -22,6 +22,7 @@ class NoPromise(Linear):
     unit_rows: ClassVar[int] = 1
     step: ClassVar[float | None] = None
     index_bound: ClassVar[int | None] = None
+    tau_conditions: ClassVar[Mapping[str, str]] = {}
 
     def claims(self) -> Mapping[str, Guarantee]:
         return {}
@@ -32,17 +33,13 @@ class NoPromise(Linear):
     def directional_snr(self, lambda_max: float) -> float | None:
         return None
 
-    def possible_labels(self, y: Tensor) -> Tensor:
-        """At most one class a source. That shares sum to one is checked for all releases."""
-        return (y > 0).sum(1) <= self.sources
 
-
-class NoNoise(NoPromise):
-    """An encoder that adds no noise: ready as it is."""
+class NoNoise(NoPromise, Linear):
+    """An encoder that mixes, or not, and adds no noise: ready as it is."""
 
     name: ClassVar[str]
     targets: ClassVar[tuple[type[Target], ...]] = ()
-    noisy: ClassVar[bool] = False
+    needs_facts: ClassVar[bool] = False
     law: ClassVar[NoiseLaw] = "none"
     sigma: ClassVar[float] = 0.0
     centre: ClassVar[float] = 0.0

@@ -3,7 +3,7 @@
     x̃_i = w₁z_i + w₂(z_π(i) + e_i),   ỹ_i = w₁y_i + w₂y_π(i),   z = clip(x − centre)
 
 Formal guarantees
-- Asked for μ: every unit (a record, or all rows of a person) is μ-GDP (theory/gdp.py) against whoever knows everything
+- Asked for μ: every unit (a record, or all rows of a person) is μ-GDP (theory/gdp.py) against an attacker who knows all
   else, labels excluded. Nothing computed from the private records enters: centre, clip and σ come from public facts.
 - Asked for τ: the directional SNR of a row is at most τ on average over records (theory/snr.py), for the
   calibrations `theorem` and `spectral`; the noise depends on private second moments and is not certified.
@@ -74,7 +74,7 @@ class Singular:
 
     name: ClassVar[str] = "singular"
     targets: ClassVar[tuple[type[Target], ...]] = (Mu, Tau)
-    noisy: ClassVar[bool] = True
+    needs_facts: ClassVar[bool] = True
     alpha: float | None = None
     noise: Literal["gaussian", "sphere"] = "gaussian"
     fixed_points: bool = False
@@ -195,6 +195,10 @@ class CalibratedSingular(Noisy):
     @property
     def law(self) -> NoiseLaw:
         return self.noise
+
+    @property
+    def tau_conditions(self) -> Mapping[str, str]:
+        return {**AVERAGE_SNR_CONDITIONS, **(FIXED_POINTS if self.fixed_points else {})}
 
     def directional_snr(self, lambda_max: float) -> float:
         return snr.directional_snr(lambda_max, self.sigma, self.alpha)

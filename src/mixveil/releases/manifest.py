@@ -24,7 +24,7 @@ from mixveil.core.errors import (
 )
 from mixveil.core.types import Encoder, Guarantee
 from mixveil.encoders.catalogue import encoder
-from mixveil.encoders.singular import AVERAGE_SNR_CONDITIONS, FIXED_POINTS, FROM_PUBLIC, NOT_KEPT, NOT_REALISED, SAID
+from mixveil.encoders.singular import FROM_PUBLIC, NOT_KEPT, NOT_REALISED, SAID
 from mixveil.features.extractor import Extractor
 from mixveil.releases.screening import NOT_CERTIFIED, NOT_PICTURES, NOT_PROTECTED, Screened
 from mixveil.theory.response import LARGEST_EPSILON, SMALLEST_EPSILON
@@ -349,7 +349,7 @@ def _stated(stated: Guarantee, manifest: Manifest) -> None:
     due = None if stated.realised is not None else NOT_REALISED if how.partition(":")[0] in NOT_KEPT else FROM_PUBLIC
     if stated.assumes.get("moments") != due:
         raise FalseClaimError(f"{stated.name}: it does not say what its moments leave open")
-    said = {**AVERAGE_SNR_CONDITIONS, **(FIXED_POINTS if getattr(manifest.encoder, "fixed_points", False) else {})}
+    said = manifest.encoder.tau_conditions
     names = {"calibration", "moments", "rows", *origins, *said}
     if stated.assumes.keys() - names or said.items() - stated.assumes.items():
         raise FalseClaimError(f"{stated.name}: its conditions are not those of its encoder")

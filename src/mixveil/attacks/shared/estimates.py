@@ -80,6 +80,7 @@ def of_public(view: View, render: Render, rounds: int, most: int, stream: Stream
     say what records are like would be known too well."""
     if view.public is None:
         raise ArgumentError("this attack needs public data")
+    model.check_linear(view)
     chosen = model.spaced(len(view.public), most)
     if len(chosen) < 4 * len(LEVELS):
         raise CannotAttackError(note("too-few-public-rows", rows=len(chosen), least=4 * len(LEVELS)))
