@@ -41,7 +41,7 @@ def audited(*pairs: tuple[Release, Trace], names: list[str] | None = None, seed:
 
 
 def figure(found: Audit, attack: str, metric: str) -> float:
-    return next(row.mean for row in found.rows if (row.attack, row.metric) == (attack, metric))
+    return next(row.mean for row in found.figures if (row.attack, row.metric) == (attack, metric))
 
 
 def template(target: Mu | Tau, encoder: Singular | Gaussian | None = None) -> tuple[Release, Trace]:

@@ -23,9 +23,9 @@ sys.meta_path[sys.meta_path.index(PathFinder)] = Without
 import torch
 from pathlib import Path
 import mixveil
-from mixveil.attacks.shared.training import Workshop
+from mixveil.attacks.shared.training import TrainingCache
 from mixveil.core.errors import MissingDependencyError
-from mixveil.core.types import Known, Units
+from mixveil.core.types import KnownRecords, Units
 from mixveil.releases.traces import load_trace
 
 data = mixveil.from_tensors(mixveil.SeededStream(0).uniform(12, 1, 4, 4).float(), torch.arange(12) % 3)
@@ -35,10 +35,10 @@ release = mixveil.read_release(out)
 x, some = data.take(torch.arange(12)).x, torch.arange(4)
 public = mixveil.from_tensors(mixveil.SeededStream(3).uniform(60, 1, 4, 4).float(), torch.arange(60) % 3)
 units = Units(torch.arange(12) // 2, torch.arange(12), torch.arange(12))
-known = Known(some, x[some])
+known = KnownRecords(some, x[some])
 view = mixveil.View((release,), (load_trace(release.id, 12),), public, x, data.labels, known, public, units)
 for kind in mixveil.attacks().values():
-    attack = kind(workshop=Workshop(most=2)) if hasattr(kind, "workshop") else kind()
+    attack = kind(cache=TrainingCache(max_steps=2)) if kind.trains else kind()
     attack(view, stream=mixveil.SeededStream(2))
 mixveil.calibrate(data, mu=1.0, tau=0.1)
 for needs in (mixveil.SecureStream, lambda: mixveil.open_data("digits")):

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from mixveil.attacks.features.decoder import FeatureDecoder
-from mixveil.attacks.shared.training import Recipe, Workshop
+from mixveil.attacks.shared.training import Schedule, TrainingCache
 from mixveil.core.randomness import SeededStream
 from mixveil.core.types import Encoder, Fact, Mu, Release, Tau, Trace, View
 from mixveil.data import similarity
@@ -105,8 +105,8 @@ def main() -> None:
     for name, encoder in encoders(private, public, loaded).items():
         started = time.perf_counter()
         release, trace = released(encoder, private)
-        recipe = Recipe(chosen.epochs, batch=64, falling=True)
-        attack = FeatureDecoder(chosen.base, recipe=recipe, workshop=Workshop(cache_folder(), watch=said))
+        schedule = Schedule(chosen.epochs, batch=64, falling=True)
+        attack = FeatureDecoder(chosen.base, schedule=schedule, cache=TrainingCache(cache_folder(), watch=said))
         view = View((release,), (trace,), public, pictures=shown)
         found = given(attack(view, stream=SeededStream(2)).pictures).clamp(0, 1).float()
         strips[name] = found

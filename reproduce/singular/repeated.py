@@ -17,6 +17,7 @@ from pathlib import Path
 import torch
 
 from mixveil.audit.auditing import audit
+from mixveil.audit.figures import attack_title
 from mixveil.core.randomness import SecureStream, SeededStream
 from mixveil.core.types import Mu, Release, Target, Tau, Trace, View
 from mixveil.data.opening import Images, open_data
@@ -29,7 +30,7 @@ from reproduce.singular.shared import Row, keep, known
 PUBLIC = 10_000
 TARGETS: dict[str, Target] = {"energy, τ = 0.01": Tau(1e-2, "energy"), "certified, μ = 1": Mu(1.0)}
 ATTACKS = ("average", "known", "lmmse", "lmmse-row", "membership")
-METRICS = {"mse", "snr_db", "tpr at 1% fpr"}
+METRICS = {"mse": "mse", "snr-db": "snr-db", "tpr-at-1-fpr": "tpr-at-1-fpr"}  # as the results call them
 HERE = Path(__file__).parent
 
 
@@ -49,15 +50,17 @@ def audited(data: Images, public: Images, others: Images, name: str, counts: lis
         view = View(releases, traces, public)
         found = audit(view, data, others=strange, names=ATTACKS, stream=stream, watch=said)
         seconds = time.perf_counter() - started
-        for attack in dict.fromkeys(row.attack for row in found.rows):
+        for attack in dict.fromkeys(row.attack for row in found.figures):
             figures: Row = {}
-            for row in found.rows:
+            for row in found.figures:
                 if row.attack == attack and row.metric in METRICS:
-                    figures |= {row.metric: row.mean, f"{row.metric}, knowing nothing": row.know_nothing}
-                    figures |= {f"{row.metric}, ceiling": row.ceiling} if row.ceiling is not None else {}
-            yield {"settings": {**settings, "attack": attack}, "figures": {**figures, "seconds of all": seconds}}
+                    metric = METRICS[row.metric]
+                    figures |= {metric: row.mean, f"{metric}, knowing nothing": row.know_nothing}
+                    figures |= {f"{metric}, ceiling": row.ceiling} if row.ceiling is not None else {}
+            named = {**settings, "attack": attack_title(attack)}
+            yield {"settings": named, "figures": {**figures, "seconds of all": seconds}}
         for promise in found.promises:
-            if promise.name == "variance left unknown":
+            if promise.name == "variance-left-unknown":
                 figures = {"left unknown by μ, at least": promise.nominal, "by these weights": promise.found}
                 yield {"settings": {**settings, "attack": "any linear one"}, "figures": figures}
 

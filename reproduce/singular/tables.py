@@ -25,9 +25,9 @@ from mixveil.attacks.records.linear import recovered
 from mixveil.attacks.records.lmmse import Lmmse, LmmseRow
 from mixveil.attacks.records.unet import Unet
 from mixveil.attacks.records.unet_strong import UnetStrong
-from mixveil.attacks.shared.model import Mixing
+from mixveil.attacks.shared.model import MixingMatrix
 from mixveil.attacks.shared.pixels import Pixels
-from mixveil.attacks.shared.training import Recipe, Workshop, fastest
+from mixveil.attacks.shared.training import Schedule, TrainingCache, fastest
 from mixveil.core.device_random import DeviceStream
 from mixveil.core.randomness import SeededStream
 from mixveil.core.types import Attack, Batch, Release, Trace, View
@@ -114,7 +114,7 @@ class Compared:
         parts = zip(torch.split(truth, 64), torch.split(guess, 64), strict=True)
         found = [self._part(a.to(self.distance.device), b.to(self.distance.device)) for a, b in parts]
         figures: Row = {}
-        for name, key in (("SNR dB", "snr_db"), ("SSIM", "ssim"), ("LPIPS", "lpips")):
+        for name, key in (("SNR dB", "snr-db"), ("SSIM", "ssim"), ("LPIPS", "lpips")):
             values = torch.cat([part[name] for part in found])
             figures |= {name: float(values.mean()), f"{name} std": float(values.std())}
             if name == "SNR dB":
@@ -176,7 +176,7 @@ def linear(work: Work) -> Iterator[Row]:
                 continue
             draws, started = DeviceStream(SeededStream(0).fork(f"{data} {tau}")), time.perf_counter()
             rows, trace = mixed(truth, tau, spread, draws)
-            found = recovered(Mixing.of((trace,)), [rows], Pixels(3, 0.0, 1.0, normalised=True))
+            found = recovered(MixingMatrix.of((trace,)), [rows], Pixels(3, 0.0, 1.0, normalised=True))
             figures = compared(truth.cpu(), found.cpu(), published(2, tau, data))
             yield {"settings": settings, "figures": {**figures, "seconds": time.perf_counter() - started}}
 
@@ -191,7 +191,7 @@ def networks(work: Work) -> Iterator[Row]:
             for name, public in work.attacks:
                 settings = {"attack": name, "public": public, "tau": tau, "rows": len(x), "seed": seed}
                 if name == "unet-strong" and work.smaller is not None:
-                    settings |= {"base": work.smaller.base, "epochs": work.smaller.recipe.epochs}
+                    settings |= {"base": work.smaller.base, "epochs": work.smaller.schedule.epochs}
                 if work.has(settings):
                     continue
                 started = time.perf_counter()
@@ -215,7 +215,7 @@ def by_unet(truth: Tensor, labels: Tensor, tau: float, spread: float, public: st
     release = Release(Envelope(RecordSettings(encoder, (3, 224, 224)), "paper", classes, reproducible=True), payload)
     shown, marks = opened(public, "train", 4000)
     known = as_images(large(normalised(shown)), marks)
-    attack = Unet(normalised=True, workshop=work.workshop)
+    attack = Unet(normalised=True, cache=work.cache)
     return given(attack(View((release,), (trace,), known), stream=SeededStream(seed).fork("unet")).images).float()
 
 
@@ -227,7 +227,7 @@ def by_whole(
     shown, marks = opened(public, "train", 10_000)
     small = interpolate(shown, size=(32, 32), mode="bilinear", antialias=True)
     view = View((release,), (trace,), as_images(projected(normalised(small)), marks))
-    strong = replace(work.smaller or UnetStrong(), workshop=work.workshop)
+    strong = replace(work.smaller or UnetStrong(), cache=work.cache)
     attacks: dict[str, Attack] = {"unet-strong": strong, "lmmse": Lmmse()}
     attacks["lmmse-row"] = LmmseRow()
     guess = given(attacks[name](view, stream=SeededStream(seed).fork(name)).images)
@@ -244,7 +244,7 @@ class Work:
     rows: int | None
     seeds: int
     attacks: tuple[tuple[str, str], ...]
-    workshop: Workshop
+    cache: TrainingCache
     smaller: UnetStrong | None = None
 
     def has(self, settings: Row) -> bool:
@@ -279,9 +279,9 @@ def main() -> None:
         parser.error("--rows is for a trial: name another file with --out")
     title, make = TABLES[chosen.table]
     pairs = tuple((name, public) for name, _, public in (text.partition(":") for text in chosen.attacks))
-    workshop = Workshop(cache_folder(), compiled=torch.cuda.is_available(), watch=said)
-    smaller = UnetStrong(base=16, recipe=Recipe(2, batch=64, falling=True)) if chosen.small else None
-    work = Work(out, tuple(chosen.data), tuple(chosen.tau), chosen.rows, chosen.seeds, pairs, workshop, smaller)
+    cache = TrainingCache(cache_folder(), compiled=torch.cuda.is_available(), watch=said)
+    smaller = UnetStrong(base=16, schedule=Schedule(2, batch=64, falling=True)) if chosen.small else None
+    work = Work(out, tuple(chosen.data), tuple(chosen.tau), chosen.rows, chosen.seeds, pairs, cache, smaller)
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
     about = results.provenance({"alpha": ALPHA}, device=device)
     for row in make(work):

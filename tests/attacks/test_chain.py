@@ -5,7 +5,7 @@ import torch
 
 from mixveil.attacks.records.lmmse import unmixed
 from mixveil.attacks.shared import chain
-from mixveil.attacks.shared.model import Mixing
+from mixveil.attacks.shared.model import MixingMatrix
 from mixveil.core.randomness import SeededStream
 from mixveil.core.types import Trace
 from tests.made import mixing_matrix
@@ -29,7 +29,7 @@ def test_a_pairing_is_solved_as_a_dense_matrix_is(name: str) -> None:
     rows, variance = stream.normal(n, 3), torch.tensor([2.0, 0.5, 1e-3], dtype=torch.float64)
     noise = 0.1 + stream.uniform(n, 3)
     gain = torch.tensor([1.0, 0.7, 0.9], dtype=torch.float64)
-    found = unmixed(Mixing.of((Trace(partner[:, None], weight),)), [rows], [noise], [gain], variance)
+    found = unmixed(MixingMatrix.of((Trace(partner[:, None], weight),)), [rows], [noise], [gain], variance)
     whole = torch.cat([partner, torch.arange(n, records)])
     matrix = mixing_matrix(whole, torch.cat([weight, torch.zeros(records - n, 2)]))[:n]
     for k in range(3):

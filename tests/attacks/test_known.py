@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from mixveil.attacks.records.known_records import Known as Attack
+from mixveil.attacks.records.known_records import KnownRecordsAttack as Attack
 from mixveil.attacks.records.lmmse import Lmmse
 from mixveil.core.errors import ArgumentError
 from mixveil.core.randomness import SeededStream
-from mixveil.core.types import Known, Trace, View
+from mixveil.core.types import KnownRecords, Trace, View
 from mixveil.data.similarity import mse
 from mixveil.releases.kinds.records import Records
 from mixveil.theory import bayes
@@ -23,7 +23,7 @@ def view(n: int, releases: int, tau: float, known: Tensor) -> tuple[View, Tensor
     made = [encoded(weak(data, tau), data, SeededStream(seed)) for seed in range(releases)]
     truth = data.take(torch.arange(n)).x
     seen = View(
-        tuple(r for r, _ in made), tuple(t for _, t in made), gaussian(500, 2), known=Known(known, truth[known])
+        tuple(r for r, _ in made), tuple(t for _, t in made), gaussian(500, 2), known=KnownRecords(known, truth[known])
     )
     return seen, truth
 
@@ -43,7 +43,7 @@ def test_known_records_come_back_and_nobody_known_is_lmmse(releases: int) -> Non
     seen, truth = view(30, releases, 0.5, torch.tensor([4, 7]))
     images = Attack()(seen, stream=SeededStream(0)).images
     assert images is not None and torch.equal(images[[4, 7]], truth[[4, 7]].double())
-    none = replace(seen, known=Known(torch.empty(0, dtype=torch.int64), truth[:0]))
+    none = replace(seen, known=KnownRecords(torch.empty(0, dtype=torch.int64), truth[:0]))
     one, other = Attack()(none, stream=SeededStream(0)).images, Lmmse()(seen, stream=SeededStream(0)).images
     assert one is not None and other is not None and torch.allclose(one, other, atol=1e-9)
 
@@ -74,7 +74,7 @@ def test_who_knows_all_others_leaves_what_theory_says() -> None:
     release = encoded(encoder, data, SeededStream(0))[0]
     release = replace(release, payload=Records((batch,), encoder.step))
     truth, known = data.take(torch.arange(n)).x, torch.arange(n)[torch.arange(n) % 3 != 0]
-    seen = View((release,), (trace,), gaussian(5000, 2), known=Known(known, truth[known]))
+    seen = View((release,), (trace,), gaussian(5000, 2), known=KnownRecords(known, truth[known]))
     images = Attack()(seen, stream=SeededStream(0)).images
     assert images is not None
     shown = bayes.precisions(trace.partner[:, 0], trace.weight, encoder.sigma)
@@ -84,8 +84,8 @@ def test_who_knows_all_others_leaves_what_theory_says() -> None:
 
 def test_numbers_that_no_record_has_are_refused() -> None:
     seen, truth = view(10, 1, 0.5, torch.tensor([4]))
-    for known in (Known(torch.tensor([10]), truth[:1]), Known(torch.tensor([-1]), truth[:1])):
+    for known in (KnownRecords(torch.tensor([10]), truth[:1]), KnownRecords(torch.tensor([-1]), truth[:1])):
         with pytest.raises(ArgumentError, match="0 to 9"):
             Attack()(replace(seen, known=known), stream=SeededStream(0))
     with pytest.raises(ArgumentError, match="an image each"):
-        Attack()(replace(seen, known=Known(torch.tensor([1, 2]), truth[:1])), stream=SeededStream(0))
+        Attack()(replace(seen, known=KnownRecords(torch.tensor([1, 2]), truth[:1])), stream=SeededStream(0))

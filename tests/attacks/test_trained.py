@@ -18,9 +18,9 @@ from mixveil.attacks.records.unet import Unet, _Mixtures
 from mixveil.attacks.records.unet_strong import UnetStrong
 from mixveil.attacks.shared import nets, training
 from mixveil.attacks.shared.estimates import LEVELS, held_out, of_public, of_releases, worth_of
-from mixveil.attacks.shared.model import Mixing, prior_of
+from mixveil.attacks.shared.model import MixingMatrix, prior_of
 from mixveil.attacks.shared.pixels import Pixels, total_variation
-from mixveil.attacks.shared.training import Recipe, Workshop
+from mixveil.attacks.shared.training import Schedule, TrainingCache
 from mixveil.core.device_random import DeviceStream
 from mixveil.core.errors import ArgumentError, TrainingError, TrainingStopped
 from mixveil.core.randomness import SeededStream
@@ -46,7 +46,7 @@ def test_the_linear_attack_is_the_papers_to_the_last_step(releases: int) -> None
     partners = [torch.tensor([1, 2, 3, 4, 0]), torch.tensor([2, 3, 4, 0, 1])][:releases]
     weights = [stream.capped_weights(5, 0.7) for _ in range(releases)]
     traces = tuple(Trace(p[:, None], w) for p, w in zip(partners, weights, strict=True))
-    found = recovered(Mixing.of(traces), seen, Pixels(3, 0.0, 1.0, normalised=True))
+    found = recovered(MixingMatrix.of(traces), seen, Pixels(3, 0.0, 1.0, normalised=True))
     rows = torch.stack(seen).mean(0)
     mean, std = (torch.tensor(values).view(3, 1, 1) for values in IMAGENET)
     guess = rows.clone()
@@ -133,8 +133,8 @@ def test_first_weights_follow_from_the_stream_alone() -> None:
     assert all(torch.equal(one[name], two[name]) for name in one)
 
 
-def small_unet(workshop: Workshop = training.NOTHING_KEPT) -> Unet:
-    return Unet(base=6, recipe=Recipe(epochs=6, batch=32, rate=3e-3), workshop=workshop)
+def small_unet(cache: TrainingCache = training.NO_CACHE) -> Unet:
+    return Unet(base=6, schedule=Schedule(epochs=6, batch=32, rate=3e-3), cache=cache)
 
 
 def test_the_u_net_gets_digits_out_of_weak_noise_and_next_to_nothing_out_of_strong() -> None:
@@ -155,7 +155,7 @@ def test_the_strong_network_gains_on_the_best_linear_attack_where_records_are_no
 
     data, public = bars(200, 1), bars(1500, 2)
     view = released(data, 0.5, public)
-    attack = UnetStrong(base=8, rounds=2, recipe=Recipe(epochs=12, batch=64, rate=3e-3, falling=True))
+    attack = UnetStrong(base=8, rounds=2, schedule=Schedule(epochs=12, batch=64, rate=3e-3, falling=True))
     assert error(attack, view, data) < 0.85 * error(Lmmse(), view, data)
 
 
@@ -163,7 +163,7 @@ def test_the_strong_network_gains_on_the_best_linear_attack_where_records_are_no
 def test_the_strong_network_does_not_fall_behind_the_linear_attack(share: float) -> None:
     data, public = digits(0, 150), digits(600, 1500)
     view = released(data, share, public)
-    attack = UnetStrong(base=4, rounds=1, recipe=Recipe(epochs=3, batch=64, falling=True))
+    attack = UnetStrong(base=4, rounds=1, schedule=Schedule(epochs=3, batch=64, falling=True))
     assert error(attack, view, data) < 1.01 * error(Lmmse(), view, data)
 
 
@@ -184,7 +184,7 @@ def test_a_public_record_does_not_help_to_say_what_it_is_like() -> None:
 
 def test_the_decoder_gets_pictures_out_of_features_and_none_out_of_strong_noise() -> None:
     data, public = digits(0, 150), digits(600, 1600)
-    attack = FeatureDecoder(base=4, rounds=1, recipe=Recipe(epochs=8, batch=32, rate=3e-3, falling=True))
+    attack = FeatureDecoder(base=4, rounds=1, schedule=Schedule(epochs=8, batch=32, rate=3e-3, falling=True))
     truth = data.take(torch.arange(150)).x
     blank = float(ssim(truth, public.take(torch.arange(1000)).x.mean(0).expand_as(truth)).mean())
     found = {}
@@ -213,13 +213,13 @@ def test_the_rate_falls_to_nothing_by_a_cosine(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(torch.optim.Adam, "step", noted)
     net = torch.nn.Linear(1, 1)
-    recipe = Recipe(epochs=4, batch=10, rate=0.5, falling=True)
+    schedule = Schedule(epochs=4, batch=10, rate=0.5, falling=True)
 
     def loss(index: Tensor, draws: DeviceStream) -> Tensor:
         return net(torch.ones(len(index), 1)).square().mean()  # type: ignore[no-any-return]
 
     draws = DeviceStream(SeededStream(0))
-    training.train(net, loss, 100, recipe, about={"attack": "x"}, draws=draws, workshop=training.NOTHING_KEPT)
+    training.train(net, loss, 100, schedule, about={"attack": "x"}, draws=draws, cache=training.NO_CACHE)
     assert len(rates) == 40 and rates[0] == 0.5 and rates[20] == pytest.approx(0.25) and rates[-1] < 0.5 * 0.01
 
 
@@ -231,7 +231,7 @@ def test_a_training_that_diverges_late_is_an_error() -> None:
         return net(torch.ones(1, 1)).sum() * (float("nan") if len(asked) > 3 else 1.0)  # type: ignore[no-any-return]
 
     with pytest.raises(TrainingError, match="diverged"):
-        training.train(net, loss, 10, Recipe(5, 10), about={"attack": "x"}, draws=draws, workshop=training.NOTHING_KEPT)
+        training.train(net, loss, 10, Schedule(5, 10), about={"attack": "x"}, draws=draws, cache=training.NO_CACHE)
 
 
 def test_several_releases_are_averaged_before_the_u_net_sees_them() -> None:
@@ -299,11 +299,11 @@ def test_a_training_that_was_killed_goes_on_and_ends_the_same(tmp_path: Path, mo
             raise StoppedError
 
     with pytest.raises(StoppedError):
-        small_unet(Workshop(tmp_path, watch=watch))(view, stream=SeededStream(0))
+        small_unet(TrainingCache(tmp_path, watch=watch))(view, stream=SeededStream(0))
     assert [path.suffix for path in (tmp_path / "attacks").iterdir()] == [".state"]
     heard.clear()
     heard.extend(["again"] * 9)
-    resumed = small_unet(Workshop(tmp_path, watch=watch))(view, stream=SeededStream(0)).images
+    resumed = small_unet(TrainingCache(tmp_path, watch=watch))(view, stream=SeededStream(0)).images
     assert not any("step 0 " in text or "step 20 " in text for text in heard)
     assert whole is not None and resumed is not None and torch.equal(whole, resumed)
 
@@ -323,10 +323,10 @@ def test_an_interrupted_training_says_what_is_kept(tmp_path: Path, monkeypatch: 
             net,
             loss,
             10,
-            Recipe(9, 10),
+            Schedule(9, 10),
             about={"attack": "x"},
             draws=DeviceStream(SeededStream(0)),
-            workshop=Workshop(tmp_path),
+            cache=TrainingCache(tmp_path),
         )
 
 
@@ -334,7 +334,7 @@ def test_a_trained_network_is_kept_and_a_damaged_or_other_one_is_not_used(tmp_pa
     data, public = digits(0, 40), digits(600, 700)
     view = released(data, 0.5, public)
     heard: list[str] = []
-    attack = small_unet(Workshop(tmp_path, most=3, watch=heard.append))
+    attack = small_unet(TrainingCache(tmp_path, max_steps=3, watch=heard.append))
     first = attack(view, stream=SeededStream(0)).images
     (kept,) = (tmp_path / "attacks").iterdir()
     assert heard and kept.suffix == ".safetensors" and kept.stat().st_mode & 0o077 == 0
@@ -361,8 +361,8 @@ def test_a_trained_network_is_kept_and_a_damaged_or_other_one_is_not_used(tmp_pa
 def test_one_network_serves_all_strengths_of_noise(tmp_path: Path) -> None:
     data, public = digits(0, 40), digits(600, 700)
     heard: list[str] = []
-    workshop = Workshop(tmp_path, most=3, watch=heard.append)
-    attack = UnetStrong(base=2, rounds=1, workshop=workshop)
+    cache = TrainingCache(tmp_path, max_steps=3, watch=heard.append)
+    attack = UnetStrong(base=2, rounds=1, cache=cache)
     for share in (0.5, 5.0):
         attack(released(data, share, public), stream=SeededStream(0))
     assert sum("training step 0" in text for text in heard) == 1

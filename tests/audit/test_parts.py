@@ -36,8 +36,8 @@ def test_a_part_without_the_bright_ones_is_no_reason_for_an_alarm(
     release, trace = traced_in_memory(data, encoder, guarantees, party="p", stream=SecureStream())
     names = ["lmmse", "lmmse-row", "known"]
     found = audit(View((release,), (trace,), scans(600, 99, share)), data, stream=SeededStream(seed), names=names)
-    assert any(row.ceiling is not None for row in found.rows)
-    assert not any(row.beaten for row in found.rows)
+    assert any(row.ceiling is not None for row in found.figures)
+    assert not any(row.beaten for row in found.figures)
 
 
 def test_a_part_whose_rows_have_no_noise_is_an_alarm(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,4 +50,4 @@ def test_a_part_whose_rows_have_no_noise_is_an_alarm(monkeypatch: pytest.MonkeyP
     payload = Records((Batch(rows.float().view(1500, 1, 4, 4), release.payload.take(torch.arange(1500)).y),), None)
     view = View((replace(release, payload=payload),), (trace,))
     found = audit(view, data, stream=SeededStream(0), names=["known"])
-    assert any(row.beaten for row in found.rows)
+    assert any(row.beaten for row in found.figures)

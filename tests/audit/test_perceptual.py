@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from mixveil.audit.auditing import PROFILES, audit
-from mixveil.audit.figures import Row
+from mixveil.audit.figures import Figure
 from mixveil.core.randomness import SeededStream
 from mixveil.core.types import Mu, Tau, View
 from mixveil.encoders.singular import Singular
@@ -21,6 +21,7 @@ from mixveil.report.audit_page import write_audit
 from tests.audited import PRIVATE, PUBLIC, made
 from tests.command import Run
 from tests.made import encoded, images, lpips_weights, range_facts
+from tests.notes import holds, read
 
 
 @pytest.fixture
@@ -33,7 +34,7 @@ def test_an_audit_measures_lpips_on_some_records(alex: Lpips, tmp_path: Path) ->
     release, trace = made(Tau(1.0, "energy"))
     view = View((release,), (trace,), PUBLIC)
     found = audit(view, PRIVATE, names=["prior", "lmmse"], stream=SeededStream(0), perceptual=[alex])
-    rows: dict[str, Row] = {row.attack: row for row in found.rows if row.metric == "lpips-alex"}
+    rows: dict[str, Figure] = {row.attack: row for row in found.figures if row.metric == "lpips-alex"}
     some = torch.linspace(0, 499, PROFILES["quick"].perceptual).long()
     assert len(some) == 200 and PROFILES["full"].perceptual == 2000
     values = alex(found.pixels[some], found.images["lmmse"][some])
@@ -59,8 +60,8 @@ def test_only_what_looks_like_something_is_looked_at(alex: Lpips, shape: tuple[i
     release, trace = encoded(Singular().calibrate(Mu(5.0), range_facts(data))[0], data, SeededStream(0))
     view = View((release,), (trace,))
     found = audit(view, data, names=["lmmse"], stream=SeededStream(0), perceptual=[alex])
-    assert any(row.metric == "mse" for row in found.rows)
-    assert any(row.metric == "lpips-alex" for row in found.rows) is measured
+    assert any(row.metric == "mse" for row in found.figures)
+    assert any(row.metric == "lpips-alex" for row in found.figures) is measured
 
 
 def test_the_command_takes_the_weights_that_are_there(
@@ -69,13 +70,15 @@ def test_the_command_takes_the_weights_that_are_there(
     run("encode", small, "--mu", 1, "--out", "r")
     words = ("audit", "r", "--truth", small, "--attacks", "lmmse", "--json")
     told = run(*words, "--out", "a").json
-    (said,) = [text for text in told["verdict"] if text.startswith("LPIPS: not measured by alex and vgg: no weights")]
-    assert all(known.file in said for known in KNOWN.values())
-    assert not any(row["metric"].startswith("lpips") for row in told["rows"])
+    assert holds(read(told["verdict"]), "lpips-not-measured", nets="alex and vgg")
+    assert holds(
+        read(told["verdict"]), "lpips-not-measured", files=" and ".join(known.file for known in KNOWN.values())
+    )
+    assert not any(row["metric"].startswith("lpips") for row in told["figures"])
     assert "by the features of AlexNet" not in (tmp_path / "a" / "report.html").read_text()
     lpips_weights(tmp_path / "data", monkeypatch, "alex")
     told = run(*words, "--out", "b", "--data-dir", "data").json
-    assert sum(text.startswith("LPIPS: not measured by vgg: ") for text in told["verdict"]) == 1
-    assert [row["metric"] for row in told["rows"] if row["metric"].startswith("lpips")] == ["lpips-alex"]
+    assert holds(read(told["verdict"]), "lpips-not-measured", nets="vgg")
+    assert [row["metric"] for row in told["figures"] if row["metric"].startswith("lpips")] == ["lpips-alex"]
     (tmp_path / "data" / "weights" / KNOWN["vgg"].file).write_bytes(b"something else")
     assert run(*words, "--out", "c", "--data-dir", "data").json["error"]["type"] == "WeightsError"

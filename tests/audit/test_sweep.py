@@ -45,7 +45,7 @@ def figures(found: Swept, attack: str, metric: str, part: str = "mean") -> list[
     return [
         getattr(row, part)
         for point in found.points
-        for row in point.rows
+        for row in point.figures
         if (row.attack, row.metric) == (attack, metric)
     ]
 
@@ -92,17 +92,18 @@ def test_curves_fall_with_tau_and_are_those_of_separate_audits(tmp_path: Path) -
         stream = SeededStream(3).fork("sweep").fork("release")
         release, trace = traced_in_memory(PRIVATE, ready, guarantees, party="p", stream=stream)
         alone = ATTACK(View((release,), (trace,), PUBLIC), PRIVATE, stream=SeededStream(3))
-        assert [(row.attack, row.metric) for row in point.rows] == [(row.attack, row.metric) for row in alone.rows]
-        for mine, theirs in zip(point.rows, alone.rows, strict=True):
-            assert mine.mean == pytest.approx(theirs.mean, rel=1e-6, abs=1e-9)
+        mine, theirs = ([(row.attack, row.metric) for row in of.figures] for of in (point, alone))
+        assert mine == theirs
+        for row, other in zip(point.figures, alone.figures, strict=True):
+            assert row.mean == pytest.approx(other.mean, rel=1e-6, abs=1e-9)
 
 
 def test_the_ceiling_of_members_found_grows_with_mu_and_with_releases() -> None:
     membership = partial(ATTACK, names=["membership"])
     by_mu = swept("mu=0.5,1,2", Mu(1.0), attack=membership)
-    assert figures(by_mu, "membership", "tpr at 1% fpr", "ceiling") == pytest.approx([0.372, 0.0924, 0.0339], abs=1e-3)
+    assert figures(by_mu, "membership", "tpr-at-1-fpr", "ceiling") == pytest.approx([0.372, 0.0924, 0.0339], abs=1e-3)
     by_count = swept("releases=4,1", Mu(1.0), attack=membership)
-    ceilings = figures(by_count, "membership", "tpr at 1% fpr", "ceiling")
+    ceilings = figures(by_count, "membership", "tpr-at-1-fpr", "ceiling")
     assert ceilings == pytest.approx([0.372, 0.0924], abs=1e-3)  # √4 releases of μ = 1 cost as much as one of 2
     assert by_mu.points[0].sigma == pytest.approx(by_mu.points[2].sigma / 4)
     assert by_count.points[0].sigma == by_count.points[1].sigma
@@ -115,7 +116,7 @@ def test_more_releases_show_more_and_share_the_first() -> None:
     assert found.points[0].followed["lmmse"].number == found.points[1].followed["lmmse"].number
     shared = [point.followed["lmmse"].released for point in found.points]
     assert torch.equal(shared[0], shared[1])
-    assert table(found)[0][:2] == ("lmmse", "snr_db") and len(table(found)[0][2]) == 2
+    assert table(found)[0][:2] == ("lmmse", "snr-db") and len(table(found)[0][2]) == 2
 
 
 def test_pictures_are_of_the_record_that_the_first_value_shows_best() -> None:

@@ -17,20 +17,22 @@ import torch
 
 from mixveil.attacks.records.unit_membership import UnitMembership
 from mixveil.audit.auditing import PROFILES, Audit, audit
+from mixveil.audit.ceilings import membership_bounds
 from mixveil.audit.groups import groups
-from mixveil.audit.judge import promised
 from mixveil.audit.sample import unit_sample
 from mixveil.audit.sweep import Sweep, calibrated, run
 from mixveil.core.randomness import SeededStream
 from mixveil.core.types import Fact, Facts, Guess, Mu, Release, Tau, Trace, View
+from mixveil.core.wording.notes import Note
 from mixveil.data.opening import Images, from_tensors
 from mixveil.encoders.singular import Singular
 from mixveil.releases.records import traced_in_memory
 from mixveil.report.audit_page import to_json, write_audit
 from mixveil.report.sweep_section import section
 from mixveil.theory import gdp
+from tests.notes import codes, holds
 
-TPR = "tpr at 1% fpr"
+TPR = "tpr-at-1-fpr"
 HOW = {"command": "mixveil audit r", "mixveil": "0", "torch": "0", "seed": 0}
 
 
@@ -68,27 +70,26 @@ def audited(pair: tuple[Release, Trace], data: Images, *names: str, others: int 
 
 
 def figure(found: Audit, of: str, metric: str = TPR) -> tuple[float, float | None]:
-    return next((row.mean, row.ceiling) for row in found.rows if (row.of, row.metric) == (of, metric))
+    return next((row.mean, row.ceiling) for row in found.figures if (row.of, row.metric) == (of, metric))
 
 
 def test_every_ceiling_is_of_whom_it_says() -> None:
     data = patients(240, 3)
     found = audited(made(data, 1.0, 3), data, "unit-membership", "membership", "known", "linkage")
     assert [item.status for item in found.attacks] == ["ran"] * 4
-    assert found.unit == "patient" and not any(row.beaten for row in found.rows)
+    assert found.unit == "patient" and not any(row.beaten for row in found.figures)
     assert figure(found, "unit")[1] == gdp.member_tpr(1.0, 0.01)
     assert figure(found, "record")[1] == pytest.approx(gdp.member_tpr(1 / math.sqrt(3), 0.01))
     assert [(p.of, round(p.mu, 3), round(p.tpr, 3)) for p in found.promised] == [
         ("unit", 1.0, 0.092),
         ("record", 0.577, 0.04),
     ]
-    whole, single = (next(t for t in found.verdict if t.startswith(f"Membership of a {w}")) for w in ("patient", "sin"))
-    assert "all images together: this attack finds" in whole and "finds more than 9.2%." in whole
-    assert "finds more than 4.0%." in single
-    assert any(
-        "% of the single images, others of the same patient among them, and the" in text for text in found.verdict
+    whole, single = (told for told in found.verdict if told.code == "verdict-members-bounded")
+    assert codes([whole]) >= {"membership-of-unit"} and round(whole.figures["tpr"], 3) == 0.092
+    assert codes([single]) >= {"membership-of-single-image"} and round(single.figures["tpr"], 3) == 0.04
+    assert holds(found.verdict, "verdict-known-of-unit", unit="patient") and "verdict-rows-single" in codes(
+        found.verdict
     )
-    assert any(text.startswith("Recognition") and "of the single images" in text for text in found.verdict)
     stated = {p.name: p for p in found.promises}
     assert stated["gdp"].of == "unit" and stated["directional-snr"].of == "record"
     mu = stated["gdp"].found
@@ -110,34 +111,35 @@ def test_noise_for_single_images_is_found_out_by_whole_units() -> None:
     """Twenty-five images a patient under noise for one."""
     data = patients(2000, 25)
     found = audited(made(data, 1.0, 25, less=5.0), data, others=1000)
-    beaten = next(row for row in found.rows if row.beaten)
+    beaten = next(row for row in found.figures if row.beaten)
     assert beaten.of == "unit" and beaten.ceiling is not None and beaten.mean > beaten.ceiling + 0.1
-    assert any("unit-membership beats its ceiling" in text and "of a patient" in text for text in found.warnings)
+    assert holds(found.warnings, "ceiling-beaten", attack="unit-membership")
+    assert holds(found.warnings, "figure-of-unit", unit="patient")
     honest = audited(made(data, 1.0, 25), data, others=1000)
-    assert [item.status for item in honest.attacks] == ["ran"] and not any(row.beaten for row in honest.rows)
+    assert [item.status for item in honest.attacks] == ["ran"] and not any(row.beaten for row in honest.figures)
 
 
 def test_why_units_are_not_attacked_is_said_and_their_ceiling_is_stated_all_the_same() -> None:
     data = patients(60, 3)
     release, trace = made(data, 1.0, 3)
 
-    def why(truth: Images, pair: tuple[Release, Trace] = (release, trace), others: int = 600) -> str:
+    def why(truth: Images, pair: tuple[Release, Trace] = (release, trace), others: int = 600) -> Note | None:
         found = audited(pair, truth, others=others)
-        assert found.attacks[0].status == "skipped" and not found.rows
-        said = next(text for text in found.verdict if text.startswith("Membership of a patient"))
-        assert "NOT tested" in said and "no attack on these releases finds more than 9.2%." in said
+        assert found.attacks[0].status == "skipped" and not found.figures
+        (told,) = [told for told in found.verdict if told.code == "verdict-members-untested-bounded"]
+        assert round(told.figures["tpr"], 3) == 0.092 and holds([told], "membership-of-unit", unit="patient")
         return found.attacks[0].why
 
-    assert "not said which rows belong together" in why(replace(data, units=None))
-    assert "at least 100 images that are not in the release" in why(data, others=50)
+    assert codes([why(replace(data, units=None))]) == {"units-not-stated"}
+    assert holds([why(data, others=50)], "attack-needs-strangers", least=100)
     few = patients(57, 3)
-    assert "at least 20 units" in why(few, made(few, 1.0, 3))
+    assert holds([why(few, made(few, 1.0, 3))], "attack-needs-units", least=20, units=19)
     alone = rows(60, 1)
     skipped = audited(made(alone, 1.0, 1), alone)
-    assert "promises nothing to units" in skipped.attacks[0].why and skipped.unit is None
-    assert not any("unit" in text or "patient" in text for text in skipped.verdict)
+    assert codes([skipped.attacks[0].why]) == {"no-units-promised"} and skipped.unit is None
+    assert not {"membership-of-unit", "membership-of-single-image"} & codes(skipped.verdict)
     blind = audit(View((release,)), data, names=["unit-membership"], stream=SeededStream(0))
-    assert "traces" in blind.attacks[0].why
+    assert holds([blind.attacks[0].why], "attack-needs", fields="traces")
 
 
 def test_an_attack_on_units_without_eyes_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,7 +150,7 @@ def test_an_attack_on_units_without_eyes_is_broken(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(UnitMembership, "__call__", blind)
     data = patients(120, 3)
     found = audited(made(data, 1.0, 3), data)
-    assert found.attacks[0].status == "broken" and "AUC" in found.attacks[0].why
+    assert found.attacks[0].status == "broken" and codes([found.attacks[0].why]) == {"bare-units-missed"}
 
 
 def test_units_that_look_unlike_the_strangers_raise_no_false_alarm() -> None:
@@ -157,7 +159,7 @@ def test_units_that_look_unlike_the_strangers_raise_no_false_alarm() -> None:
     x = 0.5 + (data.take(torch.arange(300)).x - 0.5) / 4
     dull = replace(from_tensors(x, torch.arange(300) % 2), low=-2.0, high=3.0, units=data.units)
     found = audited(made(dull, 1.0, 3), dull)
-    assert found.attacks[0].status == "ran" and not any(row.beaten for row in found.rows)
+    assert found.attacks[0].status == "ran" and not any(row.beaten for row in found.figures)
     assert 0.4 < figure(found, "unit", "auc")[0] < 0.6
 
 
@@ -201,11 +203,11 @@ def test_releases_for_units_and_for_records_together() -> None:
     units, plain = made(data, 1.0, 3)[0], made(replace(data, units=None), 1.0, 1)[0]
     cost = plain.encoder.cost()
     assert cost is not None
-    both = {p.of: p.mu for p in promised([units, plain])}
+    both = {p.of: p.mu for p in membership_bounds([units, plain])}
     assert both["unit"] == pytest.approx(math.hypot(1.0, cost.mu_if_paired * math.sqrt(3)))
     assert both["unit"] > math.hypot(1.0, math.sqrt(3)) and both["record"] == pytest.approx(math.hypot(1 / 3**0.5, 1))
-    assert promised([plain])[0].of == "record" and len(promised([plain])) == 1
-    assert promised([units, plain.with_(guarantees=())]) == ()
+    assert membership_bounds([plain])[0].of == "record" and len(membership_bounds([plain])) == 1
+    assert membership_bounds([units, plain.with_(guarantees=())]) == ()
 
 
 def test_the_report_names_the_unit(tmp_path: Path) -> None:
@@ -234,7 +236,7 @@ def test_a_tau_release_by_units_is_attacked_and_has_no_ceiling() -> None:
     found = audited(traced_in_memory(data, encoder, guarantees, party="p", stream=SeededStream(0)), data)
     mean, ceiling = figure(found, "unit")
     assert mean > 0.9 and ceiling is None and found.promised == ()
-    assert any("Members are recognised by all images of a patient together" in text for text in found.warnings)
+    assert holds(found.warnings, "units-recognised", unit="patient")
 
 
 def test_a_sweep_of_units_has_both_ceilings() -> None:
@@ -249,7 +251,7 @@ def test_a_sweep_of_units_has_both_ceilings() -> None:
     found = attack(View((pair[0],), (pair[1],), rows(1000, 3)), data, stream=SeededStream(0))
     sweep = Sweep.parse("mu=1,8")
     swept = run(sweep, calibrated(sweep, pair[0], data, seed=0), found, data, attack, seed=0)
-    figures = {(point.value, row.of): row for point in swept.points for row in point.rows if row.metric == TPR}
+    figures = {(point.value, row.of): row for point in swept.points for row in point.figures if row.metric == TPR}
     assert figures[8.0, "unit"].ceiling == gdp.member_tpr(8.0, 0.01)
     assert figures[8.0, "record"].ceiling == pytest.approx(gdp.member_tpr(8.0 / math.sqrt(3), 0.01))
     assert figures[8.0, "unit"].mean > 0.5 > figures[8.0, "record"].mean

@@ -139,13 +139,13 @@ def test_audit_and_report(run: Run, tmp_path: Path) -> None:
     run("encode", "digits:test", "--mu", 1, "--out", "r")
     words = ["audit", "r", "--truth", "digits:test", "--public", "digits:train"]
     told = run(*words, "--out", "a", "--json").json
-    assert told["verdict"] and told["warnings"][0].startswith("The labels are not protected")
+    assert told["verdict"] and told["warnings"][0] == {"code": "audit-labels-shown"}
     skipped = [item["attack"] for item in told["attacks"] if item["status"] != "ran"]
     assert skipped == ["decoder", "grid", "unet", "unet-strong", "unit-membership"]
     assert Path(told["report"]).exists()
     (tmp_path / "a" / "report.html").unlink()
     assert run("report", "a", "--json").json["report"] == "a/report.html"
-    assert any(text.startswith("For knowing, not for choosing") for text in told["verdict"])
+    assert {"code": "for-knowing"} in told["verdict"]
     assert "would void the certificate" in (tmp_path / "a" / "report.html").read_text()
     shown = run("audit", "r", "--truth", "digits:test", "--out", "b", "--attacks", "lmmse,labels")
     assert "would void the certificate" in " ".join(shown.out.split())
@@ -154,7 +154,7 @@ def test_audit_and_report(run: Run, tmp_path: Path) -> None:
     for more, said in ((list[str](), False), (["--sweep", "mu=1,2"], True)):
         job = ("audit", "loose", "--truth", "digits:test", "--attacks", "prior", "--out", f"loose-{said}")
         told = run(*job, *more, "--json").json
-        assert any(text.startswith("For knowing, not for choosing") for text in told["verdict"]) == said
+        assert ({"code": "for-knowing"} in told["verdict"]) == said
     assert shown.code == 0 and "lmmse" in shown.out and "report.html" in shown.out and "labels are not" in shown.err
 
 
@@ -199,7 +199,7 @@ def test_of_two_releases_the_one_whose_trace_is_lost_is_left_out_and_that_is_sai
     result = run("audit", "kept", "lost", "--truth", small, "--out", "a", "--json")
     assert len(result.json["releases"]) == 1
     assert any(item["attack"] == "lmmse" and item["status"] == "ran" for item in result.json["attacks"])
-    assert any("is left out: its trace is not here" in text for text in result.json["warnings"])
+    assert "release-left-out" in [told["code"] for told in result.json["warnings"]]
 
 
 def test_data_list(run: Run, tmp_path: Path) -> None:
@@ -254,7 +254,8 @@ def test_the_two_steps_from_images_to_predictions(run: Run) -> None:
     audited = run(
         "audit", "r0", "--truth", "part0.npz", "--projection", "p2", "--public", "part1.npz", "--out", "a", "--json"
     )
-    assert any(text.startswith("Values: ") for text in audited.json["verdict"])  # of features, not of pictures
+    codes = {told["code"] for told in audited.json["verdict"]}
+    assert codes & {"verdict-values", "verdict-values-too-weak"} and "verdict-images" not in codes  # of features
     assert audited.code == 0 and any(
         item["attack"] == "lmmse" and item["status"] == "ran" for item in audited.json["attacks"]
     )
@@ -555,13 +556,13 @@ def test_patients_and_their_labels_from_a_table(run: Run, tmp_path: Path) -> Non
     again = run("encode", "t.csv", "--grey", "--depth", 12, "--mu", 1, "--budget", 1.2, "--out", "s", "--json")
     assert refused(again, "BudgetError")
     audited = run("audit", "r", "--truth", "t.csv", *how, "--attacks", "prior,labels", "--out", "a", "--json").json
-    assert any("In all: Your ledger has 1 release" in text for text in audited["verdict"])
+    assert "in-all" in [told["code"] for told in audited["verdict"]]
     # What is promised of membership is the same figure of a patient wherever it is stated.
     most = r"finds more than ([\d.]+)%"
     stated = re.search(most, text)
     assert stated is not None and stated[1] == "9.2"
-    said = [of for of in audited["verdict"] if of.startswith("Membership of a patient")]
-    assert len(said) == 1 and re.findall(most, said[0]) == [stated[1]]
+    (told,) = [told for told in audited["verdict"] if told["code"] == "verdict-members-untested-bounded"]
+    assert f"{100 * told['figures']['tpr']:.1f}" == stated[1]
     assert [round(100 * of["tpr"], 1) for of in audited["promised"]] == [9.2, 4.0] and audited["unit"] == "patient"
     assert "μ of a patient" in Path("a/report.html").read_text()
     shown = run("audit", "r", "--truth", "t.csv", *how, "--attacks", "unit-membership", "--out", "a2")

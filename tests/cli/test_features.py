@@ -31,8 +31,8 @@ def test_encode_verify_and_audit_features(run: Run, data: Path) -> None:
     audited = run("audit", "r", "--truth", "private.npz", "--public", "public.npz", "--out", "a", "--json")
     assert audited.code == 0, audited.err
     figures = audited.json
-    assert not any("NOT measured" in text for text in figures["verdict"])
-    errors = [row for row in figures["rows"] if row["metric"] == "mse"]
+    assert "verdict-noise-unmeasured" not in [told["code"] for told in figures["verdict"]]
+    errors = [row for row in figures["figures"] if row["metric"] == "mse"]
     assert errors and all(0 < row["mean"] < 1 and 0 < row["know_nothing"] < 1 for row in errors)
     noise = next(item for item in figures["promises"] if item["name"] == "noise")
     assert not noise["broken"] and noise["found"] == pytest.approx(noise["nominal"], rel=0.05)

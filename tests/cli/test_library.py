@@ -35,7 +35,7 @@ def test_a_release_from_tensors_with_units_and_names(tmp_path: Path) -> None:
     assert mixveil.verify(str(tmp_path / "r")).stated == made.manifest
     found = mixveil.audit([tmp_path / "r"], data, attacks=["labels", "prior"])
     page = mixveil.write_report(tmp_path / "a", found)
-    assert page.exists() and {row.attack for row in found.audit.rows} == {"labels", "prior"}
+    assert page.exists() and {row.attack for row in found.audit.figures} == {"labels", "prior"}
     model = mixveil.train([tmp_path / "r"], tmp_path / "m", test=tensors(seed=1, classes=("well", "ill")))
     assert model is not None and model.tested is not None
     named = mixveil.predict(tmp_path / "m", tensors(seed=1, classes=("well", "ill")))

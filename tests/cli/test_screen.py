@@ -51,7 +51,8 @@ def test_from_encode_to_train_and_audit(run: Run, blots: Path, tmp_path: Path) -
     assert run("predict", "model", blots, "--json").json["accuracy"] > 0.9
     audited = run("audit", "r", "--truth", blots, "--out", "audit", "--json")
     assert audited.code == 0 and audited.json["records"]["rows"] == made["rows"]
-    assert any(text.startswith(f"Screened: {said['dropped']} of 80 rows") for text in audited.json["verdict"])
+    (told,) = [told for told in audited.json["verdict"] if told["code"] == "verdict-screened"]
+    assert (told["figures"]["dropped"], told["figures"]["records"]) == (said["dropped"], 80)
     assert "Screened:" in (tmp_path / "audit" / "report.html").read_text()
 
     run("encode", blots, "--tau", 1, "--out", "other")

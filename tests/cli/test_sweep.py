@@ -27,7 +27,7 @@ def test_a_sweep_leaves_nothing_but_its_report(run: Run, small: Path, tmp_path: 
     assert files_in(tmp_path) == sorted(before + made) and Ledger().entries() == entries
     shown = run(*words, "--sweep", "releases=4,1", "--out", "b")
     assert "sweep: 2 audits and 5 encodings of 30 rows" in shown.err
-    assert "Sweep over releases" in shown.out and "snr_db" in shown.out
+    assert "Sweep over releases" in shown.out and "SNR in dB" in shown.out
     assert "No encoding of the sweep was written, left or entered in the ledger." in shown.out
     assert files_in(tmp_path) == sorted(before + made + [name.replace("a/", "b/") for name in made])
     page = tmp_path / "b" / "report.html"

@@ -1,109 +1,193 @@
-"""What every attack must do: the registry is walked."""
+"""What every attack must do, by what it declares: the registry is walked, and no attack is known by its name here."""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from collections.abc import Callable
+from typing import Any, get_args
 
 import pytest
 import torch
+from torch import Tensor
 
 from mixveil.attacks.catalogue import attacks
-from mixveil.attacks.shared.training import Recipe, Workshop
+from mixveil.attacks.shared.base import CannotAttackError
+from mixveil.attacks.shared.model import prior_of
+from mixveil.attacks.shared.training import Schedule, TrainingCache, with_cache
+from mixveil.audit.metrics import detection
+from mixveil.audit.self_test import fails_on_bare_pairs
 from mixveil.core.errors import ArgumentError
 from mixveil.core.randomness import SeededStream
-from mixveil.core.types import Attack, Encoder, Known, Tau, Units, View
+from mixveil.core.types import Attack, AttackBound, AttackKind, Encoder, Guess, KnownRecords, Mu, Tau, Units, View
+from mixveil.core.wording.sentences import WORDS
 from mixveil.data.opening import Images, from_tensors
 from mixveil.data.similarity import mse
+from mixveil.encoders.catalogue import encoders
 from mixveil.encoders.identity import Identity
 from mixveil.encoders.singular import Singular
 from tests.made import encoded, range_facts, with_moments
 
+MEMBERS = 30  # of the candidates, where strangers follow
+
 
 @pytest.fixture(params=sorted(attacks()))
 def attack(request: pytest.FixtureRequest) -> Attack:
+    """Small, and trained briefly where it trains."""
     kind = attacks()[request.param]
-    trained = {
-        "base": 8,
-        "rounds": 1,
-        "recipe": Recipe(epochs=1000, batch=16, rate=3e-3),
-        "workshop": Workshop(most=150),
-    }
-    fields = {field.name for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
-    return kind(**{name: value for name, value in trained.items() if name in fields})
+    small = {"base": 8, "rounds": 1, "schedule": Schedule(epochs=1000, batch=16, rate=3e-3)}
+    fields = {field.name for field in dataclasses.fields(kind)} if kind.trains else set()  # type: ignore[arg-type]
+    made = kind(**{name: value for name, value in small.items() if name in fields})
+    return with_cache(made, TrainingCache(max_steps=150))
 
 
-def smooth(n: int, seed: int) -> Images:
-    """Images of 4×4 that vary in two directions mostly."""
-    stream = SeededStream(seed)
-    ramp = torch.linspace(-1, 1, 4, dtype=torch.float64)
-    shapes = torch.stack([ramp[:, None].expand(4, 4), ramp[None].expand(4, 4)]).view(2, 16)
-    x = 0.5 + 0.1 * stream.normal(n, 2) @ shapes + 0.01 * stream.normal(n, 16)
-    return from_tensors(x.clamp(0, 1).float().view(n, 1, 4, 4), torch.arange(n) % 4, classes=4)
+def smooth(n: int, seed: int, shape: tuple[int, int, int] = (1, 4, 4)) -> Images:
+    """Images that vary in two directions mostly."""
+    stream, (height, width) = SeededStream(seed), shape[1:]
+    down, across = (torch.linspace(-1, 1, size, dtype=torch.float64) for size in (height, width))
+    plane = torch.stack([down[:, None].expand(height, width), across.expand(height, width)])
+    shapes = plane[:, None].expand(2, *shape).flatten(1)
+    x = 0.5 + 0.1 * stream.normal(n, 2) @ shapes + 0.01 * stream.normal(n, shapes.shape[1])
+    return from_tensors(x.clamp(0, 1).float().view(n, *shape), torch.arange(n) % 4, classes=4)
 
 
-def view(encoder: Encoder, n: int = 8) -> View:
-    data = smooth(n, 1)
-    release, trace = encoded(encoder, data, SeededStream(1))
-    public, x, some = smooth(200, 2), data.take(torch.arange(n)).x, torch.arange(0, n, 3)
-    units = Units(torch.arange(n) // 2, torch.arange(n), torch.arange(n))
-    return View((release,), (trace,), public, x, data.labels, Known(some, x[some]), public, units)
+def view(encoder: Encoder, n: int = 8, releases: int = 1, data: Images | None = None) -> View:
+    """Everything that an attack may see; every record is a candidate, and then as many strangers."""
+    data = data or smooth(n, 1)
+    pairs = [encoded(encoder, data, SeededStream(seed)) for seed in range(1, releases + 1)]
+    public, strangers = smooth(200, 2, data.shape), smooth(n, 3, data.shape)  # type: ignore[arg-type]
+    x, some = data.take(torch.arange(n)).x, torch.arange(0, n, 3)
+    candidates = torch.cat([x, strangers.take(torch.arange(n)).x])
+    rows = torch.arange(n).repeat(2)
+    return View(
+        tuple(release for release, _ in pairs),
+        tuple(trace for _, trace in pairs),
+        public,
+        candidates,
+        torch.cat([data.labels, strangers.labels]),
+        KnownRecords(some, x[some]),
+        public,
+        Units(torch.arange(2 * n) // 2, rows, torch.arange(2 * n)),
+    )
 
 
-def test_the_same_view_gives_the_same_guess(attack: Attack) -> None:
+def allowed(attack: Attack, seen: View) -> Guess | None:
+    """What the attack guesses; nothing where it says why it cannot."""
+    why = attack.cannot(seen)
+    if why is None:
+        try:
+            return attack(seen, stream=SeededStream(0))
+        except CannotAttackError as error:
+            why = error.why
+    assert why.code in WORDS
+    return None
+
+
+SAYS: dict[AttackKind, set[str]] = {
+    "prior": {"images"},
+    "reconstruction": {"images", "pictures"},
+    "linkage": {"links"},
+    "pairs": {"pairs", "doubts"},
+    "membership": {"scores"},
+    "labels": {"labels"},
+}
+
+
+def test_the_declarations_are_of_their_kinds_and_have_words(attack: Attack) -> None:
+    assert attack.kind in get_args(AttackKind) and (attack.bound is None or attack.bound in get_args(AttackBound))
+    assert attack.needs <= {field.name for field in dataclasses.fields(View)} - {"releases"}
+    assert attack.threat in WORDS and attack.payload == "records" and attack.least_releases >= 1
+    assert attack.trains == any(field.name == "cache" for field in dataclasses.fields(attack))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", sorted(encoders()))
+def test_it_attacks_every_encoder_that_it_says_it_can(attack: Attack, name: str) -> None:
+    seen = view(encoders()[name].example())
+    guess = allowed(with_cache(attack, TrainingCache(max_steps=2)), seen)
+    if guess is None:
+        return  # it said why
+    said = {field.name for field in dataclasses.fields(guess) if getattr(guess, field.name) is not None}
+    assert said and said <= SAYS[attack.kind]
+    n, count = 8, len(seen.candidates if seen.candidates is not None else ())
+    for shown, length in ((guess.images, n), (guess.pictures, n), (guess.pairs, n), (guess.labels, n)):
+        assert shown is None or (len(shown) == length and bool(shown.double().isfinite().all()))
+    assert guess.links is None or guess.links.shape == (count, n)
+
+
+def test_the_same_view_gives_the_same_guess_and_is_not_changed(attack: Attack) -> None:
     seen = view(Singular.example())
-    one, two = attack(seen, stream=SeededStream(0)), attack(seen, stream=SeededStream(0))
-    said = [field.name for field in dataclasses.fields(one) if getattr(one, field.name) is not None]
-    assert said
-    for name in said:
-        assert torch.equal(getattr(one, name), getattr(two, name))
-
-
-def test_the_view_is_not_changed(attack: Attack) -> None:
-    seen = view(Singular.example())
-    assert seen.candidates is not None and seen.traces is not None
+    if attack.cannot(seen) is not None:
+        seen = view(Identity(), data=smooth(8, 1, (3, 16, 16)))
+    assert attack.cannot(seen) is None and seen.candidates is not None and seen.traces is not None
     before = seen.candidates.clone(), seen.traces[0].weight.clone(), seen.traces[0].partner.clone()
-    attack(seen, stream=SeededStream(0))
+    brief = with_cache(attack, TrainingCache(max_steps=3))
+    one, two = brief(seen, stream=SeededStream(0)), brief(seen, stream=SeededStream(0))
+    for field in dataclasses.fields(one):
+        first, second = getattr(one, field.name), getattr(two, field.name)
+        assert (first is None and second is None) or torch.equal(first, second)
     after = seen.candidates, seen.traces[0].weight, seen.traces[0].partner
     assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
 
 
 def test_an_attack_says_what_it_needs_and_nothing_more(attack: Attack) -> None:
-    seen = view(Singular.example())
+    seen, brief = view(Singular.example()), with_cache(attack, TrainingCache(max_steps=2))
     given: dict[str, Any] = {name: getattr(seen, name) for name in attack.needs}
-    attack(View(seen.releases, **given), stream=SeededStream(0))
+    brief(View(seen.releases, **given), stream=SeededStream(0))
     for name in attack.needs:
+        less = View(seen.releases, **{k: v for k, v in given.items() if k != name})
+        why = attack.cannot(less)
+        assert why is not None and why.code == "attack-needs" and why.figures["fields"] == name
         with pytest.raises(ArgumentError, match=name):
-            attack(View(seen.releases, **{k: v for k, v in given.items() if k != name}), stream=SeededStream(0))
+            brief(less, stream=SeededStream(0))
 
 
-def test_every_reconstruction_beats_knowing_nothing_where_there_is_no_defence(attack: Attack) -> None:
-    seen = view(Identity(), 30)
-    guess = attack(seen, stream=SeededStream(0))
+def reconstructs(guess: Guess, seen: View) -> bool:
+    truth = (seen.candidates if seen.candidates is not None else torch.empty(0))[:MEMBERS]
     images = guess.images if guess.pictures is None else guess.pictures
-    if images is None or attack.name == "prior":
-        return
-    nothing = attacks()["prior"]()(seen, stream=SeededStream(0)).images
-    assert seen.candidates is not None and nothing is not None
+    nothing = prior_of(seen).mean.view(1, *truth.shape[1:]).expand_as(truth)
     most = 0.1 if guess.pictures is None else 0.2  # few public images teach a decoder less
-    assert float(mse(seen.candidates, images).mean()) < most * float(mse(seen.candidates, nothing).mean())
+    return images is not None and float(mse(truth, images).mean()) < most * float(mse(truth, nothing).mean())
 
 
-def test_every_reconstruction_takes_several_releases_and_gains_from_them(attack: Attack) -> None:
+def separates(scores: Tensor | None, members: int) -> bool:
+    return scores is not None and detection.auc(scores[:members], scores[members:]) > 0.95
+
+
+SUCCEEDS: dict[AttackKind, Callable[[Guess, View], bool]] = {
+    "prior": lambda guess, seen: guess.images is not None and float(guess.images.std(0).max()) == 0,
+    "reconstruction": reconstructs,
+    "linkage": lambda guess, seen: torch.equal(torch.as_tensor(guess.links)[:MEMBERS].argmax(1), torch.arange(MEMBERS)),
+    "membership": lambda guess, seen: separates(guess.scores, len(torch.as_tensor(guess.scores)) // 2),
+    "labels": lambda guess, seen: torch.equal(
+        torch.as_tensor(guess.labels)[:, 0], torch.as_tensor(seen.candidate_labels)[:MEMBERS]
+    ),
+}
+
+
+def test_where_there_is_no_defence_it_succeeds(attack: Attack) -> None:
+    if attack.kind == "pairs":  # mixed without noise, or under noise of few random bits
+        data = smooth(24, 1, (3, 32, 32))
+        encoder, _ = Singular().calibrate(Mu(0.5), range_facts(data))
+        seen = view(encoder, 24, data=data)
+        assert attack.cannot(seen) is None and fails_on_bare_pairs(attack, seen, data, SeededStream(0)) is None
+        return
+    seen = view(Identity(), MEMBERS, releases=attack.least_releases)
+    guess = allowed(attack, seen)
+    assert guess is not None and SUCCEEDS[attack.kind](guess, seen)
+
+
+RECONSTRUCTIONS = sorted(name for name, kind in attacks().items() if kind.kind == "reconstruction")
+
+
+@pytest.mark.parametrize("attack", RECONSTRUCTIONS, indirect=True)
+def test_a_reconstruction_takes_several_releases_and_gains_from_them(attack: Attack) -> None:
     data = smooth(60, 1)
     facts = with_moments(range_facts(data), energy=0.3, lambda_max=0.1)
     encoder, _ = Singular().calibrate(Tau(0.5, "energy"), facts)
-    pairs = [encoded(encoder, data, SeededStream(seed)) for seed in range(6)]
-    releases, traces = zip(*pairs, strict=True)
-    truth = data.take(torch.arange(60)).x
-    errors = []
+    truth, errors = data.take(torch.arange(60)).x, []
     for count in (1, 6):
-        public, known = smooth(400, 2), Known(torch.arange(6), truth[:6])
-        units = Units(torch.arange(60) // 3, torch.arange(60), torch.arange(60))
-        seen = View(releases[:count], traces[:count], public, truth, data.labels, known, public, units)
+        seen = dataclasses.replace(view(encoder, 60, count, data), public=smooth(400, 2), pictures=smooth(400, 2))
         guess = attack(seen, stream=SeededStream(0))
         images = guess.images if guess.pictures is None else guess.pictures
-        if images is None or attack.name == "prior":
-            return
+        assert images is not None
         errors.append(float(mse(truth, images).mean()))
     assert errors[1] < 0.95 * errors[0]

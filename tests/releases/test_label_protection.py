@@ -12,7 +12,7 @@ from mixveil.audit.auditing import audit
 from mixveil.core import errors
 from mixveil.core.randomness import SecureStream, SeededStream
 from mixveil.core.types import Encoder, Mu, View
-from mixveil.core.wording.notes import note
+from mixveil.core.wording.notes import Note, note
 from mixveil.data.opening import Images, from_tensors, open_data
 from mixveil.encoders.gaussian import Gaussian
 from mixveil.encoders.singular import Singular
@@ -26,6 +26,7 @@ from mixveil.releases.sums import class_sums, write_statistics
 from mixveil.releases.traces import load_trace
 from mixveil.theory.response import keep_probability
 from tests.made import blobs, features_of, range_facts
+from tests.notes import codes, holds
 
 
 def sorted_by_class(n: int = 900) -> Images:
@@ -73,7 +74,7 @@ def test_named_sets_and_listed_archives_have_their_classes_from_elsewhere(tmp_pa
     assert open_data(str(tmp_path / "a.npz"), classes=("1", "0")).labels.tolist() == [1, 0, 1, 0]
 
 
-def audited(folder: Path, data: Images, encoder: Encoder) -> list[str]:
+def audited(folder: Path, data: Images, encoder: Encoder) -> list[Note]:
     release = read_release(folder)
     trace = load_trace(release.id, len(data))
     assert trace is not None
@@ -87,9 +88,9 @@ def test_an_audit_reads_the_release_in_the_order_of_the_records(tmp_path: Path) 
     encoder, guarantees = Singular().calibrate(Mu(2000.0), range_facts(data))
     write_release(tmp_path / "r", data, encoder, guarantees, party="p", stream=SecureStream(), label_epsilon=1.0)
     warnings = audited(tmp_path / "r", data, encoder)
-    assert any("Pictures come out: lmmse" in text for text in warnings)
-    assert any("The labels were randomised" in text and "ε = 1" in text for text in warnings)
-    assert not any("said as they are" in text or "noise is not" in text for text in warnings)
+    assert holds(warnings, "images-reconstructed", attack="lmmse")
+    assert holds(warnings, "audit-labels-randomised", epsilon=1.0)
+    assert not {"labels-not-randomised", "noise-false", "noise-wrong"} & codes(warnings)
     with pytest.raises(errors.ArgumentError, match="only its trace knows"):
         audit(View((read_release(tmp_path / "r"),)), data, stream=SeededStream(0))
 
@@ -102,7 +103,7 @@ def test_labels_that_were_not_randomised_are_found_out(tmp_path: Path, monkeypat
             patched.setattr("mixveil.releases.records.label_shifts", lambda n, *_: torch.zeros(n, dtype=torch.int64))
             write_release(tmp_path / name, data, ready, guarantees, party="p", stream=SecureStream(), label_epsilon=0.5)
         warnings = audited(tmp_path / name, data, ready)
-        assert any("100.0% of the labels are said as they are" in text and "Do not send" in text for text in warnings)
+        assert holds(warnings, "labels-not-randomised", found=1.0)
 
 
 def test_a_seed_protects_no_label(tmp_path: Path) -> None:

@@ -287,5 +287,5 @@ def test_units_are_found_apart_in_what_is_left(tmp_path: Path) -> None:
     assert unit_faults(*rows_first(View((left,), (trace,)), data)) == []
     row = int(trace.kept.nonzero()[0])
     trace.partner[row] = row ^ 1
-    (said,) = unit_faults(*rows_first(View((left,), (trace,)), data))
-    assert "1 row(s) are paired with rows of their own unit" in said
+    (fault,) = unit_faults(*rows_first(View((left,), (trace,)), data))
+    assert fault.code == "units-paired" and fault.figures["rows"] == 1

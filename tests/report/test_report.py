@@ -19,7 +19,9 @@ from safetensors.torch import load_file
 from mixveil.core.errors import DataFormatError, OutputError, OutputExistsError
 from mixveil.core.randomness import SeededStream
 from mixveil.core.types import Mu, Tau, View
+from mixveil.core.wording.sentences import WORDS
 from mixveil.report.audit_page import render, to_json, write_audit
+from mixveil.report.pages import said as sentence_of
 from mixveil.report.pictures import png, roc
 from tests.audited import OTHERS, PRIVATE, PUBLIC, audited, made
 from tests.browser import COUNT_PICTURES, HOW, browse
@@ -47,14 +49,26 @@ def test_the_audit_fits_its_schema(folder: Path) -> None:
     jsonschema.validate(whole(folder), schema)
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate({**whole(folder), "more": 1}, schema)
+    for field in ("verdict", "warnings"):  # no English: codes and figures
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate({**whole(folder), field: ["The labels are not protected."]}, schema)
+    told = [*whole(folder)["verdict"], *whole(folder)["warnings"]]
+    assert all(note["code"] in WORDS for note in told)
+
+
+def test_what_is_said_of_an_audit_has_words_for_every_code(folder: Path) -> None:
+    audit = whole(folder)
+    assert {f"metric-{figure['metric']}" for figure in audit["figures"]} <= WORDS.keys()
+    assert {item["threat"] for item in audit["attacks"]} <= WORDS.keys()
+    assert all(item["why"] is None or item["why"]["code"] in WORDS for item in audit["attacks"])
 
 
 def test_every_word_and_figure_is_on_the_page(folder: Path) -> None:
     page = html.unescape((folder / "report.html").read_text())
     audit = whole(folder)
-    for text in [*audit["verdict"], *audit["warnings"], *(item["threat"] for item in audit["attacks"])]:
-        assert text in page
-    for row in audit["rows"]:
+    for told in [*audit["verdict"], *audit["warnings"], *(item["threat"] for item in audit["attacks"])]:
+        assert sentence_of(told) in page
+    for row in audit["figures"]:
         assert f"{row['mean']:.4g}" in page
     assert "is not for sending" in page
 
@@ -105,7 +119,7 @@ def test_what_others_put_in_an_audits_folder_is_a_typed_error(tmp_path: Path, fo
     text = (folder / "audit.json").read_text()
     for bad in (
         "[" * 100_000,
-        text.replace('"rows": [', f'"rows": [{"[" * 900}{"]" * 900},', 1),
+        text.replace('"figures": [', f'"figures": [{"[" * 900}{"]" * 900},', 1),
         '{"seed": ' + "9" * 4400,
     ):
         (out / "audit.json").write_text(bad)
@@ -169,8 +183,8 @@ def test_the_page_in_a_real_browser(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "leaking.html").write_text(open_page.replace("</body>", '<img src="http://127.0.0.1:9/x"></body>'))
     shown, said, asked = browse(folder / "report.html", tmp_path)
     text = html.unescape(re.sub(r"<[^>]+>", "", shown))
-    for words in [*whole(folder)["verdict"], *whole(folder)["warnings"]]:
-        assert words in text
+    for told in [*whole(folder)["verdict"], *whole(folder)["warnings"]]:
+        assert sentence_of(told) in text
     assert "CONSOLE" not in said and asked == []
     counted = re.search(r'data-seen="(\d+)/(\d+)"', browse(tmp_path / "counting.html", tmp_path)[0])
     assert counted and counted.group(1) == counted.group(2) and int(counted.group(1)) >= 32

@@ -11,6 +11,7 @@ from importlib.resources import files
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import jsonschema
 import pytest
@@ -18,13 +19,13 @@ import torch
 from safetensors.torch import load_file
 
 from mixveil.audit.auditing import audit
-from mixveil.audit.sweep import Point, Sweep, Swept, calibrated, run
-from mixveil.audit.thumbnails import Shown
+from mixveil.audit.sweep import Sweep, SweepPoint, Swept, calibrated, run
+from mixveil.audit.thumbnails import Thumbnails
 from mixveil.core.errors import DataFormatError
 from mixveil.core.randomness import SeededStream
 from mixveil.core.types import Mu, Tau, View
 from mixveil.report.audit_page import render, to_json, write_audit
-from mixveil.report.lines import Curve, plot, ticks
+from mixveil.report.lines import Curve, chart, plot, ticks
 from mixveil.report.sweep_section import _level, section, to_pictures
 from mixveil.report.sweep_section import to_json as sweep_json
 from tests.audited import FEW as PRIVATE
@@ -90,9 +91,9 @@ def test_the_page_shows_a_curve_a_metric_and_says_what_a_sweep_is(folder: Path) 
     page = (folder / "report.html").read_text()
     titles = re.findall(r"<svg [^>]*><title>([^<]*)</title>", page)
     assert titles == [
+        "Mean squared error of reconstructions",
         "SNR of reconstructions in dB",
         "SSIM of reconstructions",
-        "Mean squared error of reconstructions",
         "Records whose row is found",
         "Rows of which both sources are found",
         "Members found at 1% false alarms",
@@ -100,8 +101,8 @@ def test_the_page_shows_a_curve_a_metric_and_says_what_a_sweep_is(folder: Path) 
     assert "none of these encodings was written, none left, none is in the ledger" in page
     assert page.count("best linear attacker</text>") == 1 and page.count("knowing nothing</text>") == 6
     for point in whole(folder)["sweep"]["points"]:
-        for row in point["rows"]:
-            if row["metric"] in ("mse", "snr_db", "row identified") and row["attack"] != "prior":
+        for row in point["figures"]:
+            if row["metric"] in ("mse", "snr-db", "row-identified") and row["attack"] != "prior":
                 assert f'<td class="n">{row["mean"]:.4g}</td>' in page
 
 
@@ -129,21 +130,26 @@ def test_a_page_without_a_sweep_says_nothing_of_one() -> None:
 def test_lpips_has_a_chart_a_network_and_other_figures_have_none(folder: Path) -> None:
     sweep = whole(folder)["sweep"]
     for point in sweep["points"]:
-        mse = next(row for row in point["rows"] if (row["attack"], row["metric"]) == ("lmmse", "mse"))
-        point["rows"] = [{**mse, "ceiling": None, "metric": name} for name in ("lpips-vgg", "ssim_x", "lpips-alex")]
+        mse = next(row for row in point["figures"] if (row["attack"], row["metric"]) == ("lmmse", "mse"))
+        point["figures"] = [{**mse, "ceiling": None, "metric": name} for name in ("lpips-vgg", "ssim_x", "lpips-alex")]
     titles = re.findall(r"<title>([^<]*)<", "".join(section(sweep, {}).charts))
-    assert titles == ["LPIPS of reconstructions (lpips-vgg)", "LPIPS of reconstructions (lpips-alex)"]
+    assert titles == ["LPIPS of reconstructions (lpips-alex)", "LPIPS of reconstructions (lpips-vgg)"]
 
 
 def test_why_a_curve_has_a_gap_is_said(folder: Path) -> None:
     sweep = whole(folder)["sweep"]
     attacks = sweep["points"][1]["attacks"]
     attacks[:] = [
-        {**item, "status": "skipped", "why": "<none>"} if item["attack"] == "lmmse" else item for item in attacks
+        {**item, "status": "skipped", "why": {"code": "no-number"}} if item["attack"] == "lmmse" else item
+        for item in attacks
     ]
-    assert section(sweep, {}).missing == ["lmmse at τ = 0.1: skipped: <none>"]
-    sweep["points"][0]["rows"][3].update(attack="lmmse", metric="mse", mean=0.01, ceiling=0.02, beaten=True)
-    assert section(sweep, {}).beaten[0].startswith("At τ = 1, lmmse beats its ceiling: mse 0.01, where 0.02 should")
+    (gap,) = section(sweep, {}).missing
+    assert gap.code == "sweep-gap" and (gap.figures["attack"], gap.figures["value"]) == ("lmmse", 0.1)
+    assert gap.figures["why"].code == "no-number"
+    sweep["points"][0]["figures"][3].update(attack="lmmse", metric="mse", mean=0.01, ceiling=0.02, beaten=True)
+    (beaten,) = section(sweep, {}).beaten
+    assert beaten.code == "sweep-ceiling-beaten" and beaten.figures["figure"].code == "metric-mse"
+    assert [beaten.figures[name] for name in ("value", "attack", "mean", "ceiling")] == [1, "lmmse", 0.01, 0.02]
 
 
 def test_the_page_with_a_sweep_in_a_real_browser(folder: Path, tmp_path: Path) -> None:
@@ -159,9 +165,9 @@ def test_the_page_with_a_sweep_in_a_real_browser(folder: Path, tmp_path: Path) -
 def test_large_pictures_leave_the_page_small() -> None:
     """Twelve values of six attacks in the largest pictures that are kept, all noise: what no PNG makes smaller."""
     noise = SeededStream(0).uniform(3, 96, 96).float()
-    shown = {name: Shown(0, noise, noise, noise) for name in "abcdef"}
+    shown = {name: Thumbnails(0, noise, noise, noise) for name in "abcdef"}
     values = tuple(2.0**-place for place in range(12))
-    points = tuple(Point(value, 1.0, (), (), shown, shown) for value in values)
+    points = tuple(SweepPoint(value, 1.0, (), (), shown, shown) for value in values)
     swept = Swept(Sweep("tau", values), 0, 2, 2, points)
     strips = section(sweep_json(swept), to_pictures(swept))
     total = sum(len(image) for strip in strips.followed + strips.best for _, row in strip.rows for image in row)
@@ -198,8 +204,16 @@ def test_ticks_are_round_and_hold_all_values(values: list[float]) -> None:
 
 
 def test_the_ceiling_is_the_least_of_those_who_have_no_records() -> None:
-    def row(attack: str, ceiling: float) -> dict[str, object]:
-        return {"attack": attack, "metric": "mse", "ceiling": ceiling, "of": "record"}
+    def figure(attack: str, ceiling: float, known: float | None = None) -> dict[str, object]:
+        return {"attack": attack, "metric": "mse", "ceiling": ceiling, "of": "record", "known": known}
 
-    rows = [row("lmmse", 0.1), row("lmmse-row", 0.2), row("known 90 %", 0.01)]
-    assert _level("mse", [{"value": 0.5, "rows": rows}], "ceiling", min) == [(0.5, 0.1)]
+    figures = [figure("lmmse", 0.1), figure("lmmse-row", 0.2), figure("known-90", 0.01, 0.9)]
+    assert _level("mse", [{"value": 0.5, "figures": figures}], "ceiling", min) == [(0.5, 0.1)]
+
+
+def test_a_chart_is_a_file_of_its_own_and_its_titles_are_escaped() -> None:
+    drawn = chart("a < b", {"<x>": [(2.0, 0.5), (1.0, 0.25)]}, {"level & more": 0.4})
+    assert drawn.startswith('<svg xmlns="http://www.w3.org/2000/svg"')
+    inside = [element.tag.rpartition("}")[2] for element in ElementTree.fromstring(drawn)]  # noqa: S314
+    assert inside[:2] == ["title", "rect"]
+    assert "&lt;x&gt; from 25 % at 1 to 50 % at 2" in drawn and "level &amp; more" in drawn

@@ -3,63 +3,113 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from torch import Tensor
 
-Whose = Literal["record", "unit"]
+from mixveil.audit.metrics.catalogue import BY_CODE
+from mixveil.core.types import AttackKind
+from mixveil.core.wording.notes import Note, note
+from mixveil.core.wording.sentences import WORDS
+
+Subject = Literal["record", "unit"]
 """Of whom a figure or a promise speaks: of single records, or of units, all rows of a person together."""
 
+Status = Literal["ran", "skipped", "broken"]
+
 
 @dataclass(frozen=True)
-class Row:
-    """One figure of one attack. worst: of the record for which it is most revealing; ceiling: the most that theory
-    permits any attacker of this kind, and whether it was beaten; interval: 95 %, for shares, as if candidates
-    were independent: they share the rows, so it is too narrow; of: whom it speaks of."""
+class Figure:
+    """One figure of one attack.
+
+    Attributes:
+        attack: Its name; with known records also how many of a hundred are known (`known-10`).
+        kind: What the attack guesses.
+        metric: The code of the metric.
+        mean: Over records, or the figure itself.
+        std: Over records.
+        worst: Of the record for which it is most revealing.
+        know_nothing: The same for the mean image, or for a guess.
+        ceiling: The most that theory permits any attacker of this kind.
+        interval: 95 %, for shares, as if candidates were independent: they share the rows, so it is too narrow.
+        beaten: Whether the ceiling was beaten beyond chance.
+        of: Whom it speaks of.
+        known: The share of the records that the attacker has already.
+    """
 
     attack: str
+    kind: AttackKind
     metric: str
     mean: float
-    std: float | None
-    worst: float | None
-    know_nothing: float | None
-    ceiling: float | None
+    std: float | None = None
+    worst: float | None = None
+    know_nothing: float | None = None
+    ceiling: float | None = None
     interval: tuple[float, float] | None = None
     beaten: bool = False
-    of: Whose = "record"
+    of: Subject = "record"
+    known: float | None = None
 
 
 @dataclass(frozen=True)
-class Promised:
-    """What is promised of membership. mu: of all releases together; tpr: the most members that any attack finds at
-    `fpr` false alarms, by that μ."""
+class AttackRun:
+    """How an attack fared.
 
-    of: Whose
-    mu: float
-    fpr: float
-    tpr: float
-
-
-def named(metric: str, of: str, unit: str | None) -> str:
-    """A figure's name. In an audit of units what is found of members says whether it is of units or of single images:
-    they have different ceilings. unit: what a unit is called; None where nothing is promised to units.
-
-    >>> named("auc", "unit", "patient"), named("auc", "record", "patient"), named("mse", "record", "patient")
-    ('auc, of a patient', 'auc, of a single image', 'mse')
+    Attributes:
+        attack: Its name.
+        kind: What it guesses.
+        of: Whom it attacks.
+        trains: Whether it trains a network.
+        threat: The code of its threat model.
+        status: `ran`; `skipped`: it lacks something; `broken`: it fails even without a defence.
+        why: The reason, or a remark where it ran.
     """
-    if unit is None or not metric.startswith(("auc", "tpr")):
-        return metric
-    return f"{metric}, of a {unit if of == 'unit' else 'single image'}"
-
-
-@dataclass(frozen=True)
-class Ran:
-    """How an attack fared: `ran`, `skipped` for want of something, or `broken`: it fails even without a defence."""
 
     attack: str
+    kind: AttackKind
+    of: Subject
+    trains: bool
     threat: str
-    status: str
-    why: str = ""
+    status: Status
+    why: Note | None = None
+
+    def plain(self) -> dict[str, Any]:
+        """For JSON."""
+        return {**vars(self), "why": None if self.why is None else self.why.plain()}
+
+
+def caption(metric: str, of: str, at: float | None, unit: str | None) -> Note:
+    """What a figure is called. In an audit of units the figures of members say whether they are of units or of single
+    images: they have different ceilings. at: what knowing nothing gets; unit: what a unit is called, None where nothing
+    is promised to units.
+
+    >>> str(caption("auc", "unit", 0.5, "patient")), str(caption("auc", "record", 0.5, "patient"))
+    ('auc, of a patient', 'auc, of a single image')
+    >>> str(caption("mse", "record", 0.1, "patient")), str(caption("tpr-above-bound", "record", 0.015, None))
+    ('mse', 'tpr at 1.5% fpr or less')
+    """
+    plain = note(f"metric-{metric}", at=at)
+    if unit is None or metric not in BY_CODE or not BY_CODE[metric].members:
+        return plain
+    if of == "unit":
+        return note("figure-of-unit", figure=plain, unit=unit)
+    return note("figure-of-single-image", figure=plain)
+
+
+def attack_title(name: str) -> str:
+    """What an attack is called in tables.
+
+    >>> attack_title("known-10"), attack_title("lmmse")
+    ('known 10 %', 'lmmse')
+    """
+    return WORDS.get(f"attack-{name}", name)
+
+
+def promise_caption(name: str, of: str, unit: str | None) -> Note:
+    """What a guarantee is called."""
+    single = "-single" if unit is not None and name == "variance-left-unknown" else ""
+    whom = (unit or "unit") if of == "unit" else "record"
+    return note(f"promise-{name.replace('_', '-')}{single}", whom=whom)
 
 
 def finite(value: Tensor) -> float:

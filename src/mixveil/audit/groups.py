@@ -10,6 +10,7 @@ from torch import Tensor
 
 from mixveil.core.randomness import Stream
 from mixveil.core.types import Dataset, Units, View
+from mixveil.core.wording.notes import Note, note
 
 LEAST_UNITS = 20
 LEAST_STRANGERS = 100
@@ -17,9 +18,14 @@ GROUPS = 500  # of strangers, at least: false alarms of one in a hundred must be
 FEW_GROUPS = 100  # enough for an AUC
 
 
-class Asked(NamedTuple):
-    """units: groups of candidates; members: how many of them, the first, are units of the release; the others are
-    strangers, several groups in the place of one unit where there are few units."""
+class UnitGroups(NamedTuple):
+    """What an attack on whole units is asked about.
+
+    Attributes:
+        units: Groups of candidates.
+        members: How many of them, the first, are units of the release; the others are strangers, several groups in the
+            place of one unit where there are few units.
+    """
 
     units: Units
     members: int
@@ -27,8 +33,13 @@ class Asked(NamedTuple):
 
 @dataclass(frozen=True)
 class UnitView:
-    """What the attack on units sees. view: of n rows, with candidates, their records first and then strangers; records:
-    the n records; whose: (n,) the unit of each row, −1 where it is not asked about."""
+    """What the attack on units sees.
+
+    Attributes:
+        view: Of n rows, with candidates: their records first, and then strangers.
+        records: The n records.
+        whose: (n,) the unit of each row, −1 where it is not asked about.
+    """
 
     view: View
     records: Dataset
@@ -38,18 +49,18 @@ class UnitView:
     def strangers(self) -> int:
         return 0 if self.view.candidates is None else len(self.view.candidates) - len(self.whose)
 
-    def unusable(self) -> str:
-        """Why there is too little to ask about; nothing, if there is enough."""
+    def cannot(self) -> Note | None:
+        """Why there is too little to ask about; None if there is enough."""
         sizes = self.whose[self.whose >= 0].bincount()
         units, least = int((sizes > 0).sum()), max(LEAST_STRANGERS, int(sizes.max()) if len(sizes) else 0)
         if units < LEAST_UNITS:
-            return f"it needs at least {LEAST_UNITS} units of which all rows can be attacked, got {units}"
+            return note("attack-needs-units", least=LEAST_UNITS, units=units)
         if self.strangers < least:
-            return f"it needs at least {least} images that are not in the release (public data)"
-        return ""
+            return note("attack-needs-strangers", least=least)
+        return None
 
 
-def groups(whose: Tensor, first: int, strangers: int, stream: Stream, least: int = FEW_GROUPS) -> Asked:
+def groups(whose: Tensor, first: int, strangers: int, stream: Stream, least: int = FEW_GROUPS) -> UnitGroups:
     """Every unit of `whose` (n,), and groups of as many strangers in its place, at least so many groups in all. Row i
     is candidate i's own; strangers are the candidates from `first` on. In a group no stranger comes twice; in different
     ones they do where they are few."""
@@ -57,14 +68,14 @@ def groups(whose: Tensor, first: int, strangers: int, stream: Stream, least: int
     order = order[whose[order] >= 0]
     sizes = whose[order].bincount()
     slots = torch.split(order, sizes[sizes > 0].tolist())
-    found = [(rows, rows) for rows in slots]
+    filled = [(rows, rows) for rows in slots]
     deck = torch.empty(0, dtype=torch.int64)
     for _ in range(-(-least // len(slots))):
         for rows in slots:
             if len(deck) < len(rows):
                 deck = first + stream.permutation(strangers)
-            found.append((rows, deck[: len(rows)]))
+            filled.append((rows, deck[: len(rows)]))
             deck = deck[len(rows) :]
-    number = torch.repeat_interleave(torch.arange(len(found)), torch.tensor([len(rows) for rows, _ in found]))
-    units = Units(number, torch.cat([rows for rows, _ in found]), torch.cat([c for _, c in found]))
-    return Asked(units, len(slots))
+    number = torch.repeat_interleave(torch.arange(len(filled)), torch.tensor([len(rows) for rows, _ in filled]))
+    units = Units(number, torch.cat([rows for rows, _ in filled]), torch.cat([c for _, c in filled]))
+    return UnitGroups(units, len(slots))

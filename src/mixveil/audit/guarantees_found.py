@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 
 from mixveil.audit import noise_check
-from mixveil.audit.figures import Whose
-from mixveil.audit.judge import record_mu
+from mixveil.audit.ceilings import record_mu
+from mixveil.audit.figures import Subject
 from mixveil.audit.truth import Inspected, covered_in_pairs, standardised_noise
 from mixveil.core.types import Dataset, Guarantee, Release, Trace, View
+from mixveil.core.wording.notes import Note, note
 from mixveil.data import privacy_units
 from mixveil.theory import bayes, gdp
 from mixveil.theory.moments import Moments
@@ -32,7 +33,7 @@ class Promise:
     found: float | None
     broken: bool = False
     loose: bool = False
-    of: Whose = "record"
+    of: Subject = "record"
 
 
 def promises(view: View, inspected: list[Inspected], found: Moments, whose: Tensor | None = None) -> list[Promise]:
@@ -68,7 +69,7 @@ def _left_unknown(view: View, found: Moments) -> list[Promise]:
         measured = found.average(bayes.known_risk(found.eigenvalues, torch.stack(shown).sum(0))) / values
     broken = measured is not None and measured < nominal * (1 - 1e-6)
     whole = view.releases[0].id if len(encoders) == 1 else "all"
-    return [Promise(whole, "variance left unknown", nominal, None, measured, broken)]
+    return [Promise(whole, "variance-left-unknown", nominal, None, measured, broken)]
 
 
 def _kept(release: Release, trace: Trace | None, stated: Guarantee, found: Moments, whose: Tensor | None) -> Promise:
@@ -85,7 +86,7 @@ def _kept(release: Release, trace: Trace | None, stated: Guarantee, found: Momen
     if stated.name == "gdp" and encoder.clip is not None and trace is not None and covered_in_pairs(release, trace):
         measured = _largest(gdp.mu_records(encoder.clip, encoder.sigma, trace.weight), rows, whose)
         broken = measured > stated.nominal * (1 + 1e-6)
-    of: Whose = "unit" if stated.name == "gdp" and rows > 1 else "record"
+    of: Subject = "unit" if stated.name == "gdp" and rows > 1 else "record"
     return Promise(release.id, stated.name, stated.nominal, stated.realised, measured, broken, loose, of)
 
 
@@ -102,8 +103,8 @@ def by_value(release: Release) -> bool:
     return release.encoder.law in ("gaussian", "sphere")
 
 
-def unit_faults(view: View, truth: Dataset) -> list[str]:
-    """What is wrong with the pairing of releases that promise something to units, in words."""
+def unit_faults(view: View, truth: Dataset) -> list[Note]:
+    """What is wrong with the pairing of releases that promise something to units."""
     said = []
     numbers = privacy_units.numbered(truth)
     for t, release in enumerate(view.releases):
@@ -111,48 +112,41 @@ def unit_faults(view: View, truth: Dataset) -> list[str]:
         if rows == 1 or view.traces is None:
             continue
         if numbers is None:
-            said.append(
-                f"release {release.id[:8]} promises something to units, and it is not said which rows belong together "
-                f"(--unit): that no two of them are paired is not checked."
-            )
+            said.append(note("units-unchecked", release=release.id[:8]))
             continue
         partner = view.traces[t].partner
         together = int((numbers[partner] == numbers[: len(partner), None]).sum()) if partner.numel() else 0
-        if together or int(numbers.bincount().max()) > rows:
-            said.append(
-                f"release {release.id[:8]}: {together} row(s) are paired with rows of their own unit, and a unit has "
-                f"up to {int(numbers.bincount().max())} rows where {rows} are stated: its μ is false. Do not send it."
-            )
+        largest = int(numbers.bincount().max())
+        if together or largest > rows:
+            said.append(note("units-paired", release=release.id[:8], rows=together, largest=largest, stated=rows))
     return said
 
 
-def label_faults(view: View, inspected: list[Inspected], n: int) -> list[str]:
-    """What is wrong with the labels of releases that say that they were randomised, in words."""
+def label_faults(view: View, inspected: list[Inspected], n: int) -> list[Note]:
+    """What is wrong with the labels of releases that say that they were randomised."""
     said = []
     for release, found in zip(view.releases, inspected, strict=False):
         if release.label_epsilon is None or found.kept is None:
             continue
         keep = keep_probability(release.label_epsilon, len(release.classes))
         if abs(found.kept - keep) > 6 * math.sqrt(keep * (1 - keep) / n) + 1 / n:
-            said.append(
-                f"release {release.id[:8]}: {found.kept:.1%} of the labels are said as they are, where randomising "
-                f"them with ε = {release.label_epsilon:g} keeps {keep:.1%}. Do not send this release."
-            )
+            figures = {"found": found.kept, "epsilon": release.label_epsilon, "keep": keep}
+            said.append(note("labels-not-randomised", release=release.id[:8], **figures))
     return said
 
 
-def noise_faults(view: View, records: Dataset, inspected: list[Inspected]) -> list[str]:
-    """What is wrong with the noise of the releases, in words: its strength in all rows, all else in the view's."""
-    said: list[str] = []
+def noise_faults(view: View, records: Dataset, inspected: list[Inspected]) -> list[Note]:
+    """What is wrong with the noise of the releases: its strength in all rows, all else in the view's."""
+    said: list[Note] = []
     kept: list[Tensor] = []
     for t, release in enumerate(view.releases):
         if view.traces is None or release.encoder.law == "none":
             continue
         normals = standardised_noise(release, view.traces[t], records)
         found = noise_check.faults(normals, inspected[t].energies, release.encoder.law, inspected[t].moved)
-        said += [f"release {release.id[:8]}: {fault}" for fault in found]
+        said += [note("noise-wrong", release=release.id[:8], fault=fault) for fault in found]
         for earlier in kept:
             if abs(float((earlier * normals).mean())) * math.sqrt(normals.numel()) > 8:
-                said.append(f"release {release.id[:8]} shares its noise with another: together they show the records")
+                said.append(note("noise-shared-by-releases", release=release.id[:8]))
         kept.append(normals)
     return said

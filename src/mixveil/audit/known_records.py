@@ -7,15 +7,16 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from mixveil.attacks.records.known_records import Solver
+from mixveil.core.errors import ArgumentError
 from mixveil.core.randomness import Stream
-from mixveil.core.types import Batch, Known, View
+from mixveil.core.types import Attack, Batch, KnownRecords, View
 from mixveil.data.row_views import InMemoryRows
 
 TAUGHT_VALUES = 1024
 """Records of so many values, at most, teach what records are like: one eigenbasis a fold."""
 
-SHARES = {"known 10 %": 0.1, "known 50 %": 0.5, "known 90 %": 0.9}
+SHARES = (0.1, 0.5, 0.9)
+"""Of the records that an attacker has."""
 
 
 def folds(order: Tensor, share: float) -> list[tuple[Tensor, Tensor]]:
@@ -26,19 +27,22 @@ def folds(order: Tensor, share: float) -> list[tuple[Tensor, Tensor]]:
     return [(order[start : start + hidden], order.roll(-start)[hidden:]) for start in range(0, n, hidden)]
 
 
-def guessed(view: View, pixels: Tensor, stream: Stream, *, taught: bool = False) -> dict[str, Tensor]:
+def guessed(attack: Attack, view: View, pixels: Tensor, stream: Stream, *, taught: bool = False) -> dict[float, Tensor]:
     """(n, …) guesses of the records that have rows, by share. pixels: (n, …) these records. Records that only others'
     rows hold, where a part of a release is seen, are never known. taught: what records are like is learned from the
     known ones."""
-    solver, order = None if taught else Solver(view), stream.permutation(len(pixels))
-    found = {}
-    for name, share in SHARES.items():
+    order = stream.permutation(len(pixels))
+    guess = None if taught else attack.knowing(view, stream=stream)
+    guesses = {}
+    for share in SHARES:
         images = torch.empty(pixels.shape, dtype=torch.float64)
         for wanted, known in folds(order, share):
-            ours = solver or Solver(
-                replace(view, public=InMemoryRows(Batch(pixels[known], torch.zeros(len(known), 1))))
-            )
-            coordinates = ours.coordinates(Known(known, pixels[known]), wanted)
-            images[wanted] = ours.prior.images(view, coordinates)
-        found[name] = images
-    return found
+            given = pixels[known]
+            public = InMemoryRows(Batch(given, torch.zeros(len(known), 1)))
+            ask = guess or attack.knowing(replace(view, public=public), stream=stream)
+            found = ask(KnownRecords(known, given)).images
+            if found is None:
+                raise ArgumentError(f"{attack.name} needs known records, and guesses no others")
+            images[wanted] = found[wanted]
+        guesses[share] = images
+    return guesses

@@ -13,13 +13,14 @@ import torch
 from torch import Tensor
 
 from mixveil.core.types import NoiseLaw
+from mixveil.core.wording.notes import Note, note
 
 _BEYOND = 6.0  # deviations of a normal, for tests on many rows or values at once
 _MOST = 2000  # rows or values compared with each other
 
 
-def faults(normals: Tensor, rows: Tensor, law: NoiseLaw, moved: float = 0.0) -> list[str]:
-    """What is wrong with (n, d) standardised noise, in words; nothing if it is as it should be. rows: the energies of
+def faults(normals: Tensor, rows: Tensor, law: NoiseLaw, moved: float = 0.0) -> list[Note]:
+    """What is wrong with (n, d) standardised noise; nothing if it is as it should be. rows: the energies of
     these rows, or of all of a larger set that they are a part of. moved: by how many deviations sums over rows may be
     off, where the rows were chosen among more; a single row may not."""
     n, d = normals.shape
@@ -29,39 +30,41 @@ def faults(normals: Tensor, rows: Tensor, law: NoiseLaw, moved: float = 0.0) -> 
         return _not_laplace(normals, moved)
     if law == "sphere":
         if float((rows / d - 1).abs().max()) > 1e-3:
-            said.append("some rows' noise is not of the stated length")
+            said.append(note("noise-off-sphere"))
     elif worst := _odd_energies(rows, d):
-        said.append(f"{worst} row(s) carry noise of another strength than stated")
+        said.append(note("noise-odd-rows", rows=worst))
     if worst := _odd_energies(columns, n, moved):
-        said.append(f"{worst} value(s) of the rows carry noise of another strength than stated")
+        said.append(note("noise-odd-values", values=worst))
     if float((normals.mean(0) * math.sqrt(n)).abs().max()) > _BEYOND + 2 + moved:
-        said.append("the noise does not average to nothing over the rows")
+        said.append(note("noise-not-centred"))
     if _related(normals):
-        said.append("rows share their noise")
+        said.append(note("noise-shared-by-rows"))
     if _related(normals.T, moved):
-        said.append("values of a row share their noise")
+        said.append(note("noise-shared-by-values"))
     fourth = float(normals.pow(4).mean())
     if law == "gaussian" and abs(fourth - 3) > (_BEYOND + moved) * math.sqrt(96 / normals.numel()) + 1e-3:
-        said.append(f"the noise is not Gaussian: its fourth moment is {fourth:.3g}, not 3")
+        said.append(note("noise-not-gaussian", fourth=fourth))
     return said
 
 
-def noticed(rows: int, moved: float) -> str:
-    """What the tests of single values of so many rows can see, in words."""
+def noticed(rows: int, moved: float) -> Note:
+    """What the tests of single values of so many rows can see, where rows were chosen."""
     share = 1 - (_BEYOND + 1 + moved) * math.sqrt(2 / (9 * rows))  # by the cube root, as `_odd_energies` has it
     if share <= 0:
-        return "noise that is too weak in some values of the rows would NOT be noticed"
-    return f"a value of the rows is noticed where its noise is below {share**1.5:.0%} of what is stated"
+        return note("verdict-weak-noise-unnoticed")
+    return note("verdict-noise-tested-loosely", share=share**1.5)
 
 
-def _not_laplace(noise: Tensor, moved: float) -> list[str]:
+def _not_laplace(noise: Tensor, moved: float) -> list[Note]:
     """Standardised Laplace noise has the mean size 1/√2 (deviation 1/√2), and values that are not related."""
     said = []
     size = float(noise.abs().mean()) * math.sqrt(2)
     if abs(size - 1) > (_BEYOND + moved) / math.sqrt(noise.numel()) + 1e-3:
-        said.append(f"the noise is not Laplace: its mean size is {size:.3g} of what it should be")
-    if _related(noise) or _related(noise.T, moved):
-        said.append("rows or values share their noise")
+        said.append(note("noise-not-laplace", size=size))
+    if _related(noise):
+        said.append(note("noise-shared-by-rows"))
+    if _related(noise.T, moved):
+        said.append(note("noise-shared-by-values"))
     return said
 
 

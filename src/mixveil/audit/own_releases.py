@@ -16,11 +16,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mixveil.attacks.shared.training import Workshop
+from mixveil.attacks.shared.training import TrainingCache
 from mixveil.audit import auditing
 from mixveil.audit import sweep as sweeps
 from mixveil.audit.auditing import PROFILES, Audit, most_rows
-from mixveil.audit.images_behind_features import Portraits
+from mixveil.audit.images_behind_features import SmallImages
 from mixveil.audit.sweep import Ready, Sweep, Swept
 from mixveil.core.errors import ArgumentError, FalseClaimError, MismatchError
 from mixveil.core.files import read_small
@@ -113,7 +113,7 @@ def audit(
     perceptual, unmeasured = _perceptual(data.shape, options)
     pictures = None
     if data is not images:
-        view, pictures = replace(view, pictures=None if shown is None else Portraits(_known_half(shown))), images
+        view, pictures = replace(view, pictures=None if shown is None else SmallImages(_known_half(shown))), images
     ready = None if asked is None else _prepared(asked, opened, data, profile, seed, tell)
     attack = partial(
         auditing.audit,
@@ -122,7 +122,7 @@ def audit(
         profile=profile,
         perceptual=perceptual,
         unit="unit" if options.unit is None else options.unit,
-        workshop=Workshop(cache_folder() if cache is None else Path(cache), watch=watch),
+        cache=TrainingCache(cache_folder() if cache is None else Path(cache), watch=watch),
     )
     found = attack(view, data, stream=SeededStream(seed), pictures=pictures, watch=watch)
     swept = None
@@ -130,7 +130,7 @@ def audit(
         swept = sweeps.run(asked, ready, found, data, attack, seed=seed, pictures=pictures, watch=watch)
     certified = any(release.certified for release in opened) or (asked is not None and asked.name == "mu")
     more = [*unmeasured, *_counted(ledger, owners), *([note("for-knowing")] if certified else [])]
-    found = replace(found, warnings=(*found.warnings, *map(str, told)), verdict=(*found.verdict, *map(str, more)))
+    found = replace(found, warnings=(*found.warnings, *told), verdict=(*found.verdict, *more))
     return Audited(found, swept, seed)
 
 

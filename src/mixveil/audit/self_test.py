@@ -11,7 +11,8 @@ from torch import Tensor
 from mixveil.audit.groups import UnitView, groups
 from mixveil.audit.metrics import detection
 from mixveil.core.randomness import Stream
-from mixveil.core.types import Attack, Batch, Dataset, Encoder, Guess, Known, Release, Trace, View
+from mixveil.core.types import Attack, Batch, Dataset, Encoder, Guess, KnownRecords, Release, Trace, View
+from mixveil.core.wording.notes import Note, note
 from mixveil.data import similarity
 from mixveil.data.row_views import InMemoryRows, Subset
 from mixveil.encoders.identity import Identity
@@ -24,8 +25,8 @@ _PICTURES = 0.97  # what a brief training may leave of the error of pictures: fe
 
 def fails_on_bare_records(
     attack: Attack, view: View, records: Dataset, others: Tensor, stream: Stream, pictures: Tensor | None = None
-) -> str:
-    """Why the attack is broken; nothing if it gets records that were released as they are, and something of records
+) -> Note | None:
+    """Why the attack is broken; None if it gets records that were released as they are, and something of records
     that were mixed in pairs without noise. An attack that trains is tried briefly, on records as they are. pictures:
     (n, …) the images that records are features of."""
     n = min(len(records), _ROWS)
@@ -35,10 +36,10 @@ def fails_on_bare_records(
     for encoder, error, found in trials:
         part = Subset(records, torch.arange(n))
         bare = [released(view.releases[0], encoder, part, stream) for _ in range(attack.least_releases)]
-        if why := _fails(attack, bare, view, records, others[:n], (error, found), stream, pictures):
-            brief = " after a brief training; more public data may help it" if attack.trains else ""
-            return why + brief
-    return ""
+        why = _fails(attack, bare, view, records, others[:n], (error, found), stream, pictures)
+        if why is not None:
+            return note("after-brief-training", why=why) if attack.trains else why
+    return None
 
 
 def _fails(
@@ -50,13 +51,13 @@ def _fails(
     wanted: tuple[float, float],
     stream: Stream,
     pictures: Tensor | None,
-) -> str:
+) -> Note | None:
     """wanted: the largest share of knowing nothing's error that it may leave, the least share of rows that it finds."""
     releases, traces = zip(*bare, strict=True)
     n = len(releases[0].payload)
     pixels = records.take(torch.arange(n)).x
     half = torch.arange(0, n, 2)
-    seen = View(releases, traces, view.public, torch.cat([pixels, others]), known=Known(half, pixels[half]))
+    seen = View(releases, traces, view.public, torch.cat([pixels, others]), known=KnownRecords(half, pixels[half]))
     guess = attack(replace(seen, pictures=view.pictures), stream=stream.fork("attack"))
     largest, least = wanted
     if guess.pictures is not None and pictures is not None:
@@ -66,19 +67,20 @@ def _fails(
         error = float(similarity.mse(pixels[asked], guess.images[asked]).mean())
         nothing = float(similarity.mse(pixels, pixels.double().mean(0).expand_as(pixels)).mean())
         if nothing > 0 and not error <= largest * nothing:  # what is no number is broken too
-            return f"without any noise it leaves an error of {error:.3g}, knowing nothing {nothing:.3g}"
+            finite = math.isfinite(error)
+            return note("bare-records-left", error=error, nothing=nothing) if finite else note("no-number")
     if guess.links is not None:
         found = float(same(pixels)[guess.links[:n].argmax(1)].eq(same(pixels)).double().mean())
         if found < least:
-            return f"without any noise it finds {found:.0%} of the rows"
+            return note("bare-rows-missed", found=found)
     if guess.scores is not None and len(others):
         found = detection.auc(guess.scores[:n], guess.scores[n:])
         if found < 0.5 + 0.8 * least:
-            return f"without any noise it tells members from others with an AUC of {found:.2f}"
-    return ""
+            return note("bare-members-missed", auc=found)
+    return None
 
 
-def fails_on_bare_units(attack: Attack, seen: UnitView, stream: Stream) -> str:
+def fails_on_bare_units(attack: Attack, seen: UnitView, stream: Stream) -> Note | None:
     """The same for an attack on whole units: without noise it must tell them from strangers in their places."""
     view, order = seen.view, seen.whose.argsort(stable=True)
     some = order[seen.whose[order] >= 0][:_ROWS]
@@ -92,8 +94,8 @@ def fails_on_bare_units(attack: Attack, seen: UnitView, stream: Stream) -> str:
         scores = attack(bare, stream=stream.fork("attack")).scores
         found = 0.0 if scores is None else detection.auc(scores[: asked.members], scores[asked.members :])
         if not found >= wanted:
-            return f"without any noise it tells units from others with an AUC of {found:.2f}"
-    return ""
+            return note("bare-units-missed", auc=found)
+    return None
 
 
 def same(images: Tensor) -> Tensor:
@@ -102,7 +104,7 @@ def same(images: Tensor) -> Tensor:
     return torch.tensor([first.setdefault(x.numpy().tobytes(), i) for i, x in enumerate(images.contiguous())])
 
 
-def fails_on_bare_pairs(attack: Attack, view: View, records: Dataset, stream: Stream) -> str:
+def fails_on_bare_pairs(attack: Attack, view: View, records: Dataset, stream: Stream) -> Note | None:
     """The same for an attack that names pairs: it must find them without noise, or under noise of few random bits."""
     y = records.take(torch.arange(min(len(records), 10 * _PAIR_ROWS))).y
     labels = y.argmax(1)
@@ -112,7 +114,7 @@ def fails_on_bare_pairs(attack: Attack, view: View, records: Dataset, stream: St
     clean, trace = released(view.releases[0], Mixup(), some, stream)
     shown = y.argmax(1) != y.argmax(1)[trace.partner[:, 0]]
     if not bool(shown.any()):
-        return ""  # one class only: no label shows any weight
+        return None  # one class only: no label shows any weight
     truth = torch.stack([torch.arange(len(some)), trace.partner[:, 0]], dim=1).sort(1).values
     best = 0.0
     for release in (clean, _coarse(view.releases[0], x, trace, clean, stream)):
@@ -120,7 +122,7 @@ def fails_on_bare_pairs(attack: Attack, view: View, records: Dataset, stream: St
         pairs = attack(seen, stream=stream.fork("attack")).pairs
         if pairs is not None:
             best = max(best, float(pairs.sort(1).values.eq(truth).all(1)[shown].double().mean()))
-    return "" if best >= 0.5 else f"without any defence it names {best:.0%} of the pairs"
+    return None if best >= 0.5 else note("bare-pairs-missed", found=best)
 
 
 def released(like: Release, encoder: Encoder, part: Subset, stream: Stream) -> tuple[Release, Trace]:

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from mixveil.audit.auditing import Audit, Watch
-from mixveil.audit.figures import Ran, Row
-from mixveil.audit.judge import FPR
-from mixveil.audit.thumbnails import Shown, shown
+from mixveil.audit.figures import AttackRun, Figure
+from mixveil.audit.metrics.catalogue import METRICS
+from mixveil.audit.thumbnails import Thumbnails, thumbnails
 from mixveil.audit.truth import ranged
 from mixveil.core import checks
 from mixveil.core.errors import ArgumentError
@@ -44,9 +44,6 @@ from mixveil.releases.records import traced_in_memory
 
 MOST_VALUES = 12
 MOST_RELEASES = 64
-
-MAIN = ("snr_db", "row identified", "pair found", f"tpr at {FPR:.0%} fpr")
-"""The one figure of an attack that a short table shows: the first of these that it has."""
 
 Attacked = Callable[..., Audit]
 """`audit` with all its options but the stream and who watches."""
@@ -112,16 +109,24 @@ def _check_value(name: str, value: float) -> None:
 
 
 @dataclass(frozen=True)
-class Point:
-    """The audit at one value. followed: by attack, the record that is the same at all values; best: by attack, the one
-    of which it got most at this value."""
+class SweepPoint:
+    """The audit at one value.
+
+    Attributes:
+        value: Of what is varied.
+        sigma: The noise of one value.
+        figures: Of all attacks.
+        attacks: How each attack fared.
+        followed: By attack, the record that is the same at all values.
+        best: By attack, the record of which it got most at this value.
+    """
 
     value: float
     sigma: float
-    rows: tuple[Row, ...]
-    attacks: tuple[Ran, ...]
-    followed: Mapping[str, Shown] = field(default_factory=dict, repr=False)
-    best: Mapping[str, Shown] = field(default_factory=dict, repr=False)
+    figures: tuple[Figure, ...]
+    attacks: tuple[AttackRun, ...]
+    followed: Mapping[str, Thumbnails] = field(default_factory=dict, repr=False)
+    best: Mapping[str, Thumbnails] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True)
@@ -132,7 +137,7 @@ class Swept:
     seed: int
     records: int
     of: int
-    points: tuple[Point, ...]
+    points: tuple[SweepPoint, ...]
 
 
 def calibrated(sweep: Sweep, template: Release, truth: Dataset, *, seed: int) -> Ready:
@@ -238,26 +243,29 @@ def _encoded(
     return tuple(releases), tuple(traces)
 
 
-def _point(value: float, result: Audit, numbers: Tensor, chosen: dict[str, int]) -> Point:
+def _point(value: float, result: Audit, numbers: Tensor, chosen: dict[str, int]) -> SweepPoint:
     """What is kept of an audit. chosen: the record that is followed under each attack, set where it is not yet."""
     followed, best = {}, {}
     sigma = result.view.releases[0].encoder.sigma
-    images = {name: guess for name, guess in result.images.items() if name != "prior" and guess.dim() == 4}
+    priors = {figure.attack for figure in result.figures if figure.kind == "prior"}
+    images = {name: guess for name, guess in result.images.items() if name not in priors and guess.dim() == 4}
     for name, guess in images.items():
         nothing = mse(result.pixels, result.pixels.mean(0).expand_as(result.pixels))
         most = int((mse(result.pixels, guess) / nothing.clamp(min=1e-12)).argmin())
-        best[name] = shown(result, guess, most, numbers)
-        followed[name] = shown(result, guess, chosen.setdefault(name, most), numbers)
-    return Point(value, sigma, result.rows, result.attacks, followed, best)
+        best[name] = thumbnails(result, guess, most, numbers)
+        followed[name] = thumbnails(result, guess, chosen.setdefault(name, most), numbers)
+    return SweepPoint(value, sigma, result.figures, result.attacks, followed, best)
 
 
 def table(swept: Swept) -> list[tuple[str, str, list[float | None]]]:
-    """Of each attack but `prior` its main figure: the attack, the metric, and the mean at every value."""
-    names = dict.fromkeys(row.attack for point in swept.points for row in point.rows if row.attack != "prior")
-    found = []
-    for name in names:
-        means = [{row.metric: row.mean for row in point.rows if row.attack == name} for point in swept.points]
-        metric = next((m for m in MAIN if any(m in figures for figures in means)), None)
+    """Of each attack but those that know nothing its main figure: the attack, the metric's code, and the mean at every
+    value."""
+    figures = [figure for point in swept.points for figure in point.figures if figure.kind != "prior"]
+    lines = []
+    for name in dict.fromkeys(figure.attack for figure in figures):
+        measured = {figure.metric for figure in figures if figure.attack == name}
+        metric = next((metric.code for metric in METRICS if metric.main and metric.code in measured), None)
         if metric is not None:
-            found.append((name, metric, [figures.get(metric) for figures in means]))
-    return found
+            means = [{f.attack: f.mean for f in point.figures if f.metric == metric} for point in swept.points]
+            lines.append((name, metric, [here.get(name) for here in means]))
+    return lines

@@ -13,9 +13,15 @@ LARGEST = 96
 """No picture that is kept is wider or higher."""
 
 
-class Shown(NamedTuple):
-    """One record under an attack, as small pictures in [0, 1]. number: of the record; released: stretched to its own
-    range, of the first encoding where there are several."""
+class Thumbnails(NamedTuple):
+    """One record under an attack, as small pictures (c, h, w) in [0, 1].
+
+    Attributes:
+        number: Of the record.
+        original: The record.
+        released: Its row, stretched to its own range; of the first encoding where there are several.
+        guess: What the attack says.
+    """
 
     number: int
     original: Tensor
@@ -23,11 +29,11 @@ class Shown(NamedTuple):
     guess: Tensor
 
 
-def shown(result: Audit, guess: Tensor, row: int, numbers: Tensor) -> Shown:
+def thumbnails(result: Audit, guess: Tensor, row: int, numbers: Tensor) -> Thumbnails:
     original, mine = ((x - result.low) / (result.high - result.low) for x in (result.pixels[row], guess[row]))
     released = result.view.releases[0].payload.take(torch.tensor([row])).x[0]
     released = (released - released.min()) / (released.max() - released.min()).clamp(min=1e-12)
-    return Shown(int(numbers[row]), *(shrunk(x, LARGEST) for x in (original, released, mine)))
+    return Thumbnails(int(numbers[row]), *(shrunk(x, LARGEST) for x in (original, released, mine)))
 
 
 def shrunk(image: Tensor, side: int) -> Tensor:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from mixveil.core.errors import ArgumentError, WrongTruthError
 from mixveil.core.types import Batch, Dataset, Release, Trace, View
+from mixveil.core.wording.notes import Note, note
 from mixveil.data.row_views import RowsView, Subset
 from mixveil.theory.moments import blocks
 
@@ -134,17 +135,17 @@ def inspect(view: View, truth: Dataset) -> list[Inspected]:
     return [_inspected(r, t, truth) for r, t in zip(view.releases, view.traces or (), strict=view.traces is not None)]
 
 
-def unsure(view: View, inspected: list[Inspected]) -> list[str]:
-    """What could not be told, in words."""
+def unsure(view: View, inspected: list[Inspected]) -> list[Note]:
+    """What could not be told."""
     if view.traces is None:
-        return [
-            f"There is no trace of release {release.id[:8]}: that it was made of these data is not checked."
-            for release in view.releases
-        ]
+        return [note("no-trace", release=release.id[:8]) for release in view.releases]
     return [
-        f"The noise is so strong{', or so few rows are left,' if found.moved else ''} that the values do not show "
-        f"whether release {release.id[:8]} was made of these data; "
-        f"the labels {'agree' if release.label_epsilon is None else 'were randomised, and do not show it either'}."
+        note(
+            "truth-not-shown"
+            + ("-screened" if found.moved else "")
+            + ("" if release.label_epsilon is None else "-randomised"),
+            release=release.id[:8],
+        )
         for release, found in zip(view.releases, inspected, strict=True)
         if not found.telling
     ]

@@ -122,23 +122,27 @@ def show(found: Audit, page: Path) -> None:
     """The figures that an owner decides on, and where the rest is."""
     from rich.table import Table
 
-    from mixveil.audit.figures import named
+    from mixveil.audit.figures import attack_title, caption
+    from mixveil.audit.metrics.catalogue import METRICS
 
+    left_out = {metric.code for metric in METRICS if not metric.brief}
     table = Table("attack", "figure", "mean", "worst", "knowing nothing", "ceiling")
-    for row in found.rows:
-        if row.metric in ("psnr_db", "cosine"):
+    for row in found.figures:
+        if row.metric in left_out:
             continue
         mean = f"[bold red]{number(row.mean)}[/]" if row.beaten else number(row.mean)
-        figure = escape(named(row.metric, row.of, found.unit))
-        table.add_row(row.attack, figure, mean, number(row.worst), number(row.know_nothing), number(row.ceiling))
+        figure = escape(str(caption(row.metric, row.of, row.know_nothing, found.unit)))
+        table.add_row(
+            attack_title(row.attack), figure, mean, number(row.worst), number(row.know_nothing), number(row.ceiling)
+        )
     out.print(table)
     for item in found.attacks:
         if item.status != "ran":
-            out.print(f"[dim]{item.attack}: {item.status}: {escape(item.why)}[/]", soft_wrap=True)
-    for text in found.verdict:
-        out.print(f"• {escape(text)}", soft_wrap=True)
-    for text in found.warnings:
-        _common.warn(text)
+            out.print(f"[dim]{item.attack}: {item.status}: {escape(str(item.why))}[/]", soft_wrap=True)
+    for told in found.verdict:
+        out.print(f"• {escape(str(told))}", soft_wrap=True)
+    for warning in found.warnings:
+        _common.warn(str(warning))
     out.print(f"Report, private, for your eyes only: {escape(str(page))}", soft_wrap=True)
 
 

@@ -219,7 +219,7 @@ class _Job:
 
     def _plot(self, sweep: dict[float, dict[str, float]], alone: list[float], together: float) -> Path:
         from mixveil.core.files import write_whole
-        from mixveil.report.pictures import chart
+        from mixveil.report.lines import chart
 
         lines = {title: [(mu, row[name]) for mu, row in sweep.items()] for name, title in _COLUMNS.items()}
         levels = {"all, in the clear": together, "a party alone": sum(alone) / len(alone)}

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from mixveil.core.randomness import Stream
+    from mixveil.core.wording.notes import Note
     from mixveil.features.extractor import Extractor
     from mixveil.releases.envelope import Envelope
     from mixveil.releases.screening import Screened
@@ -473,8 +474,13 @@ class Release:
         return getattr(self.envelope.settings, name)
 
 
-class Known(NamedTuple):
-    """Records that an attacker has already. records: (k,) their numbers; images: (k, …) in the data's own values."""
+class KnownRecords(NamedTuple):
+    """Records that an attacker has already.
+
+    Attributes:
+        records: (k,) their numbers.
+        images: (k, …) in the data's own values.
+    """
 
     records: Tensor
     images: Tensor
@@ -499,17 +505,23 @@ class Units(NamedTuple):
 class View:
     """All that an attacker sees: which fields are set IS the threat model.
 
-    releases: of the same records; traces: pairing and weights of each of them; public: data like the private ones;
-    candidates: (c, …) images of which the attacker asks whether, and where, they are in the releases;
-    candidate_labels: (c,) their classes; known: some of the records themselves; pictures: the images behind public
-    rows, where rows are features; units: groups of candidates of which the attacker asks whether they are units."""
+    Attributes:
+        releases: Of the same records.
+        traces: Pairing and weights of each release.
+        public: Data like the private ones.
+        candidates: (c, …) images of which the attacker asks whether, and where, they are in the releases.
+        candidate_labels: (c,) the classes of candidates.
+        known: Some of the records themselves.
+        pictures: The images behind public rows, where rows are features.
+        units: Groups of candidates of which the attacker asks whether they are units.
+    """
 
     releases: tuple[Release, ...]
     traces: tuple[Trace, ...] | None = None
     public: Rows | None = None
     candidates: Tensor | None = None
     candidate_labels: Tensor | None = None
-    known: Known | None = None
+    known: KnownRecords | None = None
     pictures: Rows | None = None
     units: Units | None = None
 
@@ -518,12 +530,15 @@ class View:
 class Guess:
     """What an attack says; the fields that it does not speak of stay None.
 
-    images: (n, …) a reconstruction of every record. pairs: (n, 2) for each row its two sources among the candidates,
-    own source first, −1 where it does not say; doubts: (n,) how badly each pair fits. links: (c, n) how much likelier
-    each row is if a candidate is its own record; scores: (c,) the same for being in the releases at all, or (g,) for
-    groups of candidates.
-    labels: (n, 2) for each row the two classes of its sources. pictures: (n, c, h, w) in [0, 1], the images that
-    records were made of, where records are features."""
+    Attributes:
+        images: (n, …) a reconstruction of every record.
+        pairs: (n, 2) for each row its two sources among the candidates, own source first, −1 where it does not say.
+        doubts: (n,) how badly each pair fits.
+        links: (c, n) how much likelier each row is if a candidate is its own record.
+        scores: (c,) the same for being in the releases at all, or (g,) for groups of candidates.
+        labels: (n, 2) for each row the two classes of its sources.
+        pictures: (n, c, h, w) in [0, 1], the images that records were made of, where records are features.
+    """
 
     images: Tensor | None = None
     pairs: Tensor | None = None
@@ -534,15 +549,44 @@ class Guess:
     pictures: Tensor | None = None
 
 
+AttackKind = Literal["prior", "reconstruction", "linkage", "pairs", "membership", "labels"]
+"""What an attack guesses: nothing beyond the average, records, the row of a record, the two sources of a row, who is
+in a release, or classes."""
+
+AttackBound = Literal["linear-row", "linear", "linear-known", "gdp"]
+"""What theory bounds an attack by: the Bayes risk of a linear attacker who sees one row, all rows, or all rows and all
+other records; or the membership that μ permits."""
+
+
 class Attack(Protocol):
-    """One attack. A frozen dataclass called on a View; `needs` names the View's fields that must be set, `threat` says
-    in a sentence who could do this, `trains` whether it trains a network, `least_releases` how many releases of the
-    same records it takes to show anything at all."""
+    """One attack: a frozen dataclass called on a View. An audit runs and judges it by what it declares.
+
+    Attributes:
+        name: By which it is asked for.
+        kind: What it guesses.
+        needs: The fields of the View that must be set.
+        payload: The kind of payload that it looks at.
+        linear: Whether it needs rows that are weighed sums of records (`Encoder.linear`).
+        trains: Whether it trains a network. Such an attack has a field `cache`, a TrainingCache.
+        least_releases: The number of releases that it needs to show anything, even without a defence.
+        bound: What theory bounds it by, if anything.
+        threat: The code of the sentence that says who could do this.
+    """
 
     name: ClassVar[str]
+    kind: ClassVar[AttackKind]
     needs: ClassVar[frozenset[str]]
-    threat: ClassVar[str]
+    payload: ClassVar[str]
+    linear: ClassVar[bool]
     trains: ClassVar[bool]
     least_releases: ClassVar[int]
+    bound: ClassVar[AttackBound | None]
+    threat: ClassVar[str]
+
+    def cannot(self, view: View) -> Note | None:
+        """Why this attack cannot be run on a view; None if it can."""
 
     def __call__(self, view: View, *, stream: Stream) -> Guess: ...
+
+    def knowing(self, view: View, *, stream: Stream) -> Callable[[KnownRecords], Guess]:
+        """What the attack guesses with some records known. An audit asks with many sets of them, one after another."""

@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from jinja2 import TemplateError
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
 from mixveil.audit.auditing import Audit
-from mixveil.audit.figures import named
+from mixveil.audit.figures import attack_title, caption, promise_caption
+from mixveil.audit.metrics.catalogue import METRICS
 from mixveil.audit.metrics.detection import Roc
 from mixveil.audit.sweep import Swept
 from mixveil.audit.thumbnails import LARGEST, shrunk
@@ -30,11 +32,12 @@ from mixveil.report.pictures import png, roc
 from mixveil.theory.gdp import member_tpr
 
 FORMAT = "mixveil-audit"
-VERSION = 3
+VERSION = 4
 _SHOWN = 8
 _CURVE_POINTS = 200
 _DECADES = 5  # of false alarms, in a curve
-_PORTRAIT = "portrait "
+_PICTURE = "picture "
+_LPIPS = {metric.code for metric in METRICS if metric.needs == "lpips"}
 _AUDIT, _PICTURES, _HEADER = 16 << 20, 512 << 20, 1 << 20  # bytes; audits with sweeps take less than 1 MB
 
 
@@ -49,7 +52,7 @@ def write_audit(out: Path, found: Audit, how: Mapping[str, Any], swept: Swept | 
 
 
 def render(folder: Path) -> Path:
-    """Make the page of an audit anew from its files."""
+    """Make the page of an audit from its files again."""
     try:
         whole = strict_json.parsed(files.read_small(folder / "audit.json", _AUDIT))
         with files.opened(folder / "pictures.safetensors", _PICTURES) as file:
@@ -61,24 +64,18 @@ def render(folder: Path) -> Path:
         raise DataFormatError(f"{folder}: not an audit of version {VERSION}")
     try:
         text = _page(whole, pictures)
-    except (LookupError, TypeError, ValueError, ArithmeticError, RuntimeError, AttributeError, jinja_error()) as error:
+    except (LookupError, TypeError, ValueError, ArithmeticError, RuntimeError, AttributeError, TemplateError) as error:
         raise DataFormatError(f"{folder}: its audit.json is not whole: {error}") from None
     page = folder / "report.html"
     files.write_whole(page, text.encode(), 0o600)
     return page
 
 
-def jinja_error() -> type[Exception]:
-    from jinja2 import TemplateError
-
-    return TemplateError
-
-
 def to_json(found: Audit, how: Mapping[str, Any], swept: Swept | None = None) -> dict[str, Any]:
     """The audit as data, without pictures."""
     releases = found.view.releases
     curves = {name: _thinned(curve) for name, curve in found.curves.items()}
-    of = {row.attack: row.of for row in found.rows if row.metric == "auc"}
+    of = {figure.attack: figure.of for figure in found.figures if figure.kind == "membership"}
     for name in curves:
         for promise in found.promised:
             if of.get(name) == promise.of:
@@ -99,11 +96,11 @@ def to_json(found: Audit, how: Mapping[str, Any], swept: Swept | None = None) ->
         "unit": found.unit,
         "promised": [asdict(promise) for promise in found.promised],
         "how": dict(how),
-        "rows": [asdict(row) for row in found.rows],
-        "attacks": [asdict(item) for item in found.attacks],
+        "figures": [asdict(figure) for figure in found.figures],
+        "attacks": [run.plain() for run in found.attacks],
         "promises": [asdict(promise) for promise in found.promises],
-        "warnings": list(found.warnings),
-        "verdict": list(found.verdict),
+        "warnings": [warning.plain() for warning in found.warnings],
+        "verdict": [told.plain() for told in found.verdict],
         "curves": curves,
         "sweep": None if swept is None else sweeps.to_json(swept),
     }
@@ -125,7 +122,8 @@ def _thinned(curve: Roc) -> dict[str, list[list[float]]]:
 def _pictures(found: Audit) -> dict[str, Tensor]:
     """The records of which the best attack got most, worst case first: original, released, and every guess."""
     everything, span = found.pixels, found.high - found.low
-    attacks = {name: images for name, images in found.images.items() if name != "prior"}
+    priors = {figure.attack for figure in found.figures if figure.kind == "prior"}
+    attacks = {name: images for name, images in found.images.items() if name not in priors}
     errors = {name: mse(everything, images) for name, images in attacks.items()}
     if errors:
         best = min(errors, key=lambda name: float(errors[name].mean()))
@@ -135,24 +133,24 @@ def _pictures(found: Audit) -> dict[str, Tensor]:
         index = torch.arange(min(_SHOWN, len(everything)))
     released = found.view.releases[0].payload.take(index).x.flatten(1)
     low, high = released.amin(1, keepdim=True), released.amax(1, keepdim=True)
-    shown = ((released - low) / (high - low).clamp(min=1e-12)).view(-1, *everything.shape[1:])
+    stretched = ((released - low) / (high - low).clamp(min=1e-12)).view(-1, *everything.shape[1:])
     pictures = {name: (images[index] - found.low) / span for name, images in attacks.items()}
-    pictures |= {"original": (everything[index] - found.low) / span, "released": shown}
+    pictures |= {"original": (everything[index] - found.low) / span, "released": stretched}
     clamped = {name: images.clamp(0, 1).float().contiguous() for name, images in pictures.items()}
-    return clamped | {"index": found.numbers[index]} | _portraits(found)
+    return clamped | {"index": found.numbers[index]} | _behind_features(found)
 
 
-def _portraits(found: Audit) -> dict[str, Tensor]:
+def _behind_features(found: Audit) -> dict[str, Tensor]:
     """The images behind features, where an attack guesses them: those of which it got most."""
-    guesses = {name: images for name, images in found.portraits.items() if name != "original"}
+    guesses = {name: images for name, images in found.pictures.items() if name != "original"}
     if not guesses:
         return {}
-    truth = found.portraits["original"]
+    truth = found.pictures["original"]
     errors = torch.stack([mse(truth, images) for images in guesses.values()]).amin(0)
     nothing = mse(truth, truth.mean(0).expand_as(truth))
     index = (errors / nothing.clamp(min=1e-12)).argsort()[:_SHOWN]
-    shown = {f"{_PORTRAIT}{name}": images[index].float().contiguous() for name, images in found.portraits.items()}
-    return {**shown, f"{_PORTRAIT}index": found.numbers[index]}
+    chosen = {f"{_PICTURE}{name}": images[index].float().contiguous() for name, images in found.pictures.items()}
+    return {**chosen, f"{_PICTURE}index": found.numbers[index]}
 
 
 def _page(whole: Mapping[str, Any], pictures: Mapping[str, Tensor]) -> str:
@@ -165,27 +163,31 @@ def _page(whole: Mapping[str, Any], pictures: Mapping[str, Tensor]) -> str:
             for name in pictures
             if name not in ("original", "released", "index")
             and sweeps.PREFIX not in name
-            and not name.startswith(_PORTRAIT)
+            and not name.startswith(_PICTURE)
         ),
     ]
     shape = whole["records"]["shape"]
     strips = {}
     if len(shape) == 3 and shape[0] in (1, 3):
         strips = {name: [png(shrunk(image, LARGEST)) for image in pictures[name]] for name in names}
-    guessed = sorted((name for name in pictures if name.startswith(_PORTRAIT)), key=lambda name: "original" not in name)
-    portraits = {
-        name.removeprefix(_PORTRAIT): [png(shrunk(image, LARGEST)) for image in pictures[name]]
+    guessed = sorted((name for name in pictures if name.startswith(_PICTURE)), key=lambda name: "original" not in name)
+    behind = {
+        name.removeprefix(_PICTURE): [png(shrunk(image, LARGEST)) for image in pictures[name]]
         for name in guessed
         if not name.endswith("index")
     }
     text: str = template.render(
         audit=whole,
-        named=named,
-        portraits=portraits,
-        portrait_index=pictures[f"{_PORTRAIT}index"].tolist() if portraits else [],
+        caption=caption,
+        promise_caption=promise_caption,
+        title=attack_title,
+        behind=behind,
+        behind_index=pictures[f"{_PICTURE}index"].tolist() if behind else [],
         strips=strips,
         index=pictures["index"].tolist(),
         curves={name: roc(curve) for name, curve in whole["curves"].items()},
+        kinds={run["attack"]: run for run in whole["attacks"]},
+        lpips=any(figure["metric"] in _LPIPS for figure in whole["figures"]),
         sweep=whole["sweep"],
         section=None if whole["sweep"] is None else sweeps.section(whole["sweep"], pictures, whole["unit"]),
     )

@@ -61,6 +61,16 @@ def plot(title: str, across: str, values: Sequence[float], curves: Sequence[Curv
     )
 
 
+def chart(title: str, lines: Mapping[str, Sequence[tuple[float, float]]], levels: Mapping[str, float]) -> str:
+    """Shares against μ, and levels across, as a file of its own."""
+    values = sorted({x for points in lines.values() for x, _ in points})
+    curves = [Curve(name, sorted(points), style) for style, (name, points) in enumerate(lines.items())]
+    curves += [Curve(name, [(values[0], y), (values[-1], y)], None, "5 4") for name, y in levels.items()]
+    namespace = '<svg xmlns="http://www.w3.org/2000/svg" font-family="system-ui" font-size="12"'
+    drawn = plot(title, "μ", values, curves, shares=True).replace("<svg", namespace, 1)
+    return drawn.replace("</title>", '</title><rect width="100%" height="100%" fill="#fff"/>', 1) + "\n"
+
+
 def ticks(values: Sequence[float]) -> list[float]:
     """Four to eight round figures, evenly spaced, that hold all values between them.
 

@@ -5,19 +5,34 @@ from __future__ import annotations
 from importlib.resources import files as resources
 from typing import Any
 
-from mixveil.core.errors import MissingDependencyError
+from jinja2 import Environment, FunctionLoader, StrictUndefined
+
+from mixveil.core.wording.notes import Note
+from mixveil.core.wording.sentences import sentence
 
 
-def environment() -> Any:
-    try:
-        from jinja2 import Environment, FunctionLoader, StrictUndefined
-    except ImportError:
-        raise MissingDependencyError("the report needs jinja2: pip install jinja2") from None
-    found = Environment(
+def environment() -> Environment:
+    made = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, loader=FunctionLoader(_source)
     )
-    found.filters["figure"] = figure
-    return found
+    made.filters["figure"] = figure
+    made.filters["sentence"] = said
+    return made
+
+
+def said(plain: Note | str | dict[str, Any]) -> str:
+    """The sentence of a note, of a code, or of a note as JSON has it.
+
+    >>> said({"code": "attack-broken", "figures": {"attack": "x", "why": {"code": "no-number"}}})
+    'x is broken: what it says is no number'
+    """
+    return sentence(read_note(plain) if isinstance(plain, dict) else plain)
+
+
+def read_note(plain: dict[str, Any]) -> Note:
+    """A note from what JSON has of it."""
+    figures = plain.get("figures", {})
+    return Note(plain["code"], {key: read_note(of) if isinstance(of, dict) else of for key, of in figures.items()})
 
 
 def figure(value: float | None) -> str:

@@ -53,38 +53,6 @@ def roc(curve: Mapping[str, Sequence[Sequence[float]]]) -> Axes:
     )
 
 
-_COLOURS = ("#2f81f7", "#d1242f", "#1a7f37", "#9a6700", "#8250df")
-
-
-def chart(title: str, lines: Mapping[str, Sequence[tuple[float, float]]], levels: Mapping[str, float]) -> str:
-    """Shares against a positive figure on a logarithmic axis, and levels across, as an SVG picture."""
-    xs = sorted({x for points in lines.values() for x, _ in points})
-    ys = [y for points in lines.values() for _, y in points] + list(levels.values())
-    low, high = math.floor(min(ys) * 20) / 20, math.ceil(max(ys) * 20) / 20
-    span = math.log(xs[-1] / xs[0]) or 1.0
-
-    def place(x: float, y: float) -> str:
-        across = 60 + 300 * math.log(x / xs[0]) / span
-        return f"{across:.1f},{250 - 200 * (y - low) / max(high - low, 1e-9):.1f}"
-
-    parts = [f'<text x="60" y="24" font-size="15">{title}</text>']
-    parts += [f'<text x="{place(x, low).split(",")[0]}" y="270" text-anchor="middle">{x:g}</text>' for x in xs]
-    for y in (low, (low + high) / 2, high):
-        height = place(xs[0], y).split(",")[1]
-        parts.append(f'<line x1="60" x2="360" y1="{height}" y2="{height}" stroke="#8884"/>')
-        parts.append(f'<text x="54" y="{height}" text-anchor="end" dominant-baseline="middle">{y:.0%}</text>')
-    drawn = [(name, [place(x, y) for x, y in sorted(points)], "") for name, points in lines.items()]
-    drawn += [(name, [place(xs[0], y), place(xs[-1], y)], ' stroke-dasharray="5 4"') for name, y in levels.items()]
-    for i, (name, points, dashes) in enumerate(drawn):
-        colour = "#6e7781" if dashes else _COLOURS[i % len(_COLOURS)]
-        parts.append(f'<polyline points="{" ".join(points)}" fill="none" stroke="{colour}" stroke-width="2"{dashes}/>')
-        parts.append(f'<text x="376" y="{60 + 20 * i}" fill="{colour}">{"- " if dashes else ""}{name}</text>')
-    return (
-        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 560 290" font-family="system-ui" font-size="12">'
-        '<rect width="560" height="290" fill="#fff"/>' + "".join(parts) + "</svg>\n"
-    )
-
-
 def _x(share: float, decades: int) -> float:
     return _EDGE + max(0.0, 1 + math.log10(share) / decades) * (_WIDTH - 2 * _EDGE)
 

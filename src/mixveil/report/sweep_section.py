@@ -10,30 +10,20 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from mixveil.audit.figures import named
-from mixveil.audit.judge import FPR
-from mixveil.audit.known_records import SHARES
-from mixveil.audit.sweep import MAIN, Swept
-from mixveil.audit.thumbnails import LARGEST, Shown, shrunk
+from mixveil.audit.figures import attack_title, caption
+from mixveil.audit.metrics.catalogue import METRICS, Metric
+from mixveil.audit.sweep import Swept
+from mixveil.audit.thumbnails import LARGEST, Thumbnails, shrunk
+from mixveil.core.wording.notes import Note, note
+from mixveil.core.wording.sentences import sentence
 from mixveil.report.lines import Curve, plot, styles
+from mixveil.report.pages import read_note
 from mixveil.report.pictures import png
 
 PREFIX = "sweep/"
 _VALUES = 1_800_000  # in all pictures together, so that the page stays small
 _NAMES = {"tau": "τ", "mu": "μ", "releases": "number of releases"}
 _KINDS = ("original", "released", "guess")
-_METRICS = {
-    "snr_db": "SNR of reconstructions in dB",
-    "ssim": "SSIM of reconstructions",
-    "lpips": "LPIPS of reconstructions",
-    "mse": "Mean squared error of reconstructions",
-    "row identified": "Records whose row is found",
-    "pair found": "Rows of which both sources are found",
-    f"tpr at {FPR:.0%} fpr": f"Members found at {FPR:.0%} false alarms",
-}
-_SHARES = MAIN[1:]
-_CEILINGS = {"mse": "best linear attacker", MAIN[-1]: "the most that μ permits"}
-_UNIT_CEILINGS = {"unit": "most by μ: units", "record": "most by μ: single images"}
 
 
 def to_json(swept: Swept) -> dict[str, Any]:
@@ -47,8 +37,8 @@ def to_json(swept: Swept) -> dict[str, Any]:
             {
                 "value": point.value,
                 "sigma": point.sigma,
-                "rows": [asdict(row) for row in point.rows],
-                "attacks": [asdict(item) for item in point.attacks],
+                "figures": [asdict(figure) for figure in point.figures],
+                "attacks": [run.plain() for run in point.attacks],
             }
             for point in swept.points
         ],
@@ -62,12 +52,12 @@ def to_pictures(swept: Swept) -> dict[str, Tensor]:
     for name in dict.fromkeys(name for point in swept.points for name in point.best):
         for choice in ("followed", "best"):
             here = [(place, getattr(point, choice)) for place, point in enumerate(swept.points)]
-            shown: list[tuple[int, Shown]] = [(place, of[name]) for place, of in here if name in of]
+            kept: list[tuple[int, Thumbnails]] = [(place, of[name]) for place, of in here if name in of]
             key = f"{PREFIX}{name}/{choice}"
-            found[f"{key}/records"] = torch.tensor([item.number for _, item in shown])
-            found[f"{key}/places"] = torch.tensor([place for place, _ in shown])
+            found[f"{key}/records"] = torch.tensor([item.number for _, item in kept])
+            found[f"{key}/places"] = torch.tensor([place for place, _ in kept])
             for kind in _KINDS:
-                found[f"{key}/{kind}"] = torch.stack([getattr(item, kind) for _, item in shown]).contiguous()
+                found[f"{key}/{kind}"] = torch.stack([getattr(item, kind) for _, item in kept]).contiguous()
     return found
 
 
@@ -89,82 +79,93 @@ class Section(NamedTuple):
     figures: list[tuple[str, str, list[float | None]]]
     followed: list[Strip]
     best: list[Strip]
-    beaten: list[str]
-    missing: list[str]
+    beaten: list[Note]
+    missing: list[Note]
 
 
 def section(sweep: Mapping[str, Any], pictures: Mapping[str, Tensor], unit: str | None = None) -> Section:
     """The page's part, from data and pictures as they were written. unit: what a unit of several rows is called."""
     points, symbol = sweep["points"], _NAMES[sweep["name"]]
     labels = [f"{point['value']:g}" for point in points]
-    beaten = [
-        f"At {symbol} = {point['value']:g}, {row['attack']} beats its ceiling: "
-        f"{named(row['metric'], row['of'], unit)} {row['mean']:.4g}, where {row['ceiling']:.4g} should be "
-        f"the best. A claim of this encoder is false, or this audit is."
-        for point in points
-        for row in point["rows"]
-        if row["beaten"]
-    ]
-    rows = [row for point in points for row in point["rows"] if row["attack"] != "prior"]
-    measured = dict.fromkeys(row["metric"] for row in rows)
-    ordered = [metric for kind in _METRICS for metric in measured if _kind(metric) == kind]
-    names = list(dict.fromkeys(row["attack"] for row in rows if row["metric"] in ordered))
+    figures = [figure for point in points for figure in point["figures"] if figure["kind"] != "prior"]
+    measured = {figure["metric"] for figure in figures}
+    charted = [metric for metric in METRICS if metric.charted and metric.code in measured]
+    codes = {metric.code for metric in charted}
+    names = list(dict.fromkeys(figure["attack"] for figure in figures if figure["metric"] in codes))
     return Section(
         symbol=symbol,
         labels=labels,
-        charts=[_chart(metric, symbol, points, names, unit) for metric in ordered],
-        figures=[(name, metric, _means(points, name, metric)) for name in names for metric in ordered],
+        charts=[_chart(metric, symbol, points, names, unit) for metric in charted],
+        figures=[(name, metric.code, _means(points, name, metric.code)) for name in names for metric in charted],
         followed=_strips(pictures, "followed", labels),
         best=_strips(pictures, "best", labels),
-        beaten=beaten,
+        beaten=_beaten(points, symbol, unit),
         missing=_missing(points, symbol),
     )
 
 
-def _missing(points: Sequence[Mapping[str, Any]], symbol: str) -> list[str]:
-    """Why a curve has gaps: what ran at some values and not at others."""
-    ran = {item["attack"] for point in points for item in point["attacks"] if item["status"] == "ran"}
+def _beaten(points: Sequence[Mapping[str, Any]], symbol: str, unit: str | None) -> list[Note]:
     return [
-        f"{item['attack']} at {symbol} = {point['value']:g}: {item['status']}: {item['why']}"
+        note(
+            "sweep-ceiling-beaten",
+            symbol=symbol,
+            value=point["value"],
+            attack=figure["attack"],
+            figure=caption(figure["metric"], figure["of"], figure["know_nothing"], unit),
+            mean=figure["mean"],
+            ceiling=figure["ceiling"],
+        )
         for point in points
-        for item in point["attacks"]
-        if item["attack"] in ran and item["status"] != "ran"
+        for figure in point["figures"]
+        if figure["beaten"]
     ]
 
 
-def _kind(metric: str) -> str:
-    """LPIPS is measured by several networks."""
-    return "lpips" if metric.startswith("lpips-") else metric
+def _missing(points: Sequence[Mapping[str, Any]], symbol: str) -> list[Note]:
+    """Why a curve has gaps: what ran at some values and not at others."""
+    ran = {run["attack"] for point in points for run in point["attacks"] if run["status"] == "ran"}
+    return [
+        note(
+            "sweep-gap",
+            attack=run["attack"],
+            symbol=symbol,
+            value=point["value"],
+            status=run["status"],
+            why=read_note(run["why"]),
+        )
+        for point in points
+        for run in point["attacks"]
+        if run["attack"] in ran and run["status"] != "ran"
+    ]
 
 
 def _means(points: Sequence[Mapping[str, Any]], name: str, metric: str) -> list[float | None]:
     return [
-        next((row["mean"] for row in point["rows"] if (row["attack"], row["metric"]) == (name, metric)), None)
+        next((f["mean"] for f in point["figures"] if (f["attack"], f["metric"]) == (name, metric)), None)
         for point in points
     ]
 
 
 def _chart(
-    metric: str, symbol: str, points: Sequence[Mapping[str, Any]], names: Sequence[str], unit: str | None
+    metric: Metric, symbol: str, points: Sequence[Mapping[str, Any]], names: Sequence[str], unit: str | None
 ) -> str:
     """One metric over the values: a curve an attack, what knowing nothing gets, and the ceiling where there is one."""
     style, curves = styles(names), []
     for name in names:
-        means = zip(points, _means(points, name, metric), strict=True)
-        found = sorted((point["value"], mean) for point, mean in means if mean is not None)
-        if found:
-            curves.append(Curve(name, found, style[name]))
-    blank = _level(metric, points, "know_nothing", max)
+        means = zip(points, _means(points, name, metric.code), strict=True)
+        measured = sorted((point["value"], mean) for point, mean in means if mean is not None)
+        if measured:
+            curves.append(Curve(attack_title(name), measured, style[name]))
+    blank = _level(metric.code, points, "know_nothing", max)
     if blank:
         curves.append(Curve("knowing nothing", blank, None, "8 5"))
     for of, dashes in (("unit", "2 4"), ("record", "2 8" if unit else "2 4")):
-        ceiling = _level(metric, points, "ceiling", min if metric == "mse" else max, of)
-        if len(ceiling) > 1:
-            said = _UNIT_CEILINGS[of] if unit and metric == MAIN[-1] else _CEILINGS[metric]
-            curves.append(Curve(said, ceiling, None, dashes))
-    title = _METRICS[_kind(metric)]
-    title += f" ({metric})" if _kind(metric) != metric else ""
-    return plot(title, symbol, [point["value"] for point in points], curves, shares=metric in _SHARES)
+        ceiling = _level(metric.code, points, "ceiling", min if metric.worse == "lower" else max, of)
+        if len(ceiling) > 1 and metric.ceiling is not None:
+            name = f"{metric.ceiling}-{of}" if unit and metric.members else metric.ceiling
+            curves.append(Curve(sentence(name), ceiling, None, dashes))
+    values = [point["value"] for point in points]
+    return plot(sentence(f"chart-{metric.code}"), symbol, values, curves, shares=metric.share)
 
 
 def _level(
@@ -172,14 +173,14 @@ def _level(
 ) -> list[tuple[float, float]]:
     """By value the one of all attacks that counts: where they differ, what the best attacker is measured by. of: of
     whom the figures speak, if that matters."""
-    found = []
+    levels = []
     for point in points:
-        rows = [row for row in point["rows"] if row["attack"] not in SHARES]  # who knows records is another attacker
-        rows = [row for row in rows if row["metric"] == metric and of in (None, row["of"])]
-        here = [row[key] for row in rows if row[key] is not None]
+        figures = [f for f in point["figures"] if f["known"] is None]  # one who has records is another attacker
+        figures = [f for f in figures if f["metric"] == metric and of in (None, f["of"])]
+        here = [f[key] for f in figures if f[key] is not None]
         if here:
-            found.append((point["value"], choose(here)))
-    return sorted(found)
+            levels.append((point["value"], choose(here)))
+    return sorted(levels)
 
 
 def _strips(pictures: Mapping[str, Tensor], choice: str, labels: Sequence[str]) -> list[Strip]:

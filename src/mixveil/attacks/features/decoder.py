@@ -15,37 +15,35 @@ from torch import Tensor
 
 from mixveil.attacks.records.unet import unscaled
 from mixveil.attacks.shared import estimates, model, nets, training
+from mixveil.attacks.shared.base import BaseAttack
 from mixveil.attacks.shared.estimates import Estimates, held_out, nearest, worth_of
 from mixveil.attacks.shared.model import Prior
-from mixveil.attacks.shared.training import NOTHING_KEPT, Recipe, Workshop
+from mixveil.attacks.shared.training import NO_CACHE, Schedule, TrainingCache
 from mixveil.core.device_random import DeviceStream
 from mixveil.core.errors import ArgumentError
 from mixveil.core.randomness import Stream
-from mixveil.core.types import Guess, View
+from mixveil.core.types import AttackKind, Guess, View
 
 _DIRECTIONS = 2048  # the strongest: weaker ones hardly show in pictures
 _ROWS_A_DIRECTION = 4  # of public data: what fewer teach is not true of others
 _MOST_ROWS = 20_000
 _LEAST = 1e-6
-_RECIPE = Recipe(epochs=20, batch=64, falling=True)
+_SCHEDULE = Schedule(epochs=20, batch=64, falling=True)
 
 
 @dataclass(frozen=True)
-class FeatureDecoder:
+class FeatureDecoder(BaseAttack):
     """Pictures from all rows of all releases, with the pairing known."""
 
     name: ClassVar[str] = "decoder"
+    kind: ClassVar[AttackKind] = "reconstruction"
     needs: ClassVar[frozenset[str]] = frozenset({"traces", "public", "pictures"})
-    threat: ClassVar[str] = (
-        "Holds public images and the public network, knows who was paired with whom and the weights; solves all rows "
-        "together and trains a network from features back to pictures."
-    )
     trains: ClassVar[bool] = True
-    least_releases: ClassVar[int] = 1
+    threat: ClassVar[str] = "threat-decoder"
     base: int = 48
     rounds: int = 4
-    recipe: Recipe = _RECIPE
-    workshop: Workshop = NOTHING_KEPT
+    schedule: Schedule = _SCHEDULE
+    cache: TrainingCache = NO_CACHE
 
     def __call__(self, view: View, *, stream: Stream) -> Guess:
         if view.public is None or view.pictures is None:
@@ -57,16 +55,16 @@ class FeatureDecoder:
 
         turns: dict[int, tuple[Prior, Tensor, Tensor]] = {}
 
-        def shown(coordinates: Tensor, known: Prior) -> Tensor:
+        def render(coordinates: Tensor, known: Prior) -> Tensor:
             """In the same directions whatever it was estimated in, all on one scale: weak ones say little."""
             if id(known) not in turns:
                 turns[id(known)] = known, (known.mean - prior.mean) @ basis, known.basis.T @ basis
             _, offset, turn = turns[id(known)]
             return ((offset + coordinates @ turn) / size).float()
 
-        release = estimates.of_releases(view, prior, shown).to(device)
-        self.workshop.watch(f"{self.name}: solving public mixtures")
-        index, made = estimates.of_public(view, shown, self.rounds, _MOST_ROWS, stream.fork("public"))
+        release = estimates.of_releases(view, prior, render).to(device)
+        self.cache.watch(f"{self.name}: solving public mixtures")
+        index, made = estimates.of_public(view, render, self.rounds, _MOST_ROWS, stream.fork("public"))
         pictures = view.pictures.take(index).x
         about = {"attack": self.name, "base": self.base, "rounds": self.rounds, "directions": most}
         about |= {"seed": int(stream.fork("seed").words(1)), "pictures": training.digest(pictures)}
@@ -92,7 +90,7 @@ class FeatureDecoder:
             return ((pictures[rows] - mean - plain(seen) - bent(seen)) / unit).square().mean()
 
         draws = DeviceStream(stream.fork("draws"))
-        training.train(started, loss, len(fitted), self.recipe, about=about, draws=draws, workshop=self.workshop)
+        training.train(started, loss, len(fitted), self.schedule, about=about, draws=draws, cache=self.cache)
         near = held.to(device)[nearest(made.part(held.to(device)), release)]
         with torch.no_grad():
             seen = made.part(near)

@@ -1,8 +1,8 @@
-"""Several releases of the same records, without their traces: what a server holds to which a party sent its data again.
+"""Several releases of the same records, without their traces: a server holds them if a party sends its data again.
 
-A record's own rows are averaged, with whatever it was mixed with as noise. The averages then tell who was mixed with
-whom: row i of a release, less its own record, fits the average of its partner better than any other. Where a partner is
-likelier than not its row is unmixed, as `lmmse` does, with the doubt as noise; elsewhere the partner stays noise.
+A record's own rows are averaged, with its partners as noise. The averages then show the pairing: row i of a release,
+less its own record, fits the average of its partner better than any other. Where a partner is likelier than not its row
+is unmixed, as `lmmse` does, with the doubt as noise; elsewhere the partner stays noise.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from torch import Tensor
 from mixveil.attacks.records.linkage import fit
 from mixveil.attacks.records.lmmse import row_noise, unmixed
 from mixveil.attacks.shared import model
-from mixveil.attacks.shared.model import Mixing
-from mixveil.core.errors import ArgumentError
+from mixveil.attacks.shared.base import BaseAttack, CannotAttackError
+from mixveil.attacks.shared.model import MixingMatrix
 from mixveil.core.randomness import Stream
-from mixveil.core.types import Guess, Release, View
+from mixveil.core.types import AttackKind, Guess, Release, View
+from mixveil.core.wording.notes import Note, note
 
 _LIKELY = 0.5  # how likely a partner must be to be believed
 _DRAWS = 400  # of the weights' law
@@ -29,9 +30,16 @@ _RARE = 1e-3  # shares of rows that may be: nothing is ruled out
 _LIE = 20.0  # nats: what it takes to believe that a label leaves out a record's own class
 
 
-class Own(NamedTuple):
-    """One release as its reader understands it. weight: (n, 2); rows: (n, k) coordinates; noise: (n, k or 1); gain:
-    (k,); other: (n,) the class of each row's partner."""
+class OwnRows(NamedTuple):
+    """One release as its reader understands it.
+
+    Attributes:
+        weight: (n, 2).
+        rows: (n, k) coordinates.
+        noise: (n, k or 1) variances.
+        gain: (k,).
+        other: (n,) the class of each row's partner.
+    """
 
     weight: Tensor
     rows: Tensor
@@ -41,21 +49,22 @@ class Own(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Average:
+class Average(BaseAttack):
     """From all rows of all releases, row i being of record i in each. What labels do not show is guessed."""
 
     name: ClassVar[str] = "average"
-    needs: ClassVar[frozenset[str]] = frozenset()
-    threat: ClassVar[str] = (
-        "Holds the releases of the same records and nothing of their owner's: averages each record's rows, finds out "
-        "who was paired with whom, and solves all of them together."
-    )
-    trains: ClassVar[bool] = False
-    least_releases: ClassVar[int] = 4  # one release does not show whose a weight is
+    kind: ClassVar[AttackKind] = "reconstruction"
+    least_releases: ClassVar[int] = 4  # one release without noise does not show which weight is the record's own
+    threat: ClassVar[str] = "threat-average"
+
+    def cannot(self, view: View) -> Note | None:
+        if any(release.label_epsilon is not None for release in view.releases):
+            return note("attack-needs-row-order")
+        return super().cannot(view)
 
     def __call__(self, view: View, *, stream: Stream) -> Guess:
         if len({len(release.payload) for release in view.releases}) != 1:
-            raise ArgumentError("this attack needs releases with the same number of rows")
+            raise CannotAttackError(note("attack-needs-equal-rows"))
         model.check_linear(view)
         prior = model.prior_of(view)
         releases, classes = understood(view, prior, stream)
@@ -65,14 +74,14 @@ class Average:
         for own, (partner, chance) in zip(releases, partners(view, releases, classes, prior.variance), strict=True):
             source = torch.stack([torch.arange(len(partner)), partner], dim=1)
             weight = torch.cat([own.weight[:, :1], own.weight[:, 1:] * (chance > 0)], dim=1)
-            mixings.append(Mixing(source, weight, len(partner)))
+            mixings.append(MixingMatrix(source, weight, len(partner)))
             noises.append(own.noise + (1 - chance) * _partner_variance(own, prior.variance))
         gains = [own.gain for own in releases]
         found = unmixed(mixings, [own.rows for own in releases], noises, gains, prior.variance)
         return Guess(images=prior.images(view, found))
 
 
-def understood(view: View, prior: model.Prior, stream: Stream) -> tuple[list[Own], Tensor]:
+def understood(view: View, prior: model.Prior, stream: Stream) -> tuple[list[OwnRows], Tensor]:
     """Every release with weights, and (n,) the classes of the records: what makes all rows of a record likeliest.
 
     A label of two classes shows both weights. Which of them is the record's own class follows from all its rows: it is
@@ -101,10 +110,10 @@ class _Ways(NamedTuple):
     loose: Tensor
     rows: Tensor
     release: Release
-    entry: model.Entry
+    entry: model.EntryMap
     prior: model.Prior
 
-    def turned(self, own_class: Tensor) -> Own:
+    def turned(self, own_class: Tensor) -> OwnRows:
         """Read so that the own class is this one, where the label has it; else as the row itself is likelier."""
         n = torch.arange(len(self.rows))
         here = self.classes == own_class[:, None]
@@ -113,13 +122,13 @@ class _Ways(NamedTuple):
         noise = row_noise(self.release, weight, self.prior, self.entry)
         if bool(self.loose.any()):  # a weight that is off by a little shows both records in the rest
             noise = noise + 2 * self.loose * self.entry.gain.square() * self.prior.variance
-        return Own(weight, self.rows, noise, self.entry.gain, other)
+        return OwnRows(weight, self.rows, noise, self.entry.gain, other)
 
 
-def _both_ways(release: Release, entry: model.Entry, rows: Tensor, prior: model.Prior, stream: Stream) -> _Ways:
+def _both_ways(release: Release, entry: model.EntryMap, rows: Tensor, prior: model.Prior, stream: Stream) -> _Ways:
     law = release.encoder.plan(_DRAWS, stream=stream).weight.double()
     if law.shape[1] > 2:
-        raise ArgumentError("this attack needs rows of two records at most")
+        raise CannotAttackError(note("attack-needs-pairs"))
     n = len(rows)
     y = release.payload.take(torch.arange(n)).y.double()
     if law.shape[1] == 1:
@@ -141,32 +150,32 @@ def _both_ways(release: Release, entry: model.Entry, rows: Tensor, prior: model.
     return _Ways(classes, weights, likely, loose, rows, release, entry, prior)
 
 
-def _likelihood(release: Release, entry: model.Entry, rows: Tensor, weight: Tensor, prior: model.Prior) -> Tensor:
+def _likelihood(release: Release, entry: model.EntryMap, rows: Tensor, weight: Tensor, prior: model.Prior) -> Tensor:
     """(m,) log-density of rows with these weights, whatever records are in them, without the constant."""
     signal = weight.square().sum(1, keepdim=True) * entry.gain.square() * prior.variance
     spread = signal + row_noise(release, weight, prior, entry)
     return -0.5 * (spread.log() + rows.square() / spread).sum(1)
 
 
-def _partner_variance(own: Own, variance: Tensor) -> Tensor:
+def _partner_variance(own: OwnRows, variance: Tensor) -> Tensor:
     """(n, k) of what an unknown partner adds to a row."""
     return own.weight[:, 1:].square().sum(1, keepdim=True) * own.gain.square() * variance
 
 
-def _evidence(own: Own, variance: Tensor) -> tuple[Tensor, Tensor]:
+def _evidence(own: OwnRows, variance: Tensor) -> tuple[Tensor, Tensor]:
     """(n, k) what a row says of its own record: precision times value, and precision."""
     share, covered = own.weight[:, :1] * own.gain, _partner_variance(own, variance) + own.noise
     return share / covered * own.rows, share.square() / covered
 
 
-def averaged(releases: list[Own], variance: Tensor) -> tuple[Tensor, Tensor]:
+def averaged(releases: list[OwnRows], variance: Tensor) -> tuple[Tensor, Tensor]:
     """(n, k) posterior mean and precision of each record from its own rows, partners counting as noise."""
     told = [_evidence(own, variance) for own in releases]
     precision = 1 / variance + torch.stack([p for _, p in told]).sum(0)
     return torch.stack([e for e, _ in told]).sum(0) / precision, precision
 
 
-def partners(view: View, releases: list[Own], classes: Tensor, variance: Tensor) -> list[tuple[Tensor, Tensor]]:
+def partners(view: View, releases: list[OwnRows], classes: Tensor, variance: Tensor) -> list[tuple[Tensor, Tensor]]:
     """For each release (n,) the likeliest partner in each row, and (n, 1) how likely it is: 0 where that is too little.
 
     Row i less w₁ times its record, as the other releases show that, is w₂x_j and noise; x_j is its average up to the

@@ -15,25 +15,39 @@ import torch
 from torch import Tensor
 
 from mixveil.attacks.shared import pairs as _pairs
+from mixveil.attacks.shared.base import BaseAttack
 from mixveil.core.randomness import Stream
-from mixveil.core.types import Guess, View
+from mixveil.core.types import AttackKind, Guess, View
+from mixveil.core.wording.notes import Note, note
 
 _TELLING = 6.0  # z₁² + z₂² below which rounding is as coarse as the grid, and a pair of normals tells nothing
 _BLOCK = 256
+_LEAST_VALUES = 512  # rows of fewer do not show how their noise was drawn
 _VALUES = 4096  # of each half of a row are looked at: enough to tell, also of wide rows
 
 
 @dataclass(frozen=True)
-class Grid:
-    """bits: of the uniforms, to test for each. Coordinates are paired as generators pair them: neighbours, the two
-    halves of each 16 (as torch does), the two halves of a row."""
+class Grid(BaseAttack):
+    """Coordinates are paired as generators pair them: neighbours, the two halves of each 16 (as torch does), the two
+    halves of a row.
+
+    Attributes:
+        bits: Of the uniforms; each number is tested for.
+    """
 
     name: ClassVar[str] = "grid"
+    kind: ClassVar[AttackKind] = "pairs"
     needs: ClassVar[frozenset[str]] = frozenset({"candidates"})
-    threat: ClassVar[str] = "Holds both source images of a row among others, and looks at the low bits of the noise."
-    trains: ClassVar[bool] = False
-    least_releases: ClassVar[int] = 1
+    threat: ClassVar[str] = "threat-grid"
     bits: tuple[int, ...] = (24, 25)
+
+    def cannot(self, view: View) -> Note | None:
+        if missing := super().cannot(view):
+            return missing
+        if view.releases[0].encoder.law == "sphere":
+            return note("attack-not-for-sphere-noise")
+        few = math.prod(view.releases[0].shape) < _LEAST_VALUES
+        return note("attack-needs-values", least=_LEAST_VALUES) if few else None
 
     def __call__(self, view: View, *, stream: Stream) -> Guess:
         known = _pairs.candidates(view)

@@ -1,11 +1,13 @@
-"""The best linear attacker who has some of the records already: he subtracts them, and solves for the rest.
+"""The best linear attacker who has some of the records already: they subtract these and solve for the rest.
 
 Known records leave the rows that they are in; their noise stays. The more neighbours of a record along the pairing are
-known, the less covers it: who knows all others sees it in two rows under noise alone (`theory/bayes.known_risk`).
+known, the less covers it: an attacker who knows all other records sees it in two rows under noise alone
+(`theory/bayes.known_risk`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -14,25 +16,22 @@ from torch import Tensor
 
 from mixveil.attacks.records.lmmse import row_noise, solved_along, unmixed
 from mixveil.attacks.shared import model
-from mixveil.attacks.shared.model import Mixing
-from mixveil.core import types
+from mixveil.attacks.shared.base import BaseAttack
+from mixveil.attacks.shared.model import MixingMatrix
 from mixveil.core.errors import ArgumentError
 from mixveil.core.randomness import Stream
-from mixveil.core.types import Guess, View
+from mixveil.core.types import AttackBound, AttackKind, Guess, KnownRecords, View
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownRecordsAttack(BaseAttack):
     """From all rows of all releases, with the pairing and some of the records known; those are given back."""
 
     name: ClassVar[str] = "known"
+    kind: ClassVar[AttackKind] = "reconstruction"
     needs: ClassVar[frozenset[str]] = frozenset({"traces", "known"})
-    threat: ClassVar[str] = (
-        "Has some of the records already, knows who was paired with whom, the weights, and how such images vary; takes "
-        "what he has out of the rows and solves for the others."
-    )
-    trains: ClassVar[bool] = False
-    least_releases: ClassVar[int] = 1
+    bound: ClassVar[AttackBound | None] = "linear-known"
+    threat: ClassVar[str] = "threat-known"
 
     def __call__(self, view: View, *, stream: Stream) -> Guess:
         if view.known is None:
@@ -41,17 +40,21 @@ class Known:
         _check(view.known, solver.mixings[0].records, view.releases[0].shape)
         return Guess(images=solver.images(view.known))
 
+    def knowing(self, view: View, *, stream: Stream) -> Callable[[KnownRecords], Guess]:
+        solver = Solver(view)  # what does not depend on the known records is made once
+        return lambda known: Guess(images=solver.images(known))
+
 
 class Solver:
-    """What does not depend on who is known is made once: an audit asks for many sets of known records."""
+    """The linear problem of a view, to be solved for one set of known records after another."""
 
     def __init__(self, view: View) -> None:
         self.view, self.traces, self.prior = view, model.traces_of(view), model.prior_of(view)
-        self.mixings = Mixing.of(self.traces)
+        self.mixings = MixingMatrix.of(self.traces)
         self.entries = [model.entry_of(view, t, self.prior) for t in range(len(self.traces))]
         self.seen = [model.coordinates(r, e, self.prior) for r, e in zip(view.releases, self.entries, strict=True)]
 
-    def images(self, known: types.Known) -> Tensor:
+    def images(self, known: KnownRecords) -> Tensor:
         """(n, …) of the records that have rows."""
         n, images = len(self.seen[0]), known.images.double()
         inside = known.records < n
@@ -62,7 +65,7 @@ class Solver:
         found[unknown] = self.prior.images(self.view, self.coordinates(known, unknown.nonzero()[:, 0]))
         return found
 
-    def coordinates(self, known: types.Known, wanted: Tensor) -> Tensor:
+    def coordinates(self, known: KnownRecords, wanted: Tensor) -> Tensor:
         """(m, k) of the wanted ones among the records that are not known."""
         if not len(wanted):
             return self.seen[0][:0]
@@ -74,7 +77,7 @@ class Solver:
         found = solve(mixings, seen, noises, [e.gain for e in self.entries], self.prior.variance)
         return found[_places(hidden)[wanted]]
 
-    def _without(self, t: int, known: types.Known, hidden: Tensor) -> tuple[Mixing, Tensor, Tensor]:
+    def _without(self, t: int, known: KnownRecords, hidden: Tensor) -> tuple[MixingMatrix, Tensor, Tensor]:
         """Release t without what is known: the mixing of unknown records, the rows that hold any, and their noise."""
         release, entry, mixing = self.view.releases[t], self.entries[t], self.mixings[t]
         rows = hidden[mixing.source].any(1)
@@ -88,7 +91,7 @@ class Solver:
         left = weight * hidden[source]
         noise = row_noise(release, weight, self.prior, entry, bent=left)
         places = torch.where(hidden[source], _places(hidden)[source], -1)
-        return Mixing(places, left, int(hidden.sum())), seen, noise
+        return MixingMatrix(places, left, int(hidden.sum())), seen, noise
 
 
 def _places(hidden: Tensor) -> Tensor:
@@ -96,7 +99,7 @@ def _places(hidden: Tensor) -> Tensor:
     return hidden.cumsum(0) - 1
 
 
-def _check(known: types.Known, records: int, shape: tuple[int, ...]) -> None:
+def _check(known: KnownRecords, records: int, shape: tuple[int, ...]) -> None:
     if known.images.shape != (len(known.records), *shape):
         raise ArgumentError(
             f"known records need an image each of {shape}: {len(known.records)} have images of {known.images.shape}"

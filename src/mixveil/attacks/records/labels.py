@@ -7,19 +7,19 @@ from typing import ClassVar
 
 import torch
 
+from mixveil.attacks.shared.base import BaseAttack
 from mixveil.core.randomness import Stream
-from mixveil.core.types import Guess, View
+from mixveil.core.types import AttackKind, Guess, View
 
 
 @dataclass(frozen=True)
-class Labels:
+class Labels(BaseAttack):
     """The classes with a share in a row's label; where there is only one, both sources are of that class."""
 
     name: ClassVar[str] = "labels"
-    needs: ClassVar[frozenset[str]] = frozenset()
-    threat: ClassVar[str] = "Reads the labels of the release, as everyone who gets it can."
-    trains: ClassVar[bool] = False
-    least_releases: ClassVar[int] = 1
+    kind: ClassVar[AttackKind] = "labels"
+    linear: ClassVar[bool] = False
+    threat: ClassVar[str] = "threat-labels"
 
     def __call__(self, view: View, *, stream: Stream) -> Guess:
         payload = view.releases[0].payload

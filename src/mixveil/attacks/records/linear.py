@@ -15,25 +15,29 @@ import torch
 from torch import Tensor
 
 from mixveil.attacks.shared import model
-from mixveil.attacks.shared.model import Mixing
+from mixveil.attacks.shared.base import ImageAttack
+from mixveil.attacks.shared.model import MixingMatrix
 from mixveil.attacks.shared.pixels import Pixels, total_variation
 from mixveil.attacks.shared.training import fastest
 from mixveil.core.randomness import Stream
-from mixveil.core.types import Guess, View
+from mixveil.core.types import AttackKind, Guess, View
 
 _STEPS, _RATE = 200, 0.05
 _SMOOTH, _SMALL = 1e-3, 1e-4
 
 
 @dataclass(frozen=True)
-class Linear:
-    """All rows of all releases, with the pairing known. normalised: rows are under ImageNet's normalisation already."""
+class Linear(ImageAttack):
+    """All rows of all releases, with the pairing known.
+
+    Attributes:
+        normalised: Whether rows are under ImageNet's normalisation already.
+    """
 
     name: ClassVar[str] = "linear"
+    kind: ClassVar[AttackKind] = "reconstruction"
     needs: ClassVar[frozenset[str]] = frozenset({"traces"})
-    threat: ClassVar[str] = "The paper's: knows who was paired with whom and the weights, and that images are smooth."
-    trains: ClassVar[bool] = False
-    least_releases: ClassVar[int] = 1
+    threat: ClassVar[str] = "threat-linear"
     normalised: bool = False
 
     def __call__(self, view: View, *, stream: Stream) -> Guess:
@@ -43,11 +47,11 @@ class Linear:
         for release in view.releases:
             values = release.encoder.restore(model.released(release)).view(-1, *shape)
             rows.append(pixels.enter(values).float().to(device))
-        found = recovered(Mixing.of(traces), rows, pixels)[: len(rows[0])]
+        found = recovered(MixingMatrix.of(traces), rows, pixels)[: len(rows[0])]
         return Guess(images=pixels.leave(found.cpu().double()))
 
 
-def recovered(mixings: list[Mixing], rows: list[Tensor], pixels: Pixels) -> Tensor:
+def recovered(mixings: list[MixingMatrix], rows: list[Tensor], pixels: Pixels) -> Tensor:
     """(records, c, h, w) that the rows (n, c, h, w) of each release could be mixed of, normalised."""
     device = rows[0].device
     parts = [(m.source.to(device), m.weight.float().to(device), x) for m, x in zip(mixings, rows, strict=True)]

@@ -20,38 +20,38 @@ import torch
 from torch import Tensor
 
 from mixveil.attacks.shared import model
+from mixveil.attacks.shared.base import BaseAttack
 from mixveil.core.errors import ArgumentError
 from mixveil.core.randomness import Stream
-from mixveil.core.types import Guess, Release, Trace, View
+from mixveil.core.types import AttackBound, AttackKind, Guess, Release, Trace, View
 
 STRONG = math.log(20)  # evidence that no look-alike gives by chance more than once in 20
 
 
 @dataclass(frozen=True)
-class Linkage:
+class Linkage(BaseAttack):
     """Which row is a candidate's own? The weights and the pairing are known; ratios add over releases."""
 
     name: ClassVar[str] = "linkage"
+    kind: ClassVar[AttackKind] = "linkage"
     needs: ClassVar[frozenset[str]] = frozenset({"traces", "candidates"})
-    threat: ClassVar[str] = "Holds the original image, knows weights and pairing; asks which row it went into."
-    trains: ClassVar[bool] = False
-    least_releases: ClassVar[int] = 1
+    threat: ClassVar[str] = "threat-linkage"
 
     def __call__(self, view: View, *, stream: Stream) -> Guess:
         return Guess(links=_ratios(view))
 
 
 @dataclass(frozen=True)
-class Membership:
+class Membership(BaseAttack):
     """Is a candidate in the releases at all? How far the row that fits it best stands out among all rows, and how much
     likelier the rows are with it if that is strong evidence. A candidate is compared with itself in other rows, never
     with other candidates: what it looks like must not count."""
 
     name: ClassVar[str] = "membership"
+    kind: ClassVar[AttackKind] = "membership"
     needs: ClassVar[frozenset[str]] = frozenset({"traces", "candidates"})
-    threat: ClassVar[str] = "Holds an image, knows weights and pairing; asks whether it is in the release at all."
-    trains: ClassVar[bool] = False
-    least_releases: ClassVar[int] = 1
+    bound: ClassVar[AttackBound | None] = "gdp"
+    threat: ClassVar[str] = "threat-membership"
 
     def __call__(self, view: View, *, stream: Stream) -> Guess:
         ratios = _ratios(view)

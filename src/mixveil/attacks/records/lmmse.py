@@ -19,9 +19,10 @@ import torch
 from torch import Tensor
 
 from mixveil.attacks.shared import chain, model
-from mixveil.attacks.shared.model import Mixing
+from mixveil.attacks.shared.base import BaseAttack
+from mixveil.attacks.shared.model import MixingMatrix
 from mixveil.core.randomness import Stream
-from mixveil.core.types import Guess, Release, View
+from mixveil.core.types import AttackBound, AttackKind, Guess, Release, View
 
 _NOISELESS = 1e-7  # of the largest variance, where there is no noise at all
 _STEPS = 1000
@@ -29,35 +30,33 @@ _PRECISION = 1e-9
 
 
 @dataclass(frozen=True)
-class Lmmse:
+class Lmmse(BaseAttack):
     """From all rows of all releases, with the pairing known: the strongest linear attack there is."""
 
     name: ClassVar[str] = "lmmse"
+    kind: ClassVar[AttackKind] = "reconstruction"
     needs: ClassVar[frozenset[str]] = frozenset({"traces"})
-    threat: ClassVar[str] = (
-        "Knows who was paired with whom, the weights, and how such images vary; uses all rows together."
-    )
-    trains: ClassVar[bool] = False
-    least_releases: ClassVar[int] = 1
+    bound: ClassVar[AttackBound | None] = "linear"
+    threat: ClassVar[str] = "threat-lmmse"
 
     def __call__(self, view: View, *, stream: Stream) -> Guess:
         traces, prior = model.traces_of(view), model.prior_of(view)
         entries = [model.entry_of(view, t, prior) for t in range(len(traces))]
         seen = [model.coordinates(r, entry, prior) for r, entry in zip(view.releases, entries, strict=True)]
         noises = [row_noise(r, t.weight, prior, e) for r, t, e in zip(view.releases, traces, entries, strict=True)]
-        found = unmixed(Mixing.of(traces), seen, noises, [entry.gain for entry in entries], prior.variance)
+        found = unmixed(MixingMatrix.of(traces), seen, noises, [entry.gain for entry in entries], prior.variance)
         return Guess(images=prior.images(view, found[: len(seen[0])]))
 
 
 @dataclass(frozen=True)
-class LmmseRow:
+class LmmseRow(BaseAttack):
     """From each record's own row alone, its weights known. Several releases are averaged by their precision."""
 
     name: ClassVar[str] = "lmmse-row"
+    kind: ClassVar[AttackKind] = "reconstruction"
     needs: ClassVar[frozenset[str]] = frozenset({"traces"})
-    threat: ClassVar[str] = "Knows the weights and how such images vary; looks at one row at a time."
-    trains: ClassVar[bool] = False
-    least_releases: ClassVar[int] = 1
+    bound: ClassVar[AttackBound | None] = "linear-row"
+    threat: ClassVar[str] = "threat-lmmse-row"
 
     def __call__(self, view: View, *, stream: Stream) -> Guess:
         traces, prior = model.traces_of(view), model.prior_of(view)
@@ -73,7 +72,7 @@ class LmmseRow:
 
 
 def unmixed(
-    mixings: list[Mixing], seen: list[Tensor], noises: list[Tensor], gains: list[Tensor], variance: Tensor
+    mixings: list[MixingMatrix], seen: list[Tensor], noises: list[Tensor], gains: list[Tensor], variance: Tensor
 ) -> Tensor:
     """(records, k): the posterior mean of independent records of that variance (k,), from rows (n, k) that are W
     times gain times records plus noise (n, k or 1)."""
@@ -89,10 +88,10 @@ def unmixed(
 
 
 def solved_along(
-    mixings: list[Mixing], seen: list[Tensor], noises: list[Tensor], gains: list[Tensor], variance: Tensor
+    mixings: list[MixingMatrix], seen: list[Tensor], noises: list[Tensor], gains: list[Tensor], variance: Tensor
 ) -> Tensor:
-    """The same, directly: of one release in which each record has one partner and is one's. A source of −1 is none;
-    rows with an own record come in the records' order."""
+    """The same, directly: of one release in which each record has one partner and is the partner of one. A source of
+    −1 is none; rows with an own record come in the records' order."""
     target, diagonal = _normal_equations(mixings, seen, noises, gains, variance)
     diagonal, own = diagonal.expand_as(target).clone(), mixings[0].source[:, 0] >= 0
     source, weight, noise = mixings[0].source[own], mixings[0].weight[own], noises[0][own]
@@ -103,7 +102,7 @@ def solved_along(
 
 
 def _normal_equations(
-    mixings: list[Mixing], seen: list[Tensor], noises: list[Tensor], gains: list[Tensor], variance: Tensor
+    mixings: list[MixingMatrix], seen: list[Tensor], noises: list[Tensor], gains: list[Tensor], variance: Tensor
 ) -> tuple[Tensor, Tensor]:
     """(records, k) the right side and the diagonal."""
     parts = list(zip(mixings, seen, noises, gains, strict=True))
@@ -131,7 +130,7 @@ def conjugate_gradients(matrix: Callable[[Tensor], Tensor], target: Tensor, diag
 
 
 def row_noise(
-    release: Release, weight: Tensor, prior: model.Prior, entry: model.Entry, bent: Tensor | None = None
+    release: Release, weight: Tensor, prior: model.Prior, entry: model.EntryMap, bent: Tensor | None = None
 ) -> Tensor:
     """(n, k or 1) the variance of all in a row that is not its records: noise, and what clipping bent. bent: (n, 2)
     the weights of the records of which that is not known; all, if nothing is said."""

@@ -1,6 +1,6 @@
 """Low-pass: images are smooth and noise is not, so blur the rows; then scale them, or undo the mixing.
 
-How much to blur, and the scale, are fitted on public data that the attacker encodes himself with the release's encoder.
+How much to blur, and the scale, are fitted on public data, which the attacker encodes with the release's encoder.
 It knows nothing of images but that they are smooth, so it works in any number of dimensions and from few public ones.
 """
 
@@ -15,10 +15,11 @@ from torch import Tensor
 
 from mixveil.attacks.records.lmmse import unmixed
 from mixveil.attacks.shared import model
-from mixveil.attacks.shared.model import Mixing
+from mixveil.attacks.shared.base import ImageAttack
+from mixveil.attacks.shared.model import MixingMatrix
 from mixveil.core.errors import ArgumentError
 from mixveil.core.randomness import Stream
-from mixveil.core.types import Encoder, Guess, Rows, Trace, View
+from mixveil.core.types import AttackBound, AttackKind, Encoder, Guess, Rows, Trace, View
 from mixveil.data.row_views import Subset
 
 _PUBLIC_ROWS = 2000
@@ -26,30 +27,29 @@ _PUBLIC_VALUES = 1 << 25
 
 
 @dataclass(frozen=True)
-class LowpassRow:
+class LowpassRow(ImageAttack):
     """Each row by itself, pooled over squares that divide the image, times one number. Releases are averaged."""
 
     name: ClassVar[str] = "lowpass-row"
+    kind: ClassVar[AttackKind] = "reconstruction"
     needs: ClassVar[frozenset[str]] = frozenset({"public"})
-    threat: ClassVar[str] = "Holds similar public images, and blurs and scales each row."
-    trains: ClassVar[bool] = False
-    least_releases: ClassVar[int] = 1
+    bound: ClassVar[AttackBound | None] = "linear"
+    linear: ClassVar[bool] = False
+    threat: ClassVar[str] = "threat-lowpass-row"
 
     def __call__(self, view: View, *, stream: Stream) -> Guess:
         return Guess(images=_attacked(view, None, stream))
 
 
 @dataclass(frozen=True)
-class Lowpass:
+class Lowpass(ImageAttack):
     """All rows of all releases, pooled; then the mixing is undone, value by value, with the pairing known."""
 
     name: ClassVar[str] = "lowpass"
+    kind: ClassVar[AttackKind] = "reconstruction"
     needs: ClassVar[frozenset[str]] = frozenset({"public", "traces"})
-    threat: ClassVar[str] = (
-        "Holds similar public images, knows who was paired with whom and the weights; blurs all rows and unmixes them."
-    )
-    trains: ClassVar[bool] = False
-    least_releases: ClassVar[int] = 1
+    bound: ClassVar[AttackBound | None] = "linear"
+    threat: ClassVar[str] = "threat-lowpass"
 
     def __call__(self, view: View, *, stream: Stream) -> Guess:
         return Guess(images=_attacked(view, model.traces_of(view), stream))
@@ -93,7 +93,7 @@ def _smooth(view: View, rows: list[Tensor], traces: tuple[Trace, ...] | None, si
         noises = [model.noise_variance(r, t.weight) / size**2 for r, t in zip(view.releases, traces, strict=True)]
         noises = [noise.clamp(min=1e-7 * variance)[:, None] for noise in noises]
         one = torch.ones(1, dtype=torch.float64)
-        found = unmixed(Mixing.of(traces), small, noises, [one] * len(small), variance * one)[:n]
+        found = unmixed(MixingMatrix.of(traces), small, noises, [one] * len(small), variance * one)[:n]
     return enlarged(found.view(n, channels, height // size, width // size), (height, width))
 
 

@@ -1,4 +1,4 @@
-"""Know nothing: every record is guessed to be the mean. Whatever does not beat this learned nothing."""
+"""Know nothing: every record is guessed to be the mean. An attack that does not beat this learned nothing."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from mixveil.attacks.shared import model
+from mixveil.attacks.shared.base import BaseAttack
 from mixveil.core.randomness import Stream
-from mixveil.core.types import Guess, View
+from mixveil.core.types import AttackKind, Guess, View
 
 
 @dataclass(frozen=True)
-class KnowNothing:
+class KnowNothing(BaseAttack):
     """The mean of public data, or else of the release."""
 
     name: ClassVar[str] = "prior"
-    needs: ClassVar[frozenset[str]] = frozenset()
-    threat: ClassVar[str] = "Knows what such images look like on average, and does not look at the release."
-    trains: ClassVar[bool] = False
-    least_releases: ClassVar[int] = 1
+    kind: ClassVar[AttackKind] = "prior"
+    linear: ClassVar[bool] = False
+    threat: ClassVar[str] = "threat-prior"
 
     def __call__(self, view: View, *, stream: Stream) -> Guess:
         prior = model.prior_of(view)

@@ -1,7 +1,7 @@
 """Radius check: noise on a sphere has one exact length, and only the true pair of sources leaves that length.
 
-‖x̃ − w₁a − w₂b‖ = w₂r up to rounding, whatever r is: no amount of sphere noise hides a pair from someone who
-holds it among his candidates. Against Gaussian noise the likeliest residual is the best guess.
+‖x̃ − w₁a − w₂b‖ = w₂r up to rounding, whatever r is: no amount of sphere noise hides a pair from an attacker
+who holds it among their candidates. Against Gaussian noise the likeliest residual is the best guess.
 """
 
 from __future__ import annotations
@@ -14,20 +14,24 @@ import torch
 from torch import Tensor
 
 from mixveil.attacks.shared import pairs as _pairs
+from mixveil.attacks.shared.base import BaseAttack
 from mixveil.core.errors import ArgumentError
 from mixveil.core.randomness import Stream
-from mixveil.core.types import Guess, View
+from mixveil.core.types import AttackKind, Guess, View
 
 
 @dataclass(frozen=True)
-class Radius:
-    """exact: test for the sphere's length (None: do so when the release says that its noise is on a sphere)."""
+class Radius(BaseAttack):
+    """Which two candidates fit a row best, by the length of what they leave of it.
+
+    Attributes:
+        exact: Whether to test for the sphere's length; None: where the release says that its noise is on a sphere.
+    """
 
     name: ClassVar[str] = "radius"
+    kind: ClassVar[AttackKind] = "pairs"
     needs: ClassVar[frozenset[str]] = frozenset({"candidates"})
-    threat: ClassVar[str] = "Holds both source images of a row among others; asks which two they are."
-    trains: ClassVar[bool] = False
-    least_releases: ClassVar[int] = 1
+    threat: ClassVar[str] = "threat-radius"
     exact: bool | None = None
 
     def __call__(self, view: View, *, stream: Stream) -> Guess:
@@ -35,14 +39,13 @@ class Radius:
 
 
 @dataclass(frozen=True)
-class RadiusLabels:
+class RadiusLabels(BaseAttack):
     """The same, with only the pairs whose classes the row's label names."""
 
     name: ClassVar[str] = "radius-labels"
+    kind: ClassVar[AttackKind] = "pairs"
     needs: ClassVar[frozenset[str]] = frozenset({"candidates", "candidate_labels"})
-    threat: ClassVar[str] = "Holds both source images of a row among others and knows their classes; asks which two."
-    trains: ClassVar[bool] = False
-    least_releases: ClassVar[int] = 1
+    threat: ClassVar[str] = "threat-radius-labels"
     exact: bool | None = None
 
     def __call__(self, view: View, *, stream: Stream) -> Guess:
@@ -52,7 +55,7 @@ class RadiusLabels:
 
 
 def _best_pairs(view: View, exact: bool | None, labels: Tensor | None) -> Guess:
-    """For each row, whichever ordered pair of candidates fits best."""
+    """For each row, the ordered pair of candidates that fits best."""
     known = _pairs.candidates(view)
     encoder = view.releases[0].encoder
     sphere = encoder.law == "sphere" if exact is None else exact
@@ -64,7 +67,7 @@ def _best_pairs(view: View, exact: bool | None, labels: Tensor | None) -> Guess:
         for own, other in question.weights:
             length = _residual_norms(question.x, known, gram, own, other)
             doubt = _doubt(length, other * radius, known.shape[1], sphere)
-            doubt.fill_diagonal_(math.inf)  # nobody is paired with himself
+            doubt.fill_diagonal_(math.inf)  # no record is paired with itself
             if labels is not None:
                 doubt[~question.fits(labels, own, other)] = math.inf
             best = int(doubt.argmin())

@@ -15,37 +15,42 @@ import torch
 from torch import Tensor
 
 from mixveil.attacks.shared import model, nets, training
+from mixveil.attacks.shared.base import ImageAttack
 from mixveil.attacks.shared.pixels import Pixels, total_variation
-from mixveil.attacks.shared.training import NOTHING_KEPT, Recipe, Workshop
+from mixveil.attacks.shared.training import NO_CACHE, Schedule, TrainingCache
 from mixveil.core.device_random import DeviceStream
 from mixveil.core.errors import ArgumentError
 from mixveil.core.randomness import Stream
-from mixveil.core.types import Encoder, Guess, View
+from mixveil.core.types import AttackKind, Encoder, Guess, View
 
 _PUBLIC_ROWS = 4000
 _PUBLIC_VALUES = 1 << 30  # of colour images larger than 299 × 299 there are fewer
 _SMOOTH = 1e-4
-_RECIPE = Recipe(epochs=30, batch=32)
+_SCHEDULE = Schedule(epochs=30, batch=32)
 _BLOCK_VALUES = 1 << 24
 _LAW = 4096  # weights drawn, where those of the release are not known
 
 
 @dataclass(frozen=True)
-class Unet:
-    """Each record from its own rows, which are averaged over releases. normalised: rows are under ImageNet's
-    normalisation already."""
+class Unet(ImageAttack):
+    """Each record from its own rows, which are averaged over releases.
+
+    Attributes:
+        normalised: Whether rows are under ImageNet's normalisation already.
+        base: Channels of the first level.
+        schedule: How long the network is trained.
+        cache: Where the network is kept.
+    """
 
     name: ClassVar[str] = "unet"
+    kind: ClassVar[AttackKind] = "reconstruction"
     needs: ClassVar[frozenset[str]] = frozenset({"public"})
-    threat: ClassVar[str] = (
-        "The paper's: holds public images, mixes them alike and trains a network to undo it, row by row."
-    )
     trains: ClassVar[bool] = True
-    least_releases: ClassVar[int] = 1
+    threat: ClassVar[str] = "threat-unet"
     normalised: bool = False
     base: int = 48
-    recipe: Recipe = _RECIPE
-    workshop: Workshop = NOTHING_KEPT
+    schedule: Schedule = _SCHEDULE
+    cache: TrainingCache = NO_CACHE
 
     def __call__(self, view: View, *, stream: Stream) -> Guess:
         if view.public is None:
@@ -56,7 +61,7 @@ class Unet:
         draws = DeviceStream(stream.fork("draws"))
         net = nets.started(nets.UNet(pixels.channels, pixels.channels, self.base), draws, device)
 
-        faster = torch.compile(net) if self.workshop.compiled else net
+        faster = torch.compile(net) if self.cache.compiled else net
 
         def loss(index: Tensor, draws: DeviceStream) -> Tensor:
             truth, rows = mixtures.batch(index, draws)
@@ -66,7 +71,7 @@ class Unet:
             return (found - pixels.enter(truth)).abs().mean() + _SMOOTH * total_variation(found)
 
         about = {"attack": self.name, "seed": seed, "base": self.base, "pixels": asdict(pixels), **mixtures.about}
-        training.train(net, loss, len(mixtures.x), self.recipe, about=about, draws=draws, workshop=self.workshop)
+        training.train(net, loss, len(mixtures.x), self.schedule, about=about, draws=draws, cache=self.cache)
         rows = torch.stack([_released(view, t) for t in range(len(view.releases))]).mean(0)
         said = training.in_batches(net, pixels.clamp(pixels.enter(rows)).float().to(device))
         return Guess(images=pixels.leave(pixels.clamp(said)).double())
@@ -79,8 +84,8 @@ def _released(view: View, t: int) -> Tensor:
 
 
 class _Mixtures:
-    """Public records, mixed as the releases mix theirs, with their weights where those are known. Who is mixed with
-    whom stays the same; weights and noise are drawn anew for every batch."""
+    """Public records, mixed as the releases mix theirs, with their weights where those are known. The
+    pairing stays the same; weights and noise are drawn for every batch."""
 
     def __init__(self, view: View, device: torch.device, stream: Stream) -> None:
         if view.public is None:

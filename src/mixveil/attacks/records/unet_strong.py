@@ -17,36 +17,34 @@ from torch import Tensor
 
 from mixveil.attacks.records.unet import unscaled
 from mixveil.attacks.shared import estimates, model, nets, training
+from mixveil.attacks.shared.base import ImageAttack
 from mixveil.attacks.shared.estimates import Estimates, held_out, nearest, worth_of
 from mixveil.attacks.shared.model import Prior
-from mixveil.attacks.shared.training import NOTHING_KEPT, Recipe, Workshop
+from mixveil.attacks.shared.training import NO_CACHE, Schedule, TrainingCache
 from mixveil.core.device_random import DeviceStream
 from mixveil.core.errors import ArgumentError
 from mixveil.core.randomness import Stream
-from mixveil.core.types import Guess, View
+from mixveil.core.types import AttackKind, Guess, View
 
 _VALUES = 1 << 29  # of estimates that are held in memory
 _MOST_ROWS = 20_000
 _LEAST = 1e-10
-_RECIPE = Recipe(epochs=15, batch=64, falling=True)
+_SCHEDULE = Schedule(epochs=15, batch=64, falling=True)
 
 
 @dataclass(frozen=True)
-class UnetStrong:
+class UnetStrong(ImageAttack):
     """From all rows of all releases, with the pairing known."""
 
     name: ClassVar[str] = "unet-strong"
+    kind: ClassVar[AttackKind] = "reconstruction"
     needs: ClassVar[frozenset[str]] = frozenset({"traces", "public"})
-    threat: ClassVar[str] = (
-        "Holds public images, knows who was paired with whom and the weights; solves all rows together and trains a "
-        "network to mend what is left."
-    )
     trains: ClassVar[bool] = True
-    least_releases: ClassVar[int] = 1
+    threat: ClassVar[str] = "threat-unet-strong"
     base: int = 48
     rounds: int = 4
-    recipe: Recipe = _RECIPE
-    workshop: Workshop = NOTHING_KEPT
+    schedule: Schedule = _SCHEDULE
+    cache: TrainingCache = NO_CACHE
 
     def __call__(self, view: View, *, stream: Stream) -> Guess:
         shape = view.releases[0].shape
@@ -54,13 +52,13 @@ class UnetStrong:
             raise ArgumentError(f"this attack needs public images, and a release of images, not of the shape {shape}")
         prior, device = model.prior_of(view), training.fastest()
 
-        def shown(coordinates: Tensor, known: Prior) -> Tensor:
+        def render(coordinates: Tensor, known: Prior) -> Tensor:
             return (known.mean + coordinates @ known.basis.T).float().view(-1, *shape)
 
-        release = estimates.of_releases(view, prior, shown).to(device)
+        release = estimates.of_releases(view, prior, render).to(device)
         most = min(_MOST_ROWS, _VALUES // (2 * self.rounds * math.prod(shape)))
-        self.workshop.watch(f"{self.name}: solving public mixtures")
-        index, made = estimates.of_public(view, shown, self.rounds, most, stream.fork("public"))
+        self.cache.watch(f"{self.name}: solving public mixtures")
+        index, made = estimates.of_public(view, render, self.rounds, most, stream.fork("public"))
         truth = view.public.take(index).x
         about = {"attack": self.name, "base": self.base, "rounds": self.rounds, "most": most}
         about |= {
@@ -79,7 +77,7 @@ class UnetStrong:
             return (mender(seen) - missing).square().mean()
 
         draws = DeviceStream(stream.fork("draws"))
-        training.train(mender.net, loss, len(fitted), self.recipe, about=about, draws=draws, workshop=self.workshop)
+        training.train(mender.net, loss, len(fitted), self.schedule, about=about, draws=draws, cache=self.cache)
         near = held.to(device)[nearest(made.part(held.to(device)), release)]
         worth = worth_of(truth[near] - made.linear[near], mender.adds(made.part(near)))
         return Guess(images=(release.linear + worth * mender.adds(release)).cpu().double())

@@ -20,10 +20,11 @@ from torch import Tensor
 
 from mixveil.attacks.records.linkage import STRONG
 from mixveil.attacks.shared import model
-from mixveil.attacks.shared.model import Mixing
+from mixveil.attacks.shared.base import BaseAttack
+from mixveil.attacks.shared.model import MixingMatrix
 from mixveil.core.errors import ArgumentError
 from mixveil.core.randomness import Stream
-from mixveil.core.types import Guess, View
+from mixveil.core.types import AttackBound, AttackKind, Guess, View
 
 
 class Evidence(NamedTuple):
@@ -36,19 +37,16 @@ class Evidence(NamedTuple):
 
 
 @dataclass(frozen=True)
-class UnitMembership:
+class UnitMembership(BaseAttack):
     """Is a group of images a unit of the releases? The likelihood ratio of all its rows, in deviations from what it is
     where these rows hold others: so every unit's test has the same false alarms, however many images it has and
     whatever they look like. Strong evidence counts by itself. Ratios add over releases."""
 
     name: ClassVar[str] = "unit-membership"
+    kind: ClassVar[AttackKind] = "membership"
     needs: ClassVar[frozenset[str]] = frozenset({"traces", "candidates", "units"})
-    threat: ClassVar[str] = (
-        "Holds all images of a person, knows which rows would be theirs, weights and pairing; asks whether the person "
-        "is in the release."
-    )
-    trains: ClassVar[bool] = False
-    least_releases: ClassVar[int] = 1
+    bound: ClassVar[AttackBound | None] = "gdp"
+    threat: ClassVar[str] = "threat-unit-membership"
 
     def __call__(self, view: View, *, stream: Stream) -> Guess:
         found = evidence(view)
@@ -63,7 +61,7 @@ def evidence(view: View) -> Evidence:
     prior, traces = model.prior_of(view), model.traces_of(view)
     places = _places(view)
     total = torch.zeros(3, int(view.units.group.max()) + 1, dtype=torch.float64)
-    for t, (release, trace, mixing) in enumerate(zip(view.releases, traces, Mixing.of(traces), strict=True)):
+    for t, (release, trace, mixing) in enumerate(zip(view.releases, traces, MixingMatrix.of(traces), strict=True)):
         entry = model.entry_of(view, t, prior)
         variance = entry.variance(prior)
         asked = (release.encoder.prepare(view.candidates) - entry.offset) @ prior.basis
@@ -94,7 +92,7 @@ def _places(view: View) -> dict[tuple[int, ...], list[tuple[int, list[int]]]]:
     return places
 
 
-def _holders(mixing: Mixing) -> list[list[int]]:
+def _holders(mixing: MixingMatrix) -> list[list[int]]:
     """By record, the rows that it is in."""
     held: list[list[int]] = [[] for _ in range(mixing.records)]
     for row, sources in enumerate(mixing.source.tolist()):
@@ -109,7 +107,7 @@ def _slot(
     images: Tensor,
     seen: Tensor,
     noise: Tensor,
-    mixing: Mixing,
+    mixing: MixingMatrix,
     held: list[list[int]],
     variance: Tensor,
 ) -> Tensor:
@@ -139,7 +137,7 @@ def _slot(
     return torch.stack([ratio, mean, spread])
 
 
-def _weights(rows: tuple[int, ...], here: Tensor, mixing: Mixing) -> tuple[Tensor, Tensor]:
+def _weights(rows: tuple[int, ...], here: Tensor, mixing: MixingMatrix) -> tuple[Tensor, Tensor]:
     """(L, m) the weights of the unit's records in the rows `here`, and (L, o) those of the others' records there."""
     number = {record: place for place, record in enumerate(rows)}
     source, weight = mixing.source[here].tolist(), mixing.weight[here].tolist()

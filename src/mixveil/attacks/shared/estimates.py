@@ -1,7 +1,7 @@
 """What the strong trained attacks start from: the best linear estimates of records, and how much is known of each.
 
-An attacker can make as many such estimates of public records as he likes, with the truth beside them: he mixes public
-records in pairs, adds noise of any strength, and solves for them as he solves the release. What is known of a record is
+Attackers can make as many such estimates of public records as they like, with the truth beside them: they mix public
+records in pairs, add noise of any strength, and solve for them as they solve the release. What is known of a record is
 one number a row that holds it, weight² over noise: with it one network serves all strengths of noise, any weights and
 any number of releases.
 """
@@ -16,10 +16,12 @@ from torch import Tensor
 
 from mixveil.attacks.records.lmmse import row_noise, unmixed
 from mixveil.attacks.shared import model
-from mixveil.attacks.shared.model import Entry, Mixing, Prior
+from mixveil.attacks.shared.base import CannotAttackError
+from mixveil.attacks.shared.model import EntryMap, MixingMatrix, Prior
 from mixveil.core.errors import ArgumentError
 from mixveil.core.randomness import Stream
 from mixveil.core.types import Encoder, View
+from mixveil.core.wording.notes import note
 from mixveil.data.row_views import Subset
 
 LEVELS = tuple(10.0 ** (step / 2) for step in range(-4, 6))
@@ -33,9 +35,14 @@ _NEAREST = 4  # of what was held out, that quarter is judged by which has the mo
 
 @dataclass(frozen=True)
 class Estimates:
-    """linear: (n, …) the best linear estimates; own: (n, …) what each record's own rows alone say, as if they held no
-    partner; known: (n, 2) how much its own rows and others' rows say of a record, times the variance of a value; error:
-    (n,) the mean squared error of a value that this leaves, roughly."""
+    """Estimates of n records.
+
+    Attributes:
+        linear: (n, …) the best linear ones.
+        own: (n, …) what each record's own rows alone say, as if they held no partner.
+        known: (n, 2) how much its own rows and others' rows say of a record, times the variance of a value.
+        error: (n,) the mean squared error of a value that this leaves, roughly.
+    """
 
     linear: Tensor
     own: Tensor
@@ -54,20 +61,20 @@ class Estimates:
         return self.known.clamp(1e-6, 1e4).log10() / 4
 
 
-Shown = Callable[[Tensor, Prior], Tensor]
-"""From coordinates (n, k) in a prior's directions to what a network is shown, (n, …)."""
+Render = Callable[[Tensor, Prior], Tensor]
+"""From coordinates (n, k) in a prior's directions to what a network is given, (n, …)."""
 
 
-def of_releases(view: View, prior: Prior, shown: Shown) -> Estimates:
+def of_releases(view: View, prior: Prior, render: Render) -> Estimates:
     """Of all records that have a row."""
     traces = model.traces_of(view)
     entries = [model.entry_of(view, t, prior) for t in range(len(traces))]
     seen = [model.coordinates(r, entry, prior) for r, entry in zip(view.releases, entries, strict=True)]
     noises = [row_noise(r, t.weight, prior, e) for r, t, e in zip(view.releases, traces, entries, strict=True)]
-    return _estimated(Mixing.of(traces), seen, noises, entries, prior, shown)
+    return _estimated(MixingMatrix.of(traces), seen, noises, entries, prior, render)
 
 
-def of_public(view: View, shown: Shown, rounds: int, most: int, stream: Stream) -> tuple[Tensor, Estimates]:
+def of_public(view: View, render: Render, rounds: int, most: int, stream: Stream) -> tuple[Tensor, Estimates]:
     """(m,) which public rows, and estimates of them as if they had been released, at all levels of noise; every row as
     often as there are rounds. What half of the rows are like is learned from the other half: a record that helped to
     say what records are like would be known too well."""
@@ -76,10 +83,7 @@ def of_public(view: View, shown: Shown, rounds: int, most: int, stream: Stream) 
     model.check_linear(view)
     chosen = model.spaced(len(view.public), most)
     if len(chosen) < 4 * len(LEVELS):
-        raise ArgumentError(
-            f"{len(chosen)} public rows are too few to train on, {4 * len(LEVELS)} are the least (an audit keeps every "
-            f"other one apart, as a stranger)"
-        )
+        raise CannotAttackError(note("too-few-public-rows", rows=len(chosen), least=4 * len(LEVELS)))
     encoder, rows, found = view.releases[0].encoder, [], []
     for half in (0, 1):
         own = chosen[half::2]
@@ -92,7 +96,7 @@ def of_public(view: View, shown: Shown, rounds: int, most: int, stream: Stream) 
             draws = stream.fork(f"half {half}, round {number}")
             for level, group in zip(LEVELS, draws.permutation(len(own)).tensor_split(len(LEVELS)), strict=True):
                 rows.append(own[group])
-                found.append(_simulated(encoder, records[group], level, entry, prior, shown, draws))
+                found.append(_simulated(encoder, records[group], level, entry, prior, render, draws))
     joined = [torch.cat([getattr(one, name) for one in found]) for name in ("linear", "own", "known", "error")]
     return torch.cat(rows), Estimates(*joined)
 
@@ -120,21 +124,26 @@ def worth_of(missing: Tensor, added: Tensor) -> float:
 
 
 def _simulated(
-    encoder: Encoder, records: Tensor, level: float, entry: Entry, prior: Prior, shown: Shown, stream: Stream
+    encoder: Encoder, records: Tensor, level: float, entry: EntryMap, prior: Prior, render: Render, stream: Stream
 ) -> Estimates:
     """Of records (m, k) that are mixed as an encoder does, under noise of that level."""
     plan = encoder.plan(len(records), stream=stream.fork("plan"))
-    mixing = Mixing.of((plan,))[0]
+    mixing = MixingMatrix.of((plan,))[0]
     shape = encoder.deviation(plan.weight)
     shape = shape / shape.mean() if bool(shape.any()) else torch.ones_like(shape)
     deviation = (shape * level * float(prior.variance.mean().sqrt()))[:, None]
     rows = mixing.rows(records) + deviation * stream.fork("noise").normal(*records.shape)
     noise = deviation.square() + mixing.weight.square().sum(1, keepdim=True) * entry.spread
-    return _estimated([mixing], [rows], [noise], [entry], prior, shown)
+    return _estimated([mixing], [rows], [noise], [entry], prior, render)
 
 
 def _estimated(
-    mixings: list[Mixing], seen: list[Tensor], noises: list[Tensor], entries: list[Entry], prior: Prior, shown: Shown
+    mixings: list[MixingMatrix],
+    seen: list[Tensor],
+    noises: list[Tensor],
+    entries: list[EntryMap],
+    prior: Prior,
+    render: Render,
 ) -> Estimates:
     n = len(seen[0])
     linear = unmixed(mixings, seen, noises, [entry.gain for entry in entries], prior.variance)[:n]
@@ -148,5 +157,5 @@ def _estimated(
         total = total + gain.square() * mixing.squared().back(precision)[:n]
     left = torch.stack([(prior.variance / (1 + prior.variance * value)).sum() for value in total[:, 0]])
     known = torch.cat([own, (total - own).clamp(min=0)], dim=1) * unit
-    alone = shown(evidence / (own + 1 / unit), prior)
-    return Estimates(shown(linear, prior), alone, known.float(), (left / len(prior.mean)).float())
+    alone = render(evidence / (own + 1 / unit), prior)
+    return Estimates(render(linear, prior), alone, known.float(), (left / len(prior.mean)).float())

@@ -16,8 +16,10 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
+from mixveil.attacks.shared.base import CannotAttackError, not_linear
 from mixveil.core.errors import ArgumentError
 from mixveil.core.types import Release, Rows, Trace, View
+from mixveil.core.wording.notes import note
 from mixveil.data.row_views import Subset
 from mixveil.theory.moments import DENSE_LIMIT, blocks
 
@@ -25,7 +27,6 @@ _FLOOR = 1e-9  # of the largest variance: what is never seen to vary may still v
 _MOST_ROWS = 20_000  # of public data: more hardly change a covariance
 _MOST_VALUES = 1 << 27
 _CLIPPED_ROWS = 2000
-NOT_LINEAR = "this attack needs rows that are weighed sums of records, and those of the encoder {} are not"
 _ENOUGH = 20  # noisy rows a value, for a covariance of the rows themselves
 
 Key = TypeVar("Key")
@@ -34,7 +35,13 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True)
 class Prior:
-    """Records in the data's own values: mean (d,), orthonormal basis (d, k), variance (k,) in its directions."""
+    """What records are like, in the data's own values.
+
+    Attributes:
+        mean: (d,).
+        basis: (d, k), orthonormal.
+        variance: (k,) in the basis' directions.
+    """
 
     mean: Tensor
     basis: Tensor
@@ -46,7 +53,7 @@ class Prior:
 
 
 @dataclass(frozen=True)
-class Entry:
+class EntryMap:
     """How records enter the mixture of one release: z = offset + gain · (x − mean) in each direction. Clipping bends
     that line: what it leaves beside the line counts as noise, `spread` (k,)."""
 
@@ -78,21 +85,21 @@ def prior_of(view: View) -> Prior:
     return _public_prior(view.public) if view.public is not None else _own_prior(view.releases[0])
 
 
-def entry_of(view: View, t: int, prior: Prior) -> Entry:
+def entry_of(view: View, t: int, prior: Prior) -> EntryMap:
     """How records enter release t. Without public data it is not known what clipping did, and nothing is assumed."""
     prepare, mean = view.releases[t].encoder.prepare, prior.mean
     flat = torch.ones_like(prior.variance)
     if view.public is None:
-        return Entry(prepare(mean[None])[0], flat, 0 * flat)
+        return EntryMap(prepare(mean[None])[0], flat, 0 * flat)
     some = view.public.take(spaced(len(view.public), min(_CLIPPED_ROWS, _MOST_VALUES // len(mean))))
     x, z = some.x.flatten(1).double(), prepare(some.x)
     offset = (z - (x - mean)).mean(0)
     if torch.allclose(z, x - mean + offset, atol=1e-9):
-        return Entry(offset, flat, 0 * flat)
+        return EntryMap(offset, flat, 0 * flat)
     offset = z.mean(0)
     x, z = (x - mean) @ prior.basis, (z - offset) @ prior.basis
     gain = (x * z).sum(0) / x.square().sum(0).clamp(min=1e-300)
-    return Entry(offset, gain, (z - gain * x).square().mean(0))
+    return EntryMap(offset, gain, (z - gain * x).square().mean(0))
 
 
 def released(release: Release) -> Tensor:
@@ -100,7 +107,7 @@ def released(release: Release) -> Tensor:
     return torch.cat(list(blocks(release.payload)))
 
 
-def coordinates(release: Release, entry: Entry, prior: Prior) -> Tensor:
+def coordinates(release: Release, entry: EntryMap, prior: Prior) -> Tensor:
     """(n, k): all rows, less what the mean record gives to each (a row's weights sum to one)."""
     return torch.cat([(block - entry.offset) @ prior.basis for block in blocks(release.payload)])
 
@@ -119,13 +126,12 @@ def traces_of(view: View) -> tuple[Trace, ...]:
 
 def check_linear(view: View) -> None:
     """Refuse rows that are no weighed sums of records."""
-    for release in view.releases:
-        if not release.encoder.linear:
-            raise ArgumentError(NOT_LINEAR.format(release.encoder.name))
+    if (why := not_linear(view)) is not None:
+        raise CannotAttackError(why)
 
 
 @dataclass(frozen=True)
-class Mixing:
+class MixingMatrix:
     """W as a sum of weighed gathers: row r is Σ_j weight[r, j] · record[source[r, j]]. There may be more records than
     rows: those that only others' rows hold. A source of −1 is no record, and has no weight."""
 
@@ -134,7 +140,7 @@ class Mixing:
     records: int
 
     @classmethod
-    def of(cls, traces: tuple[Trace, ...]) -> list[Mixing]:
+    def of(cls, traces: tuple[Trace, ...]) -> list[MixingMatrix]:
         """Of several releases of the same records."""
         records = max(max(len(t.weight), int(t.partner.max()) + 1 if t.partner.numel() else 0) for t in traces)
         own = [torch.arange(len(trace.weight))[:, None] for trace in traces]
@@ -160,8 +166,8 @@ class Mixing:
             records.index_add_(0, source.clamp(min=0), weight[:, None] * rows)
         return records
 
-    def squared(self) -> Mixing:
-        return Mixing(self.source, self.weight.square(), self.records)
+    def squared(self) -> MixingMatrix:
+        return MixingMatrix(self.source, self.weight.square(), self.records)
 
     def _columns(self) -> list[tuple[Tensor, Tensor]]:
         return list(zip(self.source.T, self.weight.T, strict=True))
@@ -180,7 +186,7 @@ def _own_prior(release: Release) -> Prior:
     worth less than no guess: it is shrunk to the centre by what noise it carries (James and Stein)."""
     mixing = release.encoder.visible(release.payload)
     if mixing is None:
-        raise ArgumentError(NOT_LINEAR.format(release.encoder.name))
+        raise CannotAttackError(note("attack-needs-linear", encoder=release.encoder.name))
     share, noise = mixing
     values = math.prod(release.shape)
     few = len(release.payload) < _ENOUGH * values
@@ -214,7 +220,7 @@ def _fitted(rows: Rows, noise: float, share: float) -> Prior:
         variance = squared[kept]
         basis = centred.T @ left[:, kept] / (variance * n).sqrt()
     if not len(variance) or not float(variance[-1]) > 0:
-        raise ArgumentError("the records that the attacker knows do not vary: there is nothing to guess from them")
+        raise CannotAttackError(note("known-records-do-not-vary"))
     signal = ((variance - noise) / share).clamp(min=0)
     least = 1e-2 * float(signal.mean()) if few else 0.0
     return Prior(mean, basis, signal.clamp(min=max(least, float(variance[-1]) * _FLOOR)))
@@ -240,7 +246,7 @@ def _smooth(rows: Rows, shape: tuple[int, ...], noise: float, share: float) -> P
     average = (total / group.bincount(minlength=len(total)).clamp(min=1))[group]
     signal = ((average - noise) / share).clamp(min=0)
     if not float(average.max()) > 0:
-        raise ArgumentError("the records that the attacker knows do not vary: there is nothing to guess from them")
+        raise CannotAttackError(note("known-records-do-not-vary"))
     return Prior(mean, basis, signal.clamp(min=float(average.max()) * _FLOOR))
 
 

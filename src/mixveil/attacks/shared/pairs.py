@@ -16,7 +16,14 @@ _SLACK = 1e-5  # labels are float32
 
 
 class Question(NamedTuple):
-    """One row (d,) float64, its label, and the (own, partner) weights that its label allows."""
+    """One row that an attack asks about.
+
+    Attributes:
+        row: Its number.
+        x: (d,) float64, its values.
+        y: Its label.
+        weights: The (own, partner) weights that its label allows.
+    """
 
     row: int
     x: Tensor

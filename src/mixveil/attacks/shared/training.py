@@ -1,4 +1,4 @@
-"""Where attacks train their networks: on public data, once for the same settings, going on after a kill."""
+"""How attacks train their networks: on public data, once for the same settings, resumed after a kill."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -19,11 +19,12 @@ from mixveil.core import files
 from mixveil.core.checkpoint import Saved, discard
 from mixveil.core.device_random import DeviceStream
 from mixveil.core.errors import ArgumentError, TrainingError, TrainingStopped
+from mixveil.core.types import Attack
 
 VERSION = 1
-"""Raised whenever the same settings would train another network: what was kept before is then trained anew."""
+"""Raised whenever the same settings would train another network: cached networks are then not used."""
 
-_NOTED = 20  # steps between two words to who waits
+_REPORTED = 20  # steps between two reports of progress
 
 
 def fastest() -> torch.device:
@@ -31,28 +32,49 @@ def fastest() -> torch.device:
 
 
 @dataclass(frozen=True)
-class Workshop:
-    """cache: where finished networks and the states of unfinished ones are kept; None: nowhere. most: no more steps
-    than that, whatever a recipe says. compiled: the paper's U-Net is compiled first, which takes a C compiler and
-    half a minute, and saves a third of the time of large images on a GPU. watch: told how far it is."""
+class TrainingCache:
+    """Where attacks keep the networks that they train, and how they train them here.
 
-    cache: Path | None = None
-    most: int | None = None
+    Attributes:
+        folder: Where finished networks and the states of unfinished ones are kept; None: nowhere.
+        max_steps: No more steps than that, whatever a schedule says.
+        compiled: Compile the paper's U-Net first. That takes a C compiler and half a minute, and saves a third of the
+            time of large images on a GPU.
+        watch: Is told how far a training is.
+    """
+
+    folder: Path | None = None
+    max_steps: int | None = None
     compiled: bool = False
     watch: Callable[[str], None] = field(default=lambda _: None, compare=False)
 
 
-NOTHING_KEPT = Workshop()
+NO_CACHE = TrainingCache()
 
 
 @dataclass(frozen=True)
-class Recipe:
-    """Adam, over all rows so many times. falling: the rate falls to zero by a cosine."""
+class Schedule:
+    """How long a network is trained, by Adam.
+
+    Attributes:
+        epochs: How many times over all rows.
+        batch: Rows a step.
+        rate: The learning rate.
+        falling: Whether the rate falls to zero by a cosine.
+    """
 
     epochs: int
     batch: int
     rate: float = 1e-3
     falling: bool = False
+
+
+def with_cache(attack: Attack, cache: TrainingCache) -> Attack:
+    """The same attack with this cache, if it trains."""
+    if not attack.trains:
+        return attack
+    trained: Any = attack
+    return cast(Attack, replace(trained, cache=cache))
 
 
 Loss = Callable[[Tensor, DeviceStream], Tensor]
@@ -63,50 +85,50 @@ def train(
     net: nn.Module,
     loss: Loss,
     rows: int,
-    recipe: Recipe,
+    schedule: Schedule,
     *,
     about: Mapping[str, Any],
     draws: DeviceStream,
-    workshop: Workshop,
+    cache: TrainingCache,
 ) -> None:
     """Train a network in place, or take it from the cache. about: all that decides what comes out, for JSON."""
     if rows < 1:
         raise ArgumentError("there are no public rows to train on")
-    batch = min(recipe.batch, rows)
+    batch = min(schedule.batch, rows)
     per_epoch = rows // batch
-    steps = min(recipe.epochs * per_epoch, workshop.most or recipe.epochs * per_epoch)
+    steps = min(schedule.epochs * per_epoch, cache.max_steps or schedule.epochs * per_epoch)
     whole = {
         "version": VERSION,
         **about,
-        "recipe": asdict(recipe),
+        "schedule": asdict(schedule),
         "rows": rows,
         "steps": steps,
         "device": fastest().type,
     }
     key = hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()
-    kept = None if workshop.cache is None else workshop.cache / "attacks" / f"{key}.safetensors"
+    kept = None if cache.folder is None else cache.folder / "attacks" / f"{key}.safetensors"
     if kept is not None:
         kept.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if _taken(net, kept, whole):
             return
     saved = None if kept is None else Saved(kept.with_suffix(".state"), whole)
-    optimiser = torch.optim.Adam(net.parameters(), recipe.rate, fused=True)
+    optimiser = torch.optim.Adam(net.parameters(), schedule.rate, fused=True)
     done = 0 if saved is None else _resumed(saved, net, optimiser, steps)
-    job = _Job(net, optimiser, loss, recipe, batch, rows, steps)
+    steps_of = _Steps(net, optimiser, loss, schedule, batch, rows, steps)
     net.train()
     with torch.backends.cudnn.flags(enabled=True, benchmark=True):
         for step in range(done, steps):
             try:
-                found = job.step(step, draws)
+                found = steps_of.take(step, draws)
             except KeyboardInterrupt:
                 if not done:
                     raise
                 raise TrainingStopped(
                     f"{about['attack']}: stopped, and its state after step {done:,} is kept"
                 ) from None
-            if step % _NOTED == 0:
+            if step % _REPORTED == 0:
                 _check(found, step)
-                workshop.watch(f"{about['attack']}, training step {step:,} of {steps:,}")
+                cache.watch(f"{about['attack']}, training step {step:,} of {steps:,}")
             if saved is not None and saved.due():
                 _check(found, step)
                 done = step + 1
@@ -121,25 +143,25 @@ def train(
 
 
 @dataclass(frozen=True)
-class _Job:
+class _Steps:
     """A training, step by step: which rows a step takes, and what it draws, follow from its number."""
 
     net: nn.Module
     optimiser: torch.optim.Optimizer
     loss: Loss
-    recipe: Recipe
+    schedule: Schedule
     batch: int
     rows: int
     steps: int
 
-    def step(self, number: int, draws: DeviceStream) -> Tensor:
+    def take(self, number: int, draws: DeviceStream) -> Tensor:
         epoch, place = divmod(number, self.rows // self.batch)
         draws.restart(2 * epoch)
         index = draws.permutation(self.rows)[place * self.batch : (place + 1) * self.batch]
         draws.restart(2 * number + 1)
-        if self.recipe.falling:
+        if self.schedule.falling:
             for settings in self.optimiser.param_groups:
-                settings["lr"] = self.recipe.rate * (1 + math.cos(math.pi * number / self.steps)) / 2
+                settings["lr"] = self.schedule.rate * (1 + math.cos(math.pi * number / self.steps)) / 2
         found = self.loss(index, draws)
         self.optimiser.zero_grad(set_to_none=True)
         found.backward()  # type: ignore[no-untyped-call]
@@ -163,7 +185,7 @@ def in_batches(net: nn.Module, inputs: Tensor, size: int = 64) -> Tensor:
 
 
 def _taken(net: nn.Module, path: Path, whole: Mapping[str, Any]) -> bool:
-    """Whether the cache had this very network, as it was written; anything else is trained anew."""
+    """Whether the cache had this very network, as it was written; anything else is not used."""
     try:
         with safe_open(path, framework="pt") as file:
             said = file.metadata() or {}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -61,26 +59,9 @@ def clopper_pearson(hits: int, trials: int, confidence: float = 0.95) -> tuple[f
     checks.probability("confidence", confidence)
     if not 0 <= hits <= trials or trials == 0:
         raise ArgumentError(f"hits must be in 0…trials, got {hits} of {trials}")
+    from scipy.stats import beta
+
     tail = (1 - confidence) / 2
-    low = 0.0 if hits == 0 else _solve(lambda p: 1 - _binomial_cdf(hits - 1, trials, p), tail)
-    high = 1.0 if hits == trials else 1 - _solve(lambda q: 1 - _binomial_cdf(trials - hits - 1, trials, q), tail)
+    low = 0.0 if hits == 0 else float(beta.ppf(tail, hits, trials - hits + 1))
+    high = 1.0 if hits == trials else float(beta.ppf(1 - tail, hits + 1, trials - hits))
     return low, high
-
-
-def _solve(tail: Callable[[float], float], wanted: float) -> float:
-    """Where a tail that grows from 0 to 1 on [0, 1] reaches a value, by bisection."""
-    low, high = 0.0, 1.0
-    for _ in range(100):
-        middle = (low + high) / 2
-        low, high = (middle, high) if tail(middle) < wanted else (low, middle)
-    return (low + high) / 2
-
-
-def _binomial_cdf(k: int, n: int, p: float) -> float:
-    """P(Binomial(n, p) ≤ k), summed in logarithms."""
-    if p <= 0 or p >= 1:
-        return 1.0 if p <= 0 or k >= n else 0.0
-    i = torch.arange(k + 1, dtype=torch.float64)
-    whole = torch.tensor(float(n + 1), dtype=torch.float64).lgamma()
-    logs = whole - (i + 1).lgamma() - (n - i + 1).lgamma() + i * math.log(p) + (n - i) * math.log1p(-p)
-    return float(torch.logsumexp(logs, 0).exp())

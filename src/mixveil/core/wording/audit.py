@@ -2,7 +2,256 @@
 
 from __future__ import annotations
 
-WORDS: dict[str, str] = {
+_THREATS = {
+    "threat-average": "They hold several releases of the same records and nothing else of their owner's. They average "
+    "each record's rows, find the pairing, and solve all rows together.",
+    "threat-decoder": "They hold public images and the public network, and know the pairing and the weights. They "
+    "solve all rows together and train a network from features back to pictures.",
+    "threat-grid": "They hold both source images of a row among others, and look at the low bits of the noise.",
+    "threat-known": "They have some of the records already, and know the pairing, the weights and how such images "
+    "vary. They take what they have out of the rows and solve for the others.",
+    "threat-labels": "They read the labels of the release, as everyone who gets it can.",
+    "threat-linear": "The paper's attack: they know the pairing and the weights, and that images are smooth.",
+    "threat-linkage": "They hold the original image, and know weights and pairing. They ask which row it went into.",
+    "threat-lmmse": "They know the pairing, the weights and how such images vary, and use all rows together.",
+    "threat-lmmse-row": "They know the weights and how such images vary, and look at one row at a time.",
+    "threat-lowpass": "They hold similar public images, and know the pairing and the weights. They blur all rows and "
+    "unmix them.",
+    "threat-lowpass-row": "They hold similar public images, and blur and scale each row.",
+    "threat-membership": "They hold an image, and know weights and pairing. They ask whether it is in the release.",
+    "threat-prior": "They know what such images look like on average, and do not look at the release.",
+    "threat-radius": "They hold both source images of a row among others, and ask which two they are.",
+    "threat-radius-labels": "They hold both source images of a row among others and know their classes, and ask which "
+    "two they are.",
+    "threat-unet": "The paper's attack: they hold public images, mix them alike and train a network to undo it, row by "
+    "row.",
+    "threat-unet-strong": "They hold public images, and know the pairing and the weights. They solve all rows together "
+    "and train a network to mend what is left.",
+    "threat-unit-membership": "They hold all images of a person, and know which rows would be theirs, weights and "
+    "pairing. They ask whether the person is in the release.",
+}
+
+_NOT_RUN = {
+    "attack-needs": "it needs {fields}, and there is none",
+    "attack-needs-images": "it needs images",
+    "attack-needs-features": "it needs a release of features, and the images behind them and behind public ones",
+    "attack-needs-linear": "it needs rows that are weighed sums of records, and those of the encoder {encoder} are not",
+    "attack-needs-row-order": "rows are in another order in every release, which this attacker does not know",
+    "attack-needs-equal-rows": "it needs releases with the same number of rows",
+    "attack-needs-pairs": "it needs rows of two records at most",
+    "attack-needs-values": "rows of fewer than {least} values do not show it how their noise was drawn",
+    "attack-needs-strangers": "it needs at least {least} images that are not in the release (public data)",
+    "attack-needs-units": "it needs at least {least} units of which all rows can be attacked, got {units}",
+    "attack-not-for-sphere-noise": "noise on a sphere is not what it looks for; radius does",
+    "attack-refused": "it refused what it was given ({error})",
+    "attack-trains": "it trains a network, which takes a while: --attacks {attack} or --profile full runs it",
+    "full-profile-runs-them": "--profile full runs them",
+    "known-records-do-not-vary": "the records that the attacker knows do not vary: there is nothing to guess from them",
+    "no-row-of-two-classes": "no row is a pair of two classes whose trace is known",
+    "no-units-promised": "the release promises nothing to units of several rows",
+    "nobody-asked-for-it": "the attack was not asked for",
+    "pictures-of-other-size": "private images are {private} and public ones {public}: give --size or --grey",
+    "strangers-look-different": "records and strangers look different: on a release that holds neither their AUC is "
+    "{auc:.2f}",
+    "too-few-public-rows": "{rows:n public row} are too few to train on, {least} are the least (an audit keeps every "
+    "other one apart, as a stranger)",
+    "units-incomplete": "rows were dropped from the release: some units have not all of theirs",
+    "units-not-stated": "it is not said which rows belong together (--unit)",
+    "better-without-public-data": "what records are like it learned from the release: better than from public data",
+}
+
+_BROKEN = {
+    "no-number": "what it says is no number",
+    "training-failed": "its training failed ({error})",
+    "bare-records-left": "without any noise it leaves an error of {error:.3g}, knowing nothing {nothing:.3g}",
+    "bare-rows-missed": "without any noise it finds {found:.0%} of the rows",
+    "bare-members-missed": "without any noise it tells members from others with an AUC of {auc:.2f}",
+    "bare-units-missed": "without any noise it tells units from others with an AUC of {auc:.2f}",
+    "bare-pairs-missed": "without any defence it names {found:.0%} of the pairs",
+    "after-brief-training": "{why} after a brief training; more public data may help it",
+}
+
+_METRICS = {
+    "metric-mse": "mse",
+    "metric-snr-db": "SNR in dB",
+    "metric-psnr-db": "PSNR in dB",
+    "metric-ssim": "ssim",
+    "metric-cosine": "cosine",
+    "metric-lpips-alex": "lpips-alex",
+    "metric-lpips-vgg": "lpips-vgg",
+    "metric-picture-mse": "picture mse",
+    "metric-picture-snr-db": "picture SNR in dB",
+    "metric-picture-ssim": "picture ssim",
+    "metric-row-identified": "row identified",
+    "metric-pair-found": "pair found",
+    "metric-auc": "auc",
+    "metric-tpr-at-1-fpr": "tpr at 1% fpr",
+    "metric-tpr-above-bound": "tpr at {at:.1%} fpr or less",
+    "metric-own-class-shown": "own class among the two shown",
+    "metric-class-counts-shown": "class counts shown exactly",
+    "figure-of-unit": "{figure}, of a {unit}",
+    "figure-of-single-image": "{figure}, of a single image",
+    "chart-mse": "Mean squared error of reconstructions",
+    "chart-snr-db": "SNR of reconstructions in dB",
+    "chart-ssim": "SSIM of reconstructions",
+    "chart-lpips-alex": "LPIPS of reconstructions (lpips-alex)",
+    "chart-lpips-vgg": "LPIPS of reconstructions (lpips-vgg)",
+    "chart-row-identified": "Records whose row is found",
+    "chart-pair-found": "Rows of which both sources are found",
+    "chart-tpr-at-1-fpr": "Members found at 1% false alarms",
+    "ceiling-linear": "best linear attacker",
+    "ceiling-gdp": "the most that μ permits",
+    "ceiling-gdp-unit": "most by μ: units",
+    "ceiling-gdp-record": "most by μ: single images",
+    "attack-known-10": "known 10 %",
+    "attack-known-50": "known 50 %",
+    "attack-known-90": "known 90 %",
+    "roc-rows": "rows found",
+    "roc-members": "members found",
+    "roc-members-unit": "members found, each a {unit}",
+    "roc-members-single": "members found, each a single image",
+}
+
+_PROMISES = {
+    "promise-gdp": "μ of a {whom}",
+    "promise-directional-snr": "directional SNR of a row",
+    "promise-noise": "noise a value σ",
+    "promise-variance-left-unknown": "share of the records' variance that no linear attacker explains",
+    "promise-variance-left-unknown-single": "share of single images’ variance that no linear attacker explains, each "
+    "image taken by itself",
+}
+
+_WARNINGS = {
+    "audit-labels-shown": "The labels are not protected: everyone who gets the release reads the classes of every row "
+    "and how many records of each class there are. In a hospital the label is the diagnosis.",
+    "audit-labels-screened": "The labels are not protected: everyone who gets the release reads the classes of every "
+    "row that is left. In a hospital the label is the diagnosis.",
+    "audit-labels-randomised": "The labels were randomised: of each record these releases say its class with ε = "
+    "{epsilon:.3g}. The noise on the images does not protect them any further.",
+    "ceiling-beaten": "{attack} beats its ceiling: {figure} {mean:.4g}, where {ceiling:.4g} should be the best. The "
+    "claim of this release is false, or this audit is.",
+    "sweep-ceiling-beaten": "At {symbol} = {value:g}, {attack} beats its ceiling: {figure} {mean:.4g}, where "
+    "{ceiling:.4g} should be the best. A claim of this encoder is false, or this audit is.",
+    "noise-false": "The noise is not what the release says: σ = {found:.4g} was found, {nominal:.4g} is stated. Every "
+    "figure that rests on it is false. Do not send this release.",
+    "promise-broken": "{promise}: {nominal:.4g} was asked for, on these records it is {found:.4g}: the nominal figure "
+    "does not hold.",
+    "promise-loose": "{promise}: {nominal:.4g} was asked for, on these records it is {found:.4g}: there is more noise "
+    "than the nominal figure needs.",
+    "images-reconstructed": "Pictures come out: {attack} takes away {gained:.0%} of the error of knowing nothing. Look "
+    "at them before you decide.",
+    "values-reconstructed": "Values come out: {attack} takes away {gained:.0%} of the error of knowing nothing. Look "
+    "at them before you decide.",
+    "pictures-decoded": "Pictures come out of the features: {attack} takes away {gained:.0%} of the error of knowing "
+    "nothing. Look at them before you decide.",
+    "rows-recognised": "Records are recognised: {attack} finds the row of {mean:.0%} of them (guessing: {chance:.2%}).",
+    "pairs-recognised": "Pairs are recognised: {attack} names both sources of {mean:.0%} of the rows (guessing: "
+    "{chance:.2%}).",
+    "members-recognised": "Members are recognised: {attack} finds {mean:.0%} of them at 1 % false alarms (guessing: "
+    "{chance:.2%}).",
+    "members-recognised-single": "Members are recognised by single images: {attack} finds {mean:.0%} of them at 1 % "
+    "false alarms (guessing: {chance:.2%}).",
+    "units-recognised": "Members are recognised by all images of a {unit} together: {attack} finds {mean:.0%} of them "
+    "at 1 % false alarms (guessing: {chance:.2%}).",
+    "attack-broken": "{attack} is broken: {why}",
+    "noise-reproducible": "The noise came from a seeded stream: an attacker who finds the seed removes it. Do not send "
+    "this release.",
+    "nothing-promised": "A release states no guarantee at all: it is for experiments, do not send it.",
+    "records-copied": "{copies:n record} are copies of others: what is promised of one record is not promised of all "
+    "its copies together.",
+    "public-among-private": "{images:n public image} are among the private ones: the attacker was given them.",
+    "strangers-among-private": "{images:n image} that should be in no release are among the private ones: left out of "
+    "the membership test.",
+    "release-left-out": "Release {release} is left out: its trace is not here. Together with the others it shows more "
+    "than this audit says.",
+}
+
+_FOUND_WRONG = {
+    "no-trace": "There is no trace of release {release}: that it was made of these data is not checked.",
+    "truth-not-shown": "The noise is so strong that the values do not show whether release {release} was made of these "
+    "data; the labels agree.",
+    "truth-not-shown-screened": "The noise is so strong, or so few rows are left, that the values do not show whether "
+    "release {release} was made of these data; the labels agree.",
+    "truth-not-shown-randomised": "The noise is so strong that the values do not show whether release {release} was "
+    "made of these data; the labels were randomised, and do not show it either.",
+    "truth-not-shown-screened-randomised": "The noise is so strong, or so few rows are left, that the values do not "
+    "show whether release {release} was made of these data; the labels were randomised, and do not show it either.",
+    "noise-wrong": "Release {release}: {fault}.",
+    "noise-shared-by-releases": "Release {release} shares its noise with another: together they show the records.",
+    "noise-off-sphere": "some rows' noise is not of the stated length",
+    "noise-odd-rows": "{rows:n row} with noise of another strength than stated",
+    "noise-odd-values": "{values:n value} of the rows with noise of another strength than stated",
+    "noise-not-centred": "the noise does not average to nothing over the rows",
+    "noise-shared-by-rows": "rows share their noise",
+    "noise-shared-by-values": "values of a row share their noise",
+    "noise-not-gaussian": "the noise is not Gaussian: its fourth moment is {fourth:.3g}, not 3",
+    "noise-not-laplace": "the noise is not Laplace: its mean size is {size:.3g} of what it should be",
+    "units-unchecked": "Release {release} promises something to units, and it is not said which rows belong together "
+    "(--unit): that no two of them are paired is not checked.",
+    "units-paired": "Release {release}: {rows:n row} are paired with rows of their own unit, and a unit has up to "
+    "{largest:n row} where {stated} are stated: its μ is false. Do not send it.",
+    "labels-not-randomised": "Release {release}: {found:.1%} of the labels are said as they are, where randomising "
+    "them with ε = {epsilon:g} keeps {keep:.1%}. Do not send this release.",
+}
+
+_VERDICT = {
+    "verdict-part": "A part: {attacked:n row} of {rows:,} were attacked, joined along their pairs. An attacker who has "
+    "all rows gets at least these pictures; records are recognised among the rows of the part. The noise's strength "
+    "was measured in all rows, its other properties in the part.",
+    "verdict-screened": "Screened: {dropped:n row} of {records:,} were dropped ({screen}). Their records were not "
+    "attacked by rows of their own: what is left of them in the rows of others is not measured here.",
+    "verdict-noise-tested-loosely": "The noise was tested more loosely, as the rows that are left were chosen: a value "
+    "of the rows is noticed where its noise is below {share:.0%} of what is stated.",
+    "verdict-weak-noise-unnoticed": "The noise was tested more loosely, as the rows that are left were chosen: noise "
+    "that is too weak in some values of the rows would NOT be noticed.",
+    "verdict-images-too-weak": "Pictures: these attacks were too weak to tell (they do worse than knowing nothing). "
+    "Give public data.",
+    "verdict-values-too-weak": "Values: these attacks were too weak to tell (they do worse than knowing nothing). Give "
+    "public data.",
+    "verdict-linear-possible": "The best linear attacker, who knows the mean, would explain up to {possible:.1%} of "
+    "how records differ from it.",
+    "verdict-images": "Pictures: the best of these attacks ({attack}) takes away {gained:.1%} of the error of knowing "
+    "nothing: on average it gets {amount} of the images.",
+    "verdict-values": "Values: the best of these attacks ({attack}) takes away {gained:.1%} of the error of knowing "
+    "nothing: on average it gets {amount} of the records' values.",
+    "amount-next-to-nothing": "next to nothing",
+    "amount-something": "something",
+    "amount-a-great-deal": "a great deal",
+    "verdict-pictures": "Pictures from features: {attack} reaches an SSIM of {mean:.2f} on average and {worst:.2f} at "
+    "most (knowing nothing: {nothing:.2f}).",
+    "verdict-known-too-weak": "Known records: too weak to tell (they do worse than knowing nothing). Give public data.",
+    "verdict-known": "Known records: an attacker who has 10, 50 or 90 % of the records, and the pairing, takes away "
+    "{gained_10:.1%}, {gained_50:.1%} or {gained_90:.1%} of that error on the others.",
+    "verdict-known-of-unit": "Known records: an attacker who has 10, 50 or 90 % of the single images, others of the "
+    "same {unit} among them, and the pairing, takes away {gained_10:.1%}, {gained_50:.1%} or {gained_90:.1%} of that "
+    "error on the others.",
+    "verdict-rows": "Recognition: with the original at hand this attack finds its row for {mean:.1%} of the records "
+    "(guessing: {chance:.2%}).",
+    "verdict-rows-single": "Recognition: with the original at hand this attack finds its row for {mean:.1%} of the "
+    "single images (guessing: {chance:.2%}).",
+    "verdict-pairs": "Recognition: with both sources among others these attacks name them for {mean:.1%} of the rows "
+    "(guessing: {chance:.2%}).",
+    "membership": "Membership",
+    "membership-of-unit": "Membership of a {unit}, all images together",
+    "membership-of-single-image": "Membership of a single image",
+    "recognition": "Recognition",
+    "images": "Pictures",
+    "verdict-members": "{what}: this attack finds {mean:.1%} of the members at 1 % false alarms (guessing: "
+    "{chance:.2%}).",
+    "verdict-members-bounded": "{what}: this attack finds {mean:.1%} of the members at 1 % false alarms (guessing: "
+    "{chance:.2%}); as μ is stated, on average no attack on these releases finds more than {tpr:.1%}.",
+    "verdict-members-untested": "{what}: NOT tested: {why}.",
+    "verdict-members-untested-bounded": "{what}: NOT tested: {why}; as μ is stated, on average no attack on these "
+    "releases finds more than {tpr:.1%}.",
+    "attack-not-run": "{attack} {status}, {why}",
+    "verdict-untested": "{what}: NOT tested: no figures of {attacks}.",
+    "verdict-unasked": "{what}: NOT tested: no attack of this kind was asked for.",
+    "verdict-untrained": "Networks: attacks that train them gave NO figures ({attacks}): {why}.",
+    "verdict-noise-unmeasured": "Noise: NOT measured, as the trace is not here: whether it is what the release says is "
+    "not known.",
+    "verdict-labels-shown": "Labels: shown to everyone who gets the release.",
+    "verdict-labels-randomised": "Labels: randomised, ε = {epsilon:.3g} a record in these releases.",
+    "verdict-warnings": "{count:n warning} beside that of the labels: read them.",
     "for-knowing": "For knowing, not for choosing: what is certified of private records holds only if nothing that was "
     "found on them decides what leaves. To send, to keep back or to choose a μ by this audit would void the "
     "certificate. Choose on public data, or by `mixveil calibrate --mu`; keep back for reasons that follow from no "
@@ -10,9 +259,19 @@ WORDS: dict[str, str] = {
     "in-all": "In all: {spent}",
     "lpips-not-measured": "LPIPS: not measured by {nets}: no weights (put {files} into DIR/weights and give --data-dir "
     "DIR, or set MIXVEIL_DATA=DIR).",
-    "release-left-out": "Release {release} is left out: its trace is not here. Together with the others it shows more "
-    "than this audit says.",
+    "sweep-gap": "{attack} at {symbol} = {value:g}: {status}: {why}",
     "sweep-cost": "sweep: {audits:n audit} of {rows:n row}, beside that of the release itself",
     "sweep-cost-with-encodings": "sweep: {audits:n audit} and {encodings:n encoding} of {rows:n row}, beside that of "
     "the release itself",
+}
+
+WORDS: dict[str, str] = {
+    **_THREATS,
+    **_NOT_RUN,
+    **_BROKEN,
+    **_METRICS,
+    **_PROMISES,
+    **_WARNINGS,
+    **_FOUND_WRONG,
+    **_VERDICT,
 }

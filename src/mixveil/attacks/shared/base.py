@@ -1,0 +1,67 @@
+"""What an attack declares of itself, with the defaults that most attacks share."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import replace
+from typing import ClassVar
+
+from mixveil.core.errors import ArgumentError
+from mixveil.core.randomness import Stream
+from mixveil.core.types import AttackBound, AttackKind, Guess, KnownRecords, View
+from mixveil.core.wording.notes import Note, note
+
+
+class CannotAttackError(ArgumentError):
+    """An attack found while it ran that it cannot be used on this view.
+
+    Attributes:
+        why: The reason, as a note.
+    """
+
+    def __init__(self, why: Note) -> None:
+        super().__init__(str(why))
+        self.why = why
+
+
+class BaseAttack(ABC):
+    """The declarations of `core.types.Attack`. A new attack sets `name`, `kind`, `threat`, and what differs here."""
+
+    name: ClassVar[str]
+    kind: ClassVar[AttackKind]
+    needs: ClassVar[frozenset[str]] = frozenset()
+    payload: ClassVar[str] = "records"
+    linear: ClassVar[bool] = True
+    trains: ClassVar[bool] = False
+    least_releases: ClassVar[int] = 1
+    bound: ClassVar[AttackBound | None] = None
+    threat: ClassVar[str]
+
+    def cannot(self, view: View) -> Note | None:
+        """Why this attack cannot be run on a view; None if it can. Attacks that need more than fields add to it."""
+        missing = [field for field in sorted(self.needs) if getattr(view, field) is None]
+        if missing:
+            return note("attack-needs", fields=", ".join(missing))
+        return not_linear(view) if self.linear else None
+
+    @abstractmethod
+    def __call__(self, view: View, *, stream: Stream) -> Guess: ...
+
+    def knowing(self, view: View, *, stream: Stream) -> Callable[[KnownRecords], Guess]:
+        """What the attack guesses with some records known. An audit asks with many sets of them, one after another."""
+        return lambda known: self(replace(view, known=known), stream=stream.fork("known"))
+
+
+def not_linear(view: View) -> Note | None:
+    """Why linear attacks cannot be run on a view, where rows of a release are no weighed sums of records."""
+    others = [release.encoder.name for release in view.releases if not release.encoder.linear]
+    return note("attack-needs-linear", encoder=others[0]) if others else None
+
+
+class ImageAttack(BaseAttack):
+    """An attack on rows that have the shape of images."""
+
+    def cannot(self, view: View) -> Note | None:
+        missing = super().cannot(view)
+        return missing or (note("attack-needs-images") if len(view.releases[0].shape) != 3 else None)

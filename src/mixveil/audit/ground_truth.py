@@ -1,0 +1,106 @@
+"""What was attacked, and the records behind it. The attacks see the view; only the judge sees the rest."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from mixveil.attacks.shared.model import prior_of
+from mixveil.core.errors import ArgumentError
+from mixveil.core.types import Batch, Dataset, Encoder, Release, View
+from mixveil.data import similarity
+from mixveil.data.row_views import RowsView, Subset
+from mixveil.theory.moments import Moments
+
+
+@dataclass(frozen=True)
+class GroundTruth:
+    """The truth about n attacked rows.
+
+    Attributes:
+        view: What attacks see; its candidates are the rows' own records first, and then strangers, which are in no
+            release.
+        records: The n records that own the rows, then those that only were partners.
+        moments: Of all records, as they enter the mixture.
+        rows: How many rows the whole releases have, of which these are a part.
+        pictures: (n, c, h, w) in [0, 1], the images that the records are features of; None where they are not.
+    """
+
+    view: View
+    records: Dataset
+    moments: Moments
+    rows: int
+    pictures: Tensor | None = None
+
+    @cached_property
+    def n(self) -> int:
+        return len(self.view.releases[0].payload)
+
+    @cached_property
+    def own(self) -> Subset:
+        """The records that own the rows."""
+        return Subset(self.records, torch.arange(self.n))
+
+    @cached_property
+    def pixels(self) -> Tensor:
+        """(n, …) the values of these records."""
+        return self.own.take(torch.arange(self.n)).x
+
+    @cached_property
+    def labels(self) -> Tensor:
+        """(n,) the classes of these records."""
+        return self.own.take(torch.arange(self.n)).y.argmax(1)
+
+    @property
+    def strangers(self) -> int:
+        """How many candidates are in no release."""
+        return 0 if self.view.candidates is None else len(self.view.candidates) - self.n
+
+    @property
+    def span(self) -> float:
+        return self.records.high - self.records.low
+
+    def clamped(self, images: Tensor) -> Tensor:
+        """Guesses within the range that values can have."""
+        return images.clamp(self.records.low, self.records.high)
+
+    def scaled(self, images: Tensor) -> Tensor:
+        """In units of the range: float64, [0, 1] for values within it."""
+        return (images.double() - self.records.low) / self.span
+
+    @cached_property
+    def know_nothing(self) -> Tensor:
+        """The better of two guesses that use no row: the mean that an attacker has, and the middle of the range."""
+        middle = torch.full_like(self.pixels, (self.records.low + self.records.high) / 2, dtype=torch.float64)
+        try:
+            mean = prior_of(self.view).mean.view(self.pixels.shape[1:]).expand(self.pixels.shape)
+        except ArgumentError:  # what the attacker knows does not vary
+            return middle
+        mean = self.clamped(mean)
+        errors = [float(similarity.mse(self.pixels, guess).mean()) for guess in (mean, middle)]
+        return mean if errors[0] <= errors[1] else middle
+
+    @cached_property
+    def clipped(self) -> bool:
+        """Whether any of these records was made shorter on its way into a release."""
+        return any(_clips(release, self.pixels) for release in self.view.releases)
+
+
+@dataclass(frozen=True)
+class EnteringRecords(RowsView):
+    """Records as they enter the mixture of an encoder."""
+
+    encoder: Encoder
+
+    def take(self, index: Tensor) -> Batch:
+        batch = self.rows.take(index)
+        return Batch(self.encoder.prepare(batch.x), batch.y)
+
+
+def _clips(release: Release, pixels: Tensor) -> bool:
+    entered = torch.linalg.vector_norm(release.encoder.prepare(pixels), dim=1)
+    whole = torch.linalg.vector_norm(pixels.flatten(1).double() - release.encoder.restore(torch.zeros(1)), dim=1)
+    return bool((entered < whole * (1 - 1e-9)).any())
