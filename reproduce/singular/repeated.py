@@ -57,8 +57,8 @@ def audited(data: Images, public: Images, others: Images, name: str, counts: lis
                     metric = METRICS[row.metric]
                     figures |= {metric: row.mean, f"{metric}, knowing nothing": row.know_nothing}
                     figures |= {f"{metric}, ceiling": row.ceiling} if row.ceiling is not None else {}
-            named = {**settings, "attack": attack_title(attack)}
-            yield {"settings": named, "figures": {**figures, "seconds of all": seconds}}
+            figures["seconds of all"] = seconds
+            yield {"settings": {**settings, "attack": attack_title(attack)}, "figures": figures}
         for promise in found.promises:
             if promise.name == "variance-left-unknown":
                 figures = {"left unknown by μ, at least": promise.nominal, "by these weights": promise.found}

@@ -312,7 +312,7 @@ def test_more_candidates_than_rows_are_assigned() -> None:
 def test_mixup_states_nothing() -> None:
     release, trace = encoded(Mixup(), PRIVATE, SeededStream(0))
     found = audited((release, trace), names=["prior"])
-    assert "nothing-promised" in codes(found.warnings)
+    assert "no-guarantee-stated" in codes(found.warnings)
 
 
 def test_truth_that_is_not_the_releases_data_is_refused() -> None:

@@ -103,7 +103,7 @@ def warnings(facts: Facts) -> list[Note]:
     if any(release.reproducible for release in facts.view.releases):
         notes.append(note("noise-reproducible"))
     if any(not release.guarantees for release in facts.view.releases):
-        notes.append(note("nothing-promised"))
+        notes.append(note("no-guarantee-stated"))
     return notes
 
 

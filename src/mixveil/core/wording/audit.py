@@ -156,7 +156,7 @@ _WARNINGS = {
     "attack-broken": "{attack} is broken: {why}",
     "noise-reproducible": "The noise came from a seeded stream: an attacker who finds the seed removes it. Do not send "
     "this release.",
-    "nothing-promised": "A release states no guarantee at all: it is for experiments, do not send it.",
+    "no-guarantee-stated": "A release states no guarantee at all: it is for experiments, do not send it.",
     "records-copied": "{copies:n record} are copies of others: what is promised of one record is not promised of all "
     "its copies together.",
     "public-among-private": "{images:n public image} are among the private ones: the attacker was given them.",
