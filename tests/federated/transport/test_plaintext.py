@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 import torch
 from benchmarks.net import SLOW, Process, Server, free_port, until
 
-from mixveil.cli import run as run_cli
 from mixveil.data.opening import open_data
 from tests.command import Run
 from tests.federated.transport.net import ROWS, Relay, digits, encodings
 
 
-def test_a_release_crosses_and_no_original_does(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_cli, "_START", SLOW)
+def test_a_release_crosses_and_no_original_does(run: Run, tmp_path: Path) -> None:
     data = digits(tmp_path)["a"]
     server = Server(tmp_path, free_port(), None)
     relay = Relay(server.port)
