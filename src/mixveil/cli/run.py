@@ -122,7 +122,7 @@ def run(
 
 def status(server: Server, as_json: AsJson = False) -> None:
     """Show which parties are there, and what became of each job, the newest first."""
-    from mixveil.federated.jobs.following import state_of, status_of, summary
+    from mixveil.federated.jobs.job import state_of, status_of, summary
     from mixveil.federated.transport import link
     from mixveil.federated.transport.flower import commands, environment
 
@@ -172,7 +172,7 @@ def stop(
 
 def _run(server: Path, folder: Path, config: dict[str, Any], wait: float, *, quiet: bool) -> dict[str, Any]:
     """Start a job, and show what happens in it until it ends; how it ended."""
-    from mixveil.federated.jobs.following import Events, outcome
+    from mixveil.federated.jobs.job import Events, outcome
     from mixveil.federated.transport.flower import commands
 
     def waiting() -> None:
@@ -221,15 +221,15 @@ def _check_starting(server: Path, folder: Path, run: str, started: float) -> Non
 
 def _done(folder: Path) -> dict[str, Any] | None:
     """How a job ended, if it ended with a model."""
-    from mixveil.federated.jobs.following import outcome
+    from mixveil.federated.jobs.job import outcome
 
     whole = outcome(folder)
     return whole if whole is not None and whole["ok"] else None
 
 
 def _show(whole: dict[str, Any]) -> None:
-    from mixveil.federated.jobs import notes
-    from mixveil.federated.jobs.following import status_of
+    from mixveil.core.wording import notes
+    from mixveil.federated.jobs.job import status_of
 
     for name, party in whole["parties"].items():
         colour = "green" if party["state"] == "arrived" else "yellow"

@@ -17,7 +17,7 @@ from safetensors.torch import load, save
 
 from mixveil.core.errors import ArgumentError, MismatchError, OutputError, TrainingError
 from mixveil.core.randomness import SeededStream
-from mixveil.core.wording.notes import Note, note
+from mixveil.core.wording.notes import Note, note, read
 from mixveil.data.opening import open_data
 from mixveil.encoders.grid import stored_dtype
 from mixveil.encoders.singular import CalibratedSingular
@@ -31,8 +31,7 @@ from mixveil.federated.jobs.approval import approve, unfinished, waiting
 from mixveil.federated.jobs.inbox import Inbox
 from mixveil.federated.jobs.job import Job, begin
 from mixveil.federated.jobs.job_config import JobConfig
-from mixveil.federated.jobs.messages import MANIFEST, Message
-from mixveil.federated.jobs.notes import Refusal, read
+from mixveil.federated.jobs.messages import MANIFEST, Message, Refusal
 from mixveil.federated.jobs.party import Party
 from mixveil.federated.jobs.party_config import PartyConfig
 from mixveil.learn.batches import RemixedEveryBatch

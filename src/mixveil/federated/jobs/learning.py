@@ -16,11 +16,11 @@ from mixveil.core.wording.notes import note
 from mixveil.features import projection_file
 from mixveil.features.projection import Projection
 from mixveil.federated.jobs.asking import Parties, agreeing
-from mixveil.federated.jobs.collecting import collected
-from mixveil.federated.jobs.inbox import Inbox, Kind
+from mixveil.federated.jobs.inbox import Inbox
 from mixveil.federated.jobs.job import Job
-from mixveil.federated.jobs.notes import Refusal
-from mixveil.federated.jobs.serving import gather
+from mixveil.federated.jobs.messages import Refusal
+from mixveil.federated.jobs.serving import collected, gather
+from mixveil.federated.methods.base import Kind
 from mixveil.learn import training
 from mixveil.learn.class_means import directions
 from mixveil.learn.training import ProjectionWithDigest, Trained

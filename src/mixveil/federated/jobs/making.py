@@ -20,8 +20,7 @@ from mixveil.features.extractor import Extractor
 from mixveil.features.projection import Projected
 from mixveil.federated.jobs.approval import ENTERED
 from mixveil.federated.jobs.job_folder import UPDATES, JobFolder
-from mixveil.federated.jobs.messages import INLINE, MANIFEST
-from mixveil.federated.jobs.notes import Refusal
+from mixveil.federated.jobs.messages import INLINE, MANIFEST, Refusal
 from mixveil.federated.jobs.party_config import computed
 from mixveil.federated.methods.base import Kind
 from mixveil.releases import traces
