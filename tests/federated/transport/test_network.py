@@ -204,7 +204,7 @@ def test_a_killed_server_finds_what_had_arrived(net: Net, job: Started) -> None:
     family = tree(net.server.pid)
     net.server.stop(signal.SIGKILL)
     said, _ = running.communicate(timeout=SLOW)
-    assert running.returncode == 2 and json.loads(said)["error"]["type"] == "ServiceError"
+    assert running.returncode == 5 and json.loads(said)["error"]["type"] == "ServiceError"
     until(lambda: not any(Path(f"/proc/{pid}/fd").exists() for pid in family))
     net.server = Server(net.folder, net.server.port, net.keys / "server")
     with net.node("killed", net.here("killed").answer):
@@ -221,7 +221,7 @@ def refused(net: Net, run: Run, *words: object) -> str:
     """What a party that cannot join is told."""
     named = ("--party", "a", "--data", net.data["a"], "--mu", 1, "--budget", 1)
     done = run("join", f"127.0.0.1:{net.server.port}", *named, *words)
-    assert done.code == 2
+    assert done.code == 5
     return " ".join(done.err.split())
 
 

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from mixveil.core import files
-from mixveil.core.errors import ServiceError
+from mixveil.core.errors import ArgumentError, Kind
 from mixveil.core.wording import notes
-from mixveil.core.wording.jobs import STATES
+from mixveil.core.wording.jobs import STATES, TOO_FEW
 from mixveil.core.wording.notes import Note, note
 from mixveil.federated.jobs.job_config import JobConfig, check_order
 from mixveil.federated.jobs.messages import JobId, check_name
@@ -161,7 +161,7 @@ def find(server: Path, name: str) -> Path:
     """The folder of a job that was begun."""
     folder = server / "jobs" / check_name("job", name)
     if not (folder / "job.json").is_file():
-        raise ServiceError(f"{server} has no job {name}")
+        raise ArgumentError(f"{server} has no job {name}: `mixveil status` lists them")
     return folder
 
 
@@ -217,6 +217,12 @@ def summary(folder: Path) -> dict[str, Any]:
     progress = folder / PROGRESS
     parties = json.loads(progress.read_text(encoding="utf-8")) if progress.exists() else {}
     return {**base, "state": "interrupted" if files.held_by(folder) is None else "running", "parties": parties}
+
+
+def ended_as(whole: dict[str, Any]) -> Kind:
+    """How a job without a model ended: refused, where owners said no and too few parties were left; else failed."""
+    refused = any(party["state"] == "refused" for party in whole["parties"].values())
+    return "refused" if refused and whole["why"]["code"] in TOO_FEW else "failed"
 
 
 def state_of(job: dict[str, Any]) -> Note:

@@ -75,8 +75,8 @@ def from_records(job: Job, parties: Parties, through: ProjectionWithDigest | Non
         if job.config.chosen_head != "mlp":
             return training.train(opened)
         state = None if trying else _state(job, opened)
-        says = lambda text: job.log("training-says", text=text)  # noqa: E731
-        return training.train_mlp(opened, recipe=job.config.recipe, state=state, note=says)
+        continues = lambda _: job.log("training-continues")  # noqa: E731
+        return training.train_mlp(opened, recipe=job.config.recipe, state=state, note=continues)
 
     trained, _ = _with_most(job, inbox, "records", agreed, learn)
     for path in job.folder.glob(f"{_STATE}*"):

@@ -14,7 +14,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load, save
 
 from mixveil.core import files, strict_json
-from mixveil.core.errors import TrainingError
+from mixveil.core.errors import ManifestError, TrainingError
 from mixveil.core.wording.notes import note
 from mixveil.features.extractor import Extractor
 from mixveil.federated.algorithms import Weights, average, local, new_head, weights_of
@@ -195,8 +195,10 @@ def trained_round(rows: RowsInClear, message: Message) -> tuple[int, int, dict[s
     the files to send."""
     about, source = message.about, rows.source
     head = strict_json.text("head", about.get("head"), "linear|mlp")
-    first, last = strict_json.items("epochs", about.get("epochs"))
     recipe = TrainingRecipe(**strict_json.mapping("recipe", about.get("recipe")))
+    first, last = (strict_json.of("epoch", epoch, int) for epoch in strict_json.items("epochs", about.get("epochs")))
+    if not 0 <= first < last <= recipe.epochs:
+        raise ManifestError(f"epochs {first} to {last} are not a round of {recipe.epochs} epochs")
     proximal = None if about.get("proximal") is None else strict_json.number("proximal", about.get("proximal"))
     number = strict_json.of("number", about.get("number"), int)
     model = new_head("mlp" if head == "mlp" else "linear", source.inputs, len(rows.classes), recipe)
