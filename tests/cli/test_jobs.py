@@ -242,7 +242,7 @@ def test_a_server_that_is_not_running_is_said(run: Run, tmp_path: Path) -> None:
     assert asked.code == 2 and "--parties" in asked.err
     words = ("run", "one-shot", "server", "--job", "j", "--parties", 2)
     result = run(*words, "--wait", 0.1)
-    assert result.code == 2 and "waiting for the server" in result.err and "mixveil serve" in result.err
+    assert result.code == 5 and "waiting for the server" in result.err and "mixveil serve" in result.err
     assert run("run", "two-step", "server", "--job", "j", "--parties", 2).code == 2
     unknown = run("run", "bogus", "server", "--job", "j", "--parties", 2)
     assert unknown.code == 2 and "method must be one of" in unknown.err

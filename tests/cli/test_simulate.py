@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from mixveil.cli import _common
+from mixveil.core.wording.notes import read as read_note
 from mixveil.federated.dpsgd import noise_multiplier
-from mixveil.federated.jobs.notes import read as read_note
 from mixveil.federated.methods.averaging import FedAvg
 from mixveil.federated.methods.two_step import Sums
 from mixveil.report.simulation_page import charts, dealt, decades, thinned

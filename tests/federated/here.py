@@ -20,8 +20,7 @@ from mixveil.features.cache import Loaded
 from mixveil.federated.jobs.approval import waiting
 from mixveil.federated.jobs.job import Job, begin
 from mixveil.federated.jobs.job_config import JobConfig
-from mixveil.federated.jobs.messages import Ask, Message
-from mixveil.federated.jobs.notes import Refusal
+from mixveil.federated.jobs.messages import Ask, Message, Refusal
 from mixveil.federated.jobs.party import Party
 from mixveil.federated.jobs.party_config import PartyConfig
 from mixveil.federated.jobs.serving import run

@@ -14,7 +14,7 @@ import typer
 from mixveil.cli._common import AsJson, err, escape, out, print_json, warn
 from mixveil.cli.serve import Server
 from mixveil.core import files
-from mixveil.core.errors import ServiceError
+from mixveil.core.errors import EXIT_CODES, ArgumentError, ServiceError
 from mixveil.federated.methods.catalogue import between_machines
 
 _LOOK = 0.3  # seconds between two looks at a job's folder
@@ -70,6 +70,7 @@ def run(
     one-shot: every party sends one release of its records. two-step: first noisy class sums, which show the directions
     that matter, then records in those. fedavg, fedprox: weights in rounds, which promise nothing of a record.
     """
+    from mixveil.federated.jobs.job import ended_as, outcome
     from mixveil.federated.jobs.job_config import JobConfig, check_order
     from mixveil.federated.transport import link
     from mixveil.federated.transport.flower import environment
@@ -78,7 +79,7 @@ def run(
     server = server.absolute()
     known = link.expected(server)
     if parties is None and not known:
-        raise ServiceError("this server knows no keys: say with --parties how many parties there are")
+        raise ArgumentError("parties is missing: this server knows no keys, so say how many there are (--parties)")
     count = len(known) if parties is None else parties
     config = JobConfig(
         job=job,
@@ -104,8 +105,8 @@ def run(
     folder = server / "jobs" / config.job
     if files.held_by(folder) is not None:
         raise ServiceError(f"the job {config.job} is running already: `mixveil stop` ends it")
-    whole = _done(folder)
-    if whole is not None and not again:
+    whole = outcome(folder)
+    if whole is not None and whole["ok"] and not again:
         if not as_json:
             out.print(f"{config.job} is done already; --again trains again on what arrived", soft_wrap=True)
     else:
@@ -116,13 +117,13 @@ def run(
         print_json(whole)
     else:
         _show(whole)
-    if not whole.get("ok"):
-        raise typer.Exit(2)
+    if not whole["ok"]:
+        raise typer.Exit(EXIT_CODES[ended_as(whole)])
 
 
 def status(server: Server, as_json: AsJson = False) -> None:
     """Show which parties are there, and what became of each job, the newest first."""
-    from mixveil.federated.jobs.following import state_of, status_of, summary
+    from mixveil.federated.jobs.job import state_of, status_of, summary
     from mixveil.federated.transport import link
     from mixveil.federated.transport.flower import commands, environment
 
@@ -172,7 +173,7 @@ def stop(
 
 def _run(server: Path, folder: Path, config: dict[str, Any], wait: float, *, quiet: bool) -> dict[str, Any]:
     """Start a job, and show what happens in it until it ends; how it ended."""
-    from mixveil.federated.jobs.following import Events, outcome
+    from mixveil.federated.jobs.job import Events, outcome
     from mixveil.federated.transport.flower import commands
 
     def waiting() -> None:
@@ -219,17 +220,9 @@ def _check_starting(server: Path, folder: Path, run: str, started: float) -> Non
         raise ServiceError("the job failed before it began: `mixveil serve` printed why")
 
 
-def _done(folder: Path) -> dict[str, Any] | None:
-    """How a job ended, if it ended with a model."""
-    from mixveil.federated.jobs.following import outcome
-
-    whole = outcome(folder)
-    return whole if whole is not None and whole["ok"] else None
-
-
 def _show(whole: dict[str, Any]) -> None:
-    from mixveil.federated.jobs import notes
-    from mixveil.federated.jobs.following import status_of
+    from mixveil.core.wording import notes
+    from mixveil.federated.jobs.job import status_of
 
     for name, party in whole["parties"].items():
         colour = "green" if party["state"] == "arrived" else "yellow"

@@ -150,6 +150,8 @@ def simulate(
 def _print(title: str, found: Simulated, rounds: int) -> None:
     from rich.table import Column, Table
 
+    from mixveil.core.wording.notes import read
+    from mixveil.federated.methods.catalogue import method_named
     from mixveil.report.pages import amount
 
     wide = out.width >= 78
@@ -168,11 +170,11 @@ def _print(title: str, found: Simulated, rounds: int) -> None:
     out.print(table)
     said: dict[str, list[str]] = {}
     for row in found.rows:
-        said.setdefault(row["guarantee"], []).append(row["method"])
+        said.setdefault(str(read(row["guarantee"])), []).append(row["method"])
     for words, names in said.items():
         out.print(f"[bold]{', '.join(dict.fromkeys(names))}[/]: {escape(words)}.", soft_wrap=True)
     for item in found.compared:
-        if item.other not in ("fedavg", "fedprox-tuned") or item.method not in ("one-shot", "two-step", "sums"):
+        if not (method_named(item.other).compared and method_named(item.method).compared):
             continue
         name = item.method if item.mu is None else f"{item.method} at μ = {item.mu:g}"
         before = "has not finished a round" if item.at_bytes is None else f"is at {item.at_bytes:.1%}"

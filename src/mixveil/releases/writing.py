@@ -54,7 +54,7 @@ def write(
     owners = ledger.owners(rows) if owners is None else owners
     if (rows.units is None) != (owners.units is None):
         raise ArgumentError("the rows have units, and their owners none, or the other way round")
-    entry = _entry(envelope, len(rows), recipient)
+    entry = entry_of(envelope, len(rows), recipient)
     with ledger.making(entry, owners, budget, label_budget=label_budget, against=against):
         try:
             with files.atomic_folder(out, envelope.id[:8]) as folder:
@@ -88,7 +88,8 @@ def check_output(out: Path, party: str) -> None:
         raise ArgumentError(f"party must be a printable name of at most 1000 characters, got {party!r}")
 
 
-def _entry(envelope: Envelope, rows: int, recipient: str | None) -> Entry:
+def entry_of(envelope: Envelope, rows: int, recipient: str | None) -> Entry:
+    """What the ledger keeps of a release."""
     return Entry(
         id=envelope.id,
         kind=envelope.kind,

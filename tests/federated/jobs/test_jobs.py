@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 import threading
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from safetensors.torch import load, save
 
 from mixveil.core.errors import ArgumentError, MismatchError, OutputError, TrainingError
 from mixveil.core.randomness import SeededStream
-from mixveil.core.wording.notes import Note, note
+from mixveil.core.wording.notes import Note, note, read
 from mixveil.data.opening import open_data
 from mixveil.encoders.grid import stored_dtype
 from mixveil.encoders.singular import CalibratedSingular
@@ -25,14 +25,13 @@ from mixveil.features import projection_file, projection_fit
 from mixveil.features.cache import extract
 from mixveil.features.cache import load as load_networks
 from mixveil.features.extractor import Extractor
-from mixveil.federated.algorithms import federated, new_head
+from mixveil.federated.algorithms import federated, new_head, weights_of
 from mixveil.federated.jobs import learning
 from mixveil.federated.jobs.approval import approve, unfinished, waiting
 from mixveil.federated.jobs.inbox import Inbox
-from mixveil.federated.jobs.job import Job, begin
+from mixveil.federated.jobs.job import Job, begin, ended_as
 from mixveil.federated.jobs.job_config import JobConfig
-from mixveil.federated.jobs.messages import MANIFEST, Message
-from mixveil.federated.jobs.notes import Refusal, read
+from mixveil.federated.jobs.messages import MANIFEST, Message, Refusal
 from mixveil.federated.jobs.party import Party
 from mixveil.federated.jobs.party_config import PartyConfig
 from mixveil.learn.batches import RemixedEveryBatch
@@ -208,7 +207,7 @@ def after_hello(answer: Answer) -> Answer:
 def test_too_few_are_no_job(tmp_path: Path, three: dict[str, Answer]) -> None:
     mute = {name: after_hello(three[name]) for name in ("b", "c")}
     whole = done(job_of(tmp_path, wait=1.0, min_parties=2), Here({"a": three["a"], **mute}))
-    assert not whole["ok"] and why(whole) == "too-few-sent"
+    assert not whole["ok"] and why(whole) == "too-few-sent" and ended_as(whole) == "failed"
     assert figures(whole) == {"count": 1, "needed": 2, "kind": "records"}
     assert whole["model"] is None
 
@@ -218,6 +217,7 @@ def test_nobody_makes_anything_for_a_job_that_cannot_be(tmp_path: Path, three: d
     fleet = Here({"a": three["a"], "b": never, "c": refusing.answer})
     whole = done(job_of(tmp_path, wait=1.0, min_parties=2), fleet)
     assert not whole["ok"] and why(whole) == "too-few-agreed" and figures(whole) == {"count": 1, "needed": 2}
+    assert ended_as(whole) == "refused" and ended_as({**whole, "why": {"code": "nothing-learnt"}}) == "failed"
     assert not Ledger().entries() and {ask for _, ask in fleet.asked} == {"hello", "ended"}
 
 
@@ -1265,7 +1265,22 @@ def test_rounds_between_machines_are_those_in_memory_bit_for_bit(
 def test_rounds_are_entered_once_as_something_that_promises_nothing(tmp_path: Path) -> None:
     by_rounds(tmp_path)
     entries = Ledger().entries()
-    assert [(entry.kind, entry.cost) for entry in entries] == [("updates", None)] * 3
+    assert {(entry.kind, entry.encoder, entry.rows) for entry in entries} == {("updates", "fedavg", 120)}
+    assert [(entry.sigma, entry.cost, entry.stated, entry.label_epsilon) for entry in entries] == [(None,) * 4] * 3
+
+
+@pytest.mark.parametrize("epochs", [[0, 4], [2, 2], [-1, 1], [0, 1, 2], [0], [0, "1"], [0, 1.0], "01", None])
+def test_epochs_that_no_round_has_are_not_trained(tmp_path: Path, epochs: Any) -> None:
+    job, parties, _ = by_rounds(tmp_path)
+    said: list[Note] = []
+    parties["a"].log = said.append
+    recipe = asdict(job.config.recipe)
+    about = {"ask": "round", "kind": "updates", "extractor": job.config.extractor.plain(), "recipe": recipe}
+    weights = save(dict(weights_of(new_head("linear", 6, 3, job.config.recipe))))
+    about |= {**job.identity.plain(), "head": "linear", "proximal": None, "number": 0}
+    for asked, state in (([0, 1], "ready"), (epochs, "failed")):
+        assert parties["a"].answer(Message({**about, "epochs": asked}, {"weights": weights})).about["state"] == state
+    assert [event.code for event in said] == ["sending-weights", "failed-job"]
 
 
 def test_no_budget_holds_with_rounds(tmp_path: Path) -> None:

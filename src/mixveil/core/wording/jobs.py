@@ -42,13 +42,18 @@ REFUSED: dict[str, str] = {
 }
 """Why a party does not do what a server asks. A party may send these codes to the server, and no others."""
 
-ENDED: dict[str, str] = {
+TOO_FEW: dict[str, str] = {
     "too-few-agreed": "{count:n party|parties} agreed to take part, {needed} needed: nothing was made.",
     "too-few-still-agree": "{count:n party|parties} still agree to take part, {needed} needed: nothing more was made.",
     "too-few-sent": "{count:n party|parties} sent {kind}, {needed} needed.",
     "too-few-agree-on-data": "{count:n party|parties} sent {kind} of the same classes, shapes and features, {needed} "
     "needed.",
     "too-few-in-round": "{count:n party|parties} answered in round {number}, {needed} needed.",
+}
+"""Why a job ended: fewer parties took part than it needs."""
+
+ENDED: dict[str, str] = {
+    **TOO_FEW,
     "no-majority": "{first} and {second} have different classes, shapes or features, and neither side is larger. "
     "Remove the {kind} of one side from the job's folder, and start the job again.",
     "nothing-learnt": "No model can be computed from what was sent ({error}).",
@@ -129,7 +134,7 @@ EVENTS: dict[str, str] = {
     "directions-found": "{directions:n direction was|directions were} found from the class sums of "
     "{parties:n party|parties}.",
     "training-begun": "Training on {rows:n record} of {parties:n party|parties}.",
-    "training-says": "{text}",
+    "training-continues": "The training continues where it was stopped.",
     "learning-failed": "No model could be computed ({error}). Looking for the party that causes it.",
     "rounds-kept": "{rounds:n round was|rounds were} done before; the job goes on from there.",
     "round-done": "Round {number} of {rounds}: {answered} of {parties:n party|parties} answered.",

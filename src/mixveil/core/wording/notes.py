@@ -37,7 +37,10 @@ def note(code: str, **figures: Any) -> Note:
     return Note(code, figures)
 
 
-def read(item: Mapping[str, Any]) -> Note:
-    """The note that `plain` turned into JSON; for files that this program wrote."""
+def read(item: Mapping[str, Any] | str) -> Note:
+    """The note that `plain` turned into JSON, from a file that this program wrote; a text, where an earlier version
+    wrote one."""
+    if isinstance(item, str):
+        return Note(item)
     figures = item.get("figures", {}).items()
     return Note(item["code"], {name: read(value) if isinstance(value, dict) else value for name, value in figures})

@@ -33,6 +33,11 @@ def add(words: Mapping[str, str]) -> None:
         WORDS.setdefault(code, template)
 
 
+def fields_of(template: str) -> set[str]:
+    """The figures that a sentence mentions."""
+    return {name for _, name, _, _ in Formatter().parse(template) if name}
+
+
 def plural(count: int, one: str, several: str | None = None) -> str:
     """A number with its noun.
 

@@ -15,8 +15,7 @@ from mixveil.core.errors import MixveilError
 from mixveil.core.wording.jobs import REFUSED
 from mixveil.core.wording.notes import Note, note
 from mixveil.federated.jobs.job import OUT, Job, PartyStatus, State
-from mixveil.federated.jobs.messages import INLINE, MANIFEST_LIMIT, SMALL, Ask, Message
-from mixveil.federated.jobs.notes import Refusal, reason, told
+from mixveil.federated.jobs.messages import INLINE, MANIFEST_LIMIT, SMALL, Ask, Message, Refusal, reason, told
 
 if TYPE_CHECKING:
     from mixveil.learn.training import ProjectionWithDigest
@@ -154,7 +153,7 @@ def ready(name: str, answer: Message) -> Message:
     return answer
 
 
-def file(answer: Message, name: str) -> bytes:
+def only_file(answer: Message, name: str) -> bytes:
     if set(answer.files) != {name}:
         raise Refusal("other-files", file=name, sent=strict_json.shown(sorted(answer.files)))
     return answer.files[name]

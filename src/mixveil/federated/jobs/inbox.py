@@ -12,20 +12,18 @@ import math
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
 
 from mixveil.core import files, randomness
 from mixveil.core.errors import HashError, ManifestError, ShardSizeError
 from mixveil.core.strict_json import decoded
-from mixveil.federated.jobs.messages import MANIFEST, MANIFEST_LIMIT, check_name, printable
-from mixveil.federated.jobs.notes import Refusal
+from mixveil.federated.jobs.messages import MANIFEST, MANIFEST_LIMIT, Refusal, check_name, printable
+from mixveil.federated.methods.base import Kind
 from mixveil.learn.training import ProjectionWithDigest
 from mixveil.releases.envelope import Envelope, parse
 from mixveil.releases.kinds.settings import Bounds
 from mixveil.releases.reading import read_file
 from mixveil.releases.records import SHARD_BYTES
 
-Kind = Literal["statistics", "records"]
 PAYLOADS: dict[Kind, str] = {"statistics": "sums", "records": "records"}
 """What is taken, by the name of its folder, and of which kind its payload is."""
 

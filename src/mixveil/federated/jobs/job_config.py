@@ -1,13 +1,15 @@
-"""What a coordinator asks for. Reading it stays quick: `mixveil run` needs no torch."""
+"""Settings between machines, and those of a job: what a coordinator asks for. Reading them needs no torch."""
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
+import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 
 from mixveil.core import checks, files, strict_json
 from mixveil.core.errors import (
@@ -19,7 +21,6 @@ from mixveil.core.errors import (
     UnreadableFileError,
 )
 from mixveil.core.tensor_files import check_header
-from mixveil.federated.jobs import config as config_of
 from mixveil.federated.jobs.messages import PROJECTION_LIMIT, check_name
 from mixveil.federated.methods.base import Method
 from mixveil.federated.methods.catalogue import between_machines, method_named
@@ -31,28 +32,43 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class JobConfig:
-    """What a coordinator asks for.
+class Settings:
+    """Settings as Flower carries them, a table of plain values, read strictly into a frozen dataclass."""
+
+    old_names: ClassVar[Mapping[str, str]] = {}
+
+    @classmethod
+    def read(cls, config: Mapping[str, Any]) -> Self:
+        """Every value must be known and of its type; dashes in names are underscores here."""
+        given = {cls.old_names.get(name, name).replace("-", "_"): value for name, value in config.items()}
+        hints = typing.get_type_hints(cls)
+        fields = {field.name: field for field in dataclasses.fields(cls)}
+        if unknown := given.keys() - fields.keys():
+            raise ArgumentError(f"{cls.__name__} has no setting {', '.join(sorted(unknown))!r:.80}")
+        for name, field in fields.items():
+            if field.default is dataclasses.MISSING and name not in given:
+                raise ArgumentError(f"the setting {name} is missing")
+            if name in given and not strict_json.fits(given[name], hints[name]):
+                raise ArgumentError(f"the setting {name} cannot be {strict_json.shown(given[name])}")
+        return cls(**given)
+
+    def plain(self) -> dict[str, Any]:
+        """What was given, as a table."""
+        return {name.replace("_", "-"): value for name, value in dataclasses.asdict(self).items() if value is not None}
+
+
+@dataclass(frozen=True)
+class JobConfig(Settings):
+    """What a coordinator asks for; the help of `mixveil run` says what each setting is.
 
     Attributes:
-        job: The job's name.
-        method: A method between machines.
-        parties: How many parties there are.
         min_parties: How many must take part.
         wait: Seconds to wait for the parties in each step.
         projection: The file of the public projection that records go through; empty: none.
         head: Of the model; empty: the method's first.
         limit: Megabytes of a release that is taken.
-        backbone: Whose features rounds are trained on; `none`: pixels.
         stage: Of the backbone; empty: its last features.
-        mirror: Whether features are averaged with those of the mirrored image.
-        rounds: Rounds, of methods that have them.
         epochs: Of a training; 0: 20 on releases, 1 between rounds.
-        batch: Rows of a step.
-        optimiser: `adamw` or `sgd`.
-        learning_rate: Falling to zero.
-        proximal: FedProx's μ.
-        seed: Of a training.
     """
 
     job: str
@@ -108,14 +124,6 @@ class JobConfig:
             raise ArgumentError(f"proximal must not be negative, got {self.proximal:g}")
         if self.backbone != "none" or self.stage or self.mirror:
             self.extractor  # noqa: B018, it checks itself
-
-    @classmethod
-    def read(cls, config: Mapping[str, Any]) -> JobConfig:
-        """From a run's configuration."""
-        return config_of.read(cls, config, "a job")
-
-    def plain(self) -> dict[str, Any]:
-        return config_of.plain(self)
 
     @property
     def rules(self) -> Method:

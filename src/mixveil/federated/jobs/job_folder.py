@@ -20,8 +20,7 @@ from mixveil.core.wording.notes import Note, note
 from mixveil.features import projection_file
 from mixveil.federated.jobs import approval
 from mixveil.federated.jobs.approval import ENDED, ENTERED, FREE, REFUSED, Question
-from mixveil.federated.jobs.messages import MODELS_LIMIT, PROJECTION_LIMIT, JobId, Message
-from mixveil.federated.jobs.notes import Refusal
+from mixveil.federated.jobs.messages import MODELS_LIMIT, PROJECTION_LIMIT, JobId, Message, Refusal
 from mixveil.federated.jobs.party_config import PartyConfig
 from mixveil.federated.methods.base import Kind
 from mixveil.learn.model import CARD, TENSORS, read_model

@@ -16,11 +16,11 @@ from mixveil.core.wording.notes import note
 from mixveil.features import projection_file
 from mixveil.features.projection import Projection
 from mixveil.federated.jobs.asking import Parties, agreeing
-from mixveil.federated.jobs.collecting import collected
-from mixveil.federated.jobs.inbox import Inbox, Kind
+from mixveil.federated.jobs.inbox import Inbox
 from mixveil.federated.jobs.job import Job
-from mixveil.federated.jobs.notes import Refusal
-from mixveil.federated.jobs.serving import gather
+from mixveil.federated.jobs.messages import Refusal
+from mixveil.federated.jobs.serving import collected, gather
+from mixveil.federated.methods.base import Kind
 from mixveil.learn import training
 from mixveil.learn.class_means import directions
 from mixveil.learn.training import ProjectionWithDigest, Trained
@@ -75,8 +75,8 @@ def from_records(job: Job, parties: Parties, through: ProjectionWithDigest | Non
         if job.config.chosen_head != "mlp":
             return training.train(opened)
         state = None if trying else _state(job, opened)
-        says = lambda text: job.log("training-says", text=text)  # noqa: E731
-        return training.train_mlp(opened, recipe=job.config.recipe, state=state, note=says)
+        continues = lambda _: job.log("training-continues")  # noqa: E731
+        return training.train_mlp(opened, recipe=job.config.recipe, state=state, note=continues)
 
     trained, _ = _with_most(job, inbox, "records", agreed, learn)
     for path in job.folder.glob(f"{_STATE}*"):

@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
+from typing import Any
 
 from mixveil.core import files, randomness
 from mixveil.core.errors import FalseClaimError, MismatchError
@@ -20,16 +21,18 @@ from mixveil.features.extractor import Extractor
 from mixveil.features.projection import Projected
 from mixveil.federated.jobs.approval import ENTERED
 from mixveil.federated.jobs.job_folder import UPDATES, JobFolder
-from mixveil.federated.jobs.messages import INLINE, MANIFEST
-from mixveil.federated.jobs.notes import Refusal
+from mixveil.federated.jobs.messages import INLINE, MANIFEST, Refusal
 from mixveil.federated.jobs.party_config import computed
 from mixveil.federated.methods.base import Kind
 from mixveil.releases import traces
-from mixveil.releases.ledger import Entry, Ledger
+from mixveil.releases.envelope import Envelope
+from mixveil.releases.kinds.updates import UpdateSettings
+from mixveil.releases.ledger import Ledger
 from mixveil.releases.reading import read_envelope, read_file, verify_release
 from mixveil.releases.records import write_release
 from mixveil.releases.spending import Owners
 from mixveil.releases.sums import write_statistics
+from mixveil.releases.writing import entry_of
 
 _LARGEST_SIZE = 512  # pixels of a side that a server may ask for
 
@@ -77,19 +80,8 @@ class Making:
             raise Refusal("projection-missing")
         mu, rows = self._mu(), self._projected(digest)
         with self._entering():
-            write_statistics(
-                self.folder / "statistics",
-                rows,
-                digest,
-                mu / math.sqrt(self._steps),
-                party=self.config.party,
-                stream=randomness.SecureStream(),
-                label_epsilon=self._label_epsilon,
-                recipient=self._recipient,
-                budget=self.config.budget,
-                label_budget=self.config.label_budget,
-                against="everything",
-            )
+            share, stream = mu / math.sqrt(self._steps), randomness.SecureStream()
+            write_statistics(self.folder / "statistics", rows, digest, share, stream=stream, **self._terms())
 
     def make_records(self, digest: str | None) -> None:
         """Encode all rows, as they are or through the projection, with this step's share of μ²."""
@@ -112,14 +104,9 @@ class Making:
                 rows,
                 encoder,
                 guarantees,
-                party=self.config.party,
                 stream=stream.fork("release"),
                 assets=assets,
-                label_epsilon=self._label_epsilon,
-                recipient=self._recipient,
-                budget=self.config.budget,
-                label_budget=self.config.label_budget,
-                against="everything",
+                **self._terms(),
             )
 
     def check_own_statistics(self, digest: str | None) -> None:
@@ -132,26 +119,16 @@ class Making:
             raise Refusal("directions-not-own")
 
     def enter_updates(self, images: Images) -> None:
-        """Enter the rounds of this job in the ledger, once, before anything leaves; on other records than those that
-        were entered there are none."""
+        """Enter the rounds of this job in the ledger, once, before anything leaves. Rounds on other records than those
+        that were entered are refused."""
         book, path = Ledger(), self.folder / UPDATES
         owners = book.owners(images)
         if path.exists():
             if json.loads(path.read_text())["owners"] != _digest(owners):
                 raise MismatchError("your data are not those that this job was entered with: it cannot go on")
             return
-        promised = Entry(
-            id=randomness.release_id(),
-            kind="updates",
-            party=self.config.party,
-            recipient=self._recipient,
-            encoder=self.kept.job.method,
-            sigma=None,
-            cost=None,
-            stated=None,
-            label_epsilon=None,
-            rows=len(images),
-        )
+        envelope = Envelope(UpdateSettings(self.kept.job.method, {}), self.config.party, images.classes)
+        promised = entry_of(envelope, len(images), self._recipient)
         with self._entering(), book.making(promised, owners, self.config.budget, against="everything"):
             files.write_json(path, {"id": promised.id, "owners": _digest(owners)})
 
@@ -192,11 +169,17 @@ class Making:
                     return (folder / name).read_bytes()
         raise Refusal("no-such-file")
 
-    @property
-    def _label_epsilon(self) -> float | None:
-        """Of one step: labels are randomised in each."""
-        epsilon = self.config.label_epsilon
-        return None if epsilon is None else epsilon / self._steps
+    def _terms(self) -> dict[str, Any]:
+        """What each of its releases is written with. Labels are randomised in every step."""
+        config = self.config
+        return {
+            "party": config.party,
+            "label_epsilon": None if config.label_epsilon is None else config.label_epsilon / self._steps,
+            "recipient": self._recipient,
+            "budget": config.budget,
+            "label_budget": config.label_budget,
+            "against": "everything",
+        }
 
     def _mu(self) -> float:
         if self.config.mu is None:

@@ -1,14 +1,21 @@
-"""What a server and a party send to each other: a few settings and named files. `transport` carries it."""
+"""What a server and a party send to each other: a few settings and named files. `transport` carries it.
+
+A reason that another machine gives is a note, and is shown only if it is a known code with figures of their types.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 from mixveil.core import strict_json
-from mixveil.core.errors import ArgumentError, ManifestError
+from mixveil.core.errors import ArgumentError, ManifestError, RefusedError
+from mixveil.core.wording.notes import Note, note
+from mixveil.core.wording.sentences import fields_of, sentence
 from mixveil.federated.methods.base import Method
 from mixveil.federated.methods.catalogue import between_machines, method_named
 
@@ -28,6 +35,11 @@ SMALL = 1 << 20
 
 NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
 """Of a job or of a party that sends over a network: it names a folder at the other end."""
+
+_TEXT = r"(?=.{1,80}$)[\w.+-]+(, [\w.+-]+)*"  # names, with commas between: no sentence of another machine is shown
+_LARGEST = 1 << 53
+_WHOLE = {"bytes", "count", "features", "inputs", "most", "needed", "number", "size"}
+"""Figures that are whole numbers. All others that a machine may send to another are names."""
 
 
 @dataclass(frozen=True)
@@ -102,3 +114,70 @@ def printable(text: str) -> str:
     'no?05:00 a: rejected?[2J'
     """
     return re.sub(" {2,}", " ", "".join(character if character.isprintable() else "?" for character in text))
+
+
+class Refusal(RefusedError):  # noqa: N818
+    """What another machine asks for, or sends, is not taken. The reason may be told to it.
+
+    Attributes:
+        note: The reason.
+    """
+
+    def __init__(self, code: str, **figures: Any) -> None:
+        self.note = note(code, **figures)
+        super().__init__(sentence(self.note))
+
+
+def reason(error: BaseException, code: str) -> Note:
+    """Why something failed on this machine. code: of errors that are not refusals; it has `error` and `detail`."""
+    if isinstance(error, Refusal):
+        return error.note
+    return note(code, error=type(error).__name__, detail=printable(str(error)))
+
+
+def told(item: Any, known: Mapping[str, str]) -> Note:
+    """A reason that another machine gave. known: the codes that it may use, with their sentences."""
+    try:
+        whole = strict_json.mapping("why", item)
+        code = strict_json.text("code", whole.get("code"), "[a-z-]{1,60}")
+        figures = strict_json.mapping("figures", whole.get("figures", {}))
+        if code not in known or whole.keys() - {"code", "figures"}:
+            raise ManifestError("not a reason that this version knows")
+        strict_json.only(code, figures, fields_of(known[code]))
+        return Note(code, {name: _figure(name, value) for name, value in figures.items()})
+    except ManifestError:
+        return note("no-reason-given")
+
+
+def _figure(name: str, value: Any) -> int | str:
+    if name not in _WHOLE:
+        return strict_json.text(name, value, _TEXT)
+    if type(value) is not int or not 0 <= value < _LARGEST:
+        raise ManifestError(f"{name} must be a whole number, got {strict_json.shown(value)}")
+    return value
+
+
+class Slots:
+    """How many large messages are under way at a time. One that takes longer than `seconds` gives its slot back, so
+    that it does not keep the others waiting."""
+
+    def __init__(self, count: int, seconds: float) -> None:
+        self._free, self._seconds = threading.Semaphore(count), seconds
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        self._free.acquire()
+        once = iter([self._free.release])
+
+        def release() -> None:
+            for free in once:
+                free()
+
+        timer = threading.Timer(self._seconds, release)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+            release()

@@ -20,10 +20,9 @@ from mixveil.federated.jobs import approval
 from mixveil.federated.jobs.approval import Question
 from mixveil.federated.jobs.job_folder import JobFolder
 from mixveil.federated.jobs.making import Making
-from mixveil.federated.jobs.messages import MANIFEST, JobId, Message, printable
-from mixveil.federated.jobs.notes import Refusal, told
+from mixveil.federated.jobs.messages import MANIFEST, JobId, Message, Refusal, printable, told
 from mixveil.federated.jobs.party_config import PartyConfig
-from mixveil.federated.jobs.rows_in_clear import RowsInClear, entered_rows
+from mixveil.federated.jobs.rounds import RowsInClear, entered_rows
 from mixveil.federated.methods.base import Kind
 
 MOST_WAITING = 10

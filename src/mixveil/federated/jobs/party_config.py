@@ -7,15 +7,14 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, ClassVar
 
 from mixveil.core import checks
 from mixveil.core.errors import ArgumentError
 from mixveil.core.types import Mu, Target, Tau
 from mixveil.core.wording.notes import Note, note
-from mixveil.federated.jobs import config as config_of
-from mixveil.federated.jobs.messages import check_name
-from mixveil.federated.jobs.notes import Refusal
+from mixveil.federated.jobs.job_config import Settings
+from mixveil.federated.jobs.messages import Refusal, check_name
 from mixveil.federated.methods.base import Method
 from mixveil.federated.methods.catalogue import between_machines, method_named
 from mixveil.releases.spending import Total, within
@@ -26,11 +25,10 @@ if TYPE_CHECKING:
     from mixveil.features.extractor import Extractor
 
 _MEMORY = 4 << 30  # bytes of features that a server may ask for
-_OLD_NAMES = {"to": "recipient"}  # of job folders that an earlier version wrote
 
 
 @dataclass(frozen=True)
-class PartyConfig:
+class PartyConfig(Settings):
     """What a party decides for itself. Fields that are not listed are those of `encode`.
 
     Attributes:
@@ -48,6 +46,7 @@ class PartyConfig:
         recipient: Who runs the server, for the ledger.
     """
 
+    old_names: ClassVar[Mapping[str, str]] = {"to": "recipient"}  # of job folders that an earlier version wrote
     party: str
     data: str
     folder: str
@@ -87,16 +86,6 @@ class PartyConfig:
             raise ArgumentError(f"budget is {self.budget:g}, and one job costs μ = {self.mu:g}: no job could be done")
         if self.tau is not None and (certified := [r.name for r in promising if "tau" not in r.targets]):
             raise ArgumentError(f"tau is not for {', '.join(certified)}, which need mu: allow other methods")
-
-    @classmethod
-    def read(cls, config: Mapping[str, Any]) -> PartyConfig:
-        """From a node's configuration."""
-        renamed = {_OLD_NAMES.get(name, name): value for name, value in config.items()}
-        return config_of.read(cls, renamed, "a party")
-
-    def plain(self) -> dict[str, str | int | float | bool]:
-        """What was given, as a node's configuration has it."""
-        return config_of.plain(self)
 
     @property
     def methods(self) -> tuple[str, ...]:

@@ -1,5 +1,5 @@
 """FedAvg and FedProx between machines: as `algorithms.federated` does them in memory, with the parties that answer in
-time."""
+time. A party's rows stay in its process; weights that were trained on them leave."""
 
 from __future__ import annotations
 
@@ -9,18 +9,22 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load, save
 
 from mixveil.core import files, strict_json
-from mixveil.core.errors import TrainingError
+from mixveil.core.errors import ManifestError, TrainingError
 from mixveil.core.wording.notes import note
-from mixveil.federated.algorithms import Weights, average, new_head, weights_of
-from mixveil.federated.jobs.asking import Check, Parties, agreeing, check_enough, file, offered, ready, together
+from mixveil.features.extractor import Extractor
+from mixveil.federated.algorithms import Weights, average, local, new_head, weights_of
+from mixveil.federated.jobs.asking import Check, Parties, agreeing, check_enough, offered, only_file, ready, together
 from mixveil.federated.jobs.job import Job, PartyStatus
-from mixveil.federated.jobs.messages import SMALL, Ask, Message
-from mixveil.federated.jobs.notes import Refusal
-from mixveil.learn.fit import steps_per_epoch
+from mixveil.federated.jobs.making import Making, modest
+from mixveil.federated.jobs.messages import SMALL, Ask, Message, Refusal
+from mixveil.federated.jobs.party_config import computed
+from mixveil.learn.batches import BatchSource, RemixedEveryBatch
+from mixveil.learn.fit import TrainingRecipe, steps_per_epoch
 from mixveil.learn.training import Trained, TrainedOn
 
 _FAR, _TIMES = 1e6, 100.0
@@ -97,7 +101,7 @@ def _one_round(
 
     def step(name: str, ask: Ask, status: PartyStatus, check: Check) -> None:
         message = Message({**about, "number": names.index(name)}, {"weights": save(dict(weights))})
-        data = file(ready(name, ask(message, message.bytes + SMALL)), "weights")
+        data = only_file(ready(name, ask(message, message.bytes + SMALL)), "weights")
         check()
         sent[name] = _weights(data, weights)
         status.bytes, status.rounds, status.state = status.bytes + len(data), status.rounds + 1, "arrived"
@@ -161,3 +165,43 @@ def _load_state(job: Job, agreed: list[str], first: Weights) -> tuple[int, list[
         return 0, agreed, first
     job.log("rounds-kept", rounds=number)
     return number, names, _weights(path.read_bytes(), first)
+
+
+class RowsInClear(NamedTuple):
+    """What a party trains the rounds of a job on. weights: the digest of the networks before them; None: pixels."""
+
+    job: str
+    extractor: Extractor
+    source: BatchSource
+    classes: tuple[str, ...]
+    weights: str | None
+
+
+def entered_rows(making: Making, wanted: Extractor) -> RowsInClear:
+    """Enter the rounds in the ledger, as something that promises nothing, and load the rows."""
+    config, extractor = making.config, modest(wanted)
+    images = config.images()
+    loaded = config.networks(images, extractor)  # before anything is entered: it may refuse
+    making.enter_updates(images)
+    features = computed(images, loaded)
+    x = features.take(torch.arange(len(images))).x
+    source = RemixedEveryBatch(x, features.labels, len(images.classes), None)
+    weights = loaded.digest if extractor.names else None
+    return RowsInClear(making.kept.job.id, extractor, source, images.classes, weights)
+
+
+def trained_round(rows: RowsInClear, message: Message) -> tuple[int, int, dict[str, bytes]]:
+    """The server's weights, trained some epochs further on the party's rows: the last of these epochs, of how many, and
+    the files to send."""
+    about, source = message.about, rows.source
+    head = strict_json.text("head", about.get("head"), "linear|mlp")
+    recipe = TrainingRecipe(**strict_json.mapping("recipe", about.get("recipe")))
+    first, last = (strict_json.of("epoch", epoch, int) for epoch in strict_json.items("epochs", about.get("epochs")))
+    if not 0 <= first < last <= recipe.epochs:
+        raise ManifestError(f"epochs {first} to {last} are not a round of {recipe.epochs} epochs")
+    proximal = None if about.get("proximal") is None else strict_json.number("proximal", about.get("proximal"))
+    number = strict_json.of("number", about.get("number"), int)
+    model = new_head("mlp" if head == "mlp" else "linear", source.inputs, len(rows.classes), recipe)
+    sent = load(message.files["weights"])
+    weights = local(model, sent, source, recipe, range(first, last), party=number, proximal=proximal)
+    return last, recipe.epochs, {"weights": save(dict(weights))}

@@ -1,22 +1,34 @@
-"""A server's side of a job: ask every party, let the method learn from what comes, and send the model back."""
+"""A server's side of a job: ask every party, collect what they send, let the method learn from it, and send the model
+back."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from mixveil.core.errors import MixveilError
 from mixveil.core.wording.jobs import ENDED
 from mixveil.core.wording.notes import Note, note
-from mixveil.federated.jobs.asking import Check, Parties, answered, ready, together
+from mixveil.federated.jobs.asking import (
+    Check,
+    Parties,
+    answered,
+    check_enough,
+    offered,
+    only_file,
+    ready,
+    together,
+)
 from mixveil.federated.jobs.inbox import PAYLOADS, Inbox
 from mixveil.federated.jobs.job import OUT, Job, PartyStatus
-from mixveil.federated.jobs.messages import SMALL, Ask, Message
-from mixveil.federated.jobs.notes import Refusal, reason
+from mixveil.federated.jobs.messages import MANIFEST, SMALL, Ask, Message, Refusal, Slots, reason
+from mixveil.federated.methods.base import Kind
 from mixveil.learn.model import CARD, TENSORS, write_model
+from mixveil.learn.training import ProjectionWithDigest
 
+_SENDING = Slots(3, 60.0)  # parties that send large files at a time
 _GOODBYE = 10.0  # seconds for parties to hear that a job ended
 
 
@@ -63,10 +75,8 @@ def gather(job: Job, parties: Parties, among: Iterable[str] | None = None) -> No
         return len(agreed) >= job.config.min_parties and not waiting
 
     together(job, parties, hello, among=among, enough=enough)
-    if len(agreed) < job.config.min_parties:
-        begun = any(inbox.arrived(kind) for kind in PAYLOADS)
-        code = "too-few-still-agree" if begun else "too-few-agreed"
-        raise Refusal(code, count=len(agreed), needed=job.config.min_parties)
+    begun = any(inbox.arrived(kind) for kind in PAYLOADS)
+    check_enough(job, len(agreed), "too-few-still-agree" if begun else "too-few-agreed")
 
 
 def notify_ended(job: Job, parties: Parties, why: Note) -> None:
@@ -98,3 +108,58 @@ def _return(job: Job, parties: Parties, out: Path) -> None:
         job.log("model-returned", names=returned)
     else:
         job.log("model-returned-to-none")
+
+
+def collected(
+    job: Job, parties: Parties, inbox: Inbox, kind: Kind, projection: ProjectionWithDigest | None
+) -> dict[str, Path]:
+    """Collect one release from every party, its manifest first and then the files that the manifest names. Returns the
+    folders of those that came in time."""
+    about = {**job.identity.plain(), "kind": kind}
+    offer = {**about, "ask": "offer", "projection": None if projection is None else projection[1]}
+
+    @contextlib.contextmanager
+    def dropping(name: str) -> Iterator[None]:
+        """Keep nothing of a release in which something is wrong. What has not come yet is not wrong."""
+        try:
+            yield
+        except MixveilError:
+            inbox.drop(name, kind)
+            raise
+
+    def deliver(name: str, ask: Ask, status: PartyStatus, check: Check) -> None:
+        def keep(file: str, data: bytes) -> None:
+            status.bytes += len(data)
+            inbox.take(name, kind, file, data)
+
+        if name in inbox.arrived(kind):
+            status.state = "arrived"
+            return
+        answer = offered(job, name, ask, offer, projection, check)
+        status.state, status.why = "sending", None
+        with dropping(name):
+            if MANIFEST not in answer.files:
+                raise Refusal("files-missing", files=MANIFEST)
+            needed = inbox.offer(name, kind, answer.files[MANIFEST], projection)
+            for file, data in answer.files.items():  # small ones come with it
+                if file != MANIFEST:
+                    keep(file, data)
+        for file in [file for file in needed if file not in answer.files]:
+            with _SENDING.held():
+                check()
+                sent = ready(name, ask(Message({**about, "ask": "file", "file": file}), needed[file] + SMALL))
+            check()
+            with dropping(name):
+                keep(file, only_file(sent, file))
+        check()
+        with dropping(name):
+            inbox.finish(name, kind)
+        status.state = "arrived"
+        job.log("party-sent", name, kind=kind, kilobytes=round(status.bytes / 1e3))
+
+    if before := inbox.arrived(kind):
+        job.log("party-sent-before", kind=kind, names=list(before))
+    together(job, parties, deliver)
+    arrived = inbox.arrived(kind)
+    check_enough(job, len(arrived), "too-few-sent", kind=kind)
+    return arrived

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from mixveil.federated.jobs.job import Job
     from mixveil.federated.jobs.job_config import JobConfig
     from mixveil.federated.jobs.messages import Message
-    from mixveil.federated.jobs.rows_in_clear import RowsInClear
+    from mixveil.federated.jobs.rounds import RowsInClear
     from mixveil.federated.simulation.setup import Outcome, Simulation
     from mixveil.learn.training import Trained
 
@@ -30,7 +30,7 @@ class Averaging(Method):
         return None
 
     def answer_round(self, rows: RowsInClear, message: Message) -> tuple[int, int, dict[str, bytes]]:
-        from mixveil.federated.jobs.rows_in_clear import trained_round
+        from mixveil.federated.jobs.rounds import trained_round
 
         return trained_round(rows, message)
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from mixveil.federated.jobs.job import Job
     from mixveil.federated.jobs.making import Making
     from mixveil.federated.jobs.messages import Message
-    from mixveil.federated.jobs.rows_in_clear import RowsInClear
+    from mixveil.federated.jobs.rounds import RowsInClear
     from mixveil.federated.simulation.setup import Outcome, Simulation
     from mixveil.learn.training import Trained
 

@@ -20,7 +20,9 @@ from mixveil.core.errors import ArgumentError, DataFormatError, ManifestError, O
 from mixveil.core.randomness import SeededStream
 from mixveil.core.types import Fact, Progress, Tau
 from mixveil.core.watching import unwatched
+from mixveil.core.wording import notes
 from mixveil.core.wording.jobs import GUARANTEES
+from mixveil.core.wording.sentences import fields_of
 from mixveil.data.partition import partition
 from mixveil.encoders.calibration import facts_for, watched_moments
 from mixveil.encoders.singular import CalibratedSingular, Singular
@@ -28,8 +30,6 @@ from mixveil.features import projection_fit
 from mixveil.features.cache import Features
 from mixveil.features.projection import Projection
 from mixveil.federated.algorithms import HeadName, Rounds
-from mixveil.federated.jobs import notes
-from mixveil.federated.jobs.notes import fields_of
 from mixveil.federated.methods.catalogue import METHODS, method_named
 from mixveil.federated.simulation.setup import Outcome, Point, Simulation
 from mixveil.learn.fit import TrainingRecipe

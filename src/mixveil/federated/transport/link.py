@@ -151,7 +151,7 @@ def expected(server: Path) -> list[str]:
     try:
         found: list[str] = json.loads((server / _PARTIES).read_text())
     except (OSError, ValueError):
-        raise ServiceError(f"{server} is not the folder of a server: `mixveil serve` makes one") from None
+        raise ArgumentError(f"{server} is not the folder of a server: `mixveil serve` makes one") from None
     return found
 
 

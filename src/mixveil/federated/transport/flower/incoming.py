@@ -36,8 +36,7 @@ from flwr.supernode.fleet_http_connection import http_request_response
 from mixveil.core.errors import RefusedError
 from mixveil.core.wording.jobs import REFUSED
 from mixveil.core.wording.notes import Note, note
-from mixveil.federated.jobs.messages import MESSAGE_LIMIT
-from mixveil.federated.jobs.notes import Refusal, reason
+from mixveil.federated.jobs.messages import MESSAGE_LIMIT, Refusal, reason
 from mixveil.federated.transport.flower.app_hash import own_app, own_bundle
 from mixveil.federated.transport.flower.client import log
 from mixveil.federated.transport.flower.size_limited_pull import gathered

@@ -7,8 +7,7 @@ import json
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
 from mixveil.core import strict_json
-from mixveil.federated.jobs.messages import Message
-from mixveil.federated.jobs.notes import Refusal
+from mixveil.federated.jobs.messages import Message, Refusal
 
 _ABOUT, _FILES, _BYTES = "about", "files", "mixveil.bytes"
 _LIMIT = 1 << 20  # characters of settings

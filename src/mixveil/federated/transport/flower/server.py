@@ -22,8 +22,7 @@ from mixveil.core.wording.jobs import REFUSED
 from mixveil.core.wording.notes import Note, note
 from mixveil.federated.jobs.job import Job, begin
 from mixveil.federated.jobs.job_config import JobConfig
-from mixveil.federated.jobs.messages import SMALL, Ask, Message, check_name
-from mixveil.federated.jobs.notes import Refusal, reason, told
+from mixveil.federated.jobs.messages import SMALL, Ask, Message, Refusal, check_name, reason, told
 from mixveil.federated.jobs.serving import run
 from mixveil.federated.transport import link
 from mixveil.federated.transport.flower.environment import SERVER

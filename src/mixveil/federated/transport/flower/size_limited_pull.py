@@ -26,8 +26,7 @@ from flwr.superlink.grid import HttpGrid
 
 from mixveil.core.errors import ServiceError
 from mixveil.core.wording.notes import Note, note
-from mixveil.federated.jobs.notes import Refusal
-from mixveil.federated.jobs.slots import Slots
+from mixveil.federated.jobs.messages import Refusal, Slots
 
 _LARGE = 16 << 20
 _FEW, _SMALL = 1024, 1 << 16  # pieces that any message may have, and bytes for each that it has beyond
