@@ -170,7 +170,7 @@ def test_a_reader_is_told(tmp_path: Path) -> None:
 
 
 def test_too_few_rows_are_no_release_and_the_try_counts(tmp_path: Path) -> None:
-    with pytest.raises(errors.ScreenedOutError, match=r"of 30 rows ssim:-0\.99 leaves 0.*the try counts"):
+    with pytest.raises(errors.ScreenedOutError, match=r"ssim:-0\.99 leaves 0 of 30.*the try counts"):
         write(tmp_path / "r", images(30, (1, 8, 8)), Screen("ssim", -0.99))
     (entry,) = Ledger().entries()
     assert entry.rows == 30 and not entry.finished

@@ -76,6 +76,4 @@ WORDS: dict[str, str] = {
     "held": "a release of {kind} from {party}, {files:n file}, {megabytes:.1f} MB",
     "features-of": "features of images by {extractor}, {size} pixels wide (settings and weights {digest})",
     "screened-by": "screened by {screen}: {dropped:,} of {made:n row} that were made were dropped ({share:.1%})",
-    "promises-hold": "What it certifies follows from its settings, provided the noise was drawn as they say.",
-    "states-only": "What it states rests on the party's word: a reader cannot check it.",
 }
