@@ -23,7 +23,6 @@ from mixveil.features import displacement as displacements
 from mixveil.features.cache import Features, Loaded
 from mixveil.features.displacement import Displacement, Normalisation
 from mixveil.features.extractor import Extractor
-from mixveil.features.lpips import load
 from mixveil.features.opening import FeatureOptions, chosen_extractor
 from mixveil.features.projection import Projected
 from mixveil.releases import accounting
@@ -128,7 +127,7 @@ def encode(
             raise ArgumentError(
                 f"screen = {screen} with a {'projection' if backbone is None else 'backbone'}: {NOT_PICTURES}"
             )
-    lpips = load("vgg", options.folder) if screen is not None and screen.metric == "lpips" else None
+    lpips = None if screen is None else screen.distance(options.folder)
     scheme = configured(encoder, {"alpha": alpha, "noise": noise, "images_per_row": images_per_row})
     _check_noise(scheme, target, clip, public)
     extractor = _chosen_features(backbone, stage, mirror, projection, target, normalisation, clip, public)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
 import torch
@@ -61,6 +62,14 @@ class Screen:
         except ValueError:
             raise ArgumentError(f"a screen is METRIC:THRESHOLD, such as lpips:0.7, got {text!r:.60}") from None
         return cls(cast("Metric", metric), value)
+
+    def distance(self, folder: Path | None) -> Measure | None:
+        """LPIPS by VGG16, where this screen needs it. folder: of its weights."""
+        if self.metric != "lpips":
+            return None
+        from mixveil.features.lpips import load
+
+        return load("vgg", folder)
 
     def check_promises(self, certified: bool, label_epsilon: float | None) -> None:
         """Refuse to drop rows where that would make a promise false."""
