@@ -45,9 +45,9 @@ if TYPE_CHECKING:
     from mixveil.releases.ledger import Ledger as Ledger
     from mixveil.releases.prepare import prepare as prepare
     from mixveil.releases.reading import read_release as read_release
+    from mixveil.releases.reading import verify as verify
     from mixveil.releases.screening import Screen as Screen
-    from mixveil.releases.statistics import statistics as statistics
-    from mixveil.releases.verify import verify as verify
+    from mixveil.releases.sums import statistics as statistics
     from mixveil.report.audit_report import write_report as write_report
 
 __all__ = open_door(
@@ -82,9 +82,9 @@ __all__ = open_door(
         "prepare": "mixveil.releases.prepare",
         "read_release": "mixveil.releases.reading",
         "simulate": "mixveil.federated.simulation.comparison",
-        "statistics": "mixveil.releases.statistics",
+        "statistics": "mixveil.releases.sums",
         "train": "mixveil.learn.train",
-        "verify": "mixveil.releases.verify",
+        "verify": "mixveil.releases.reading",
         "write_report": "mixveil.report.audit_report",
     },
 )

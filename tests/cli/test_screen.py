@@ -77,9 +77,9 @@ def test_the_owner_is_told_what_was_dropped(run: Run, blots: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--mu", 1], "the certificate would be false"),
-        (["--mu", 1, "--seed", 1], "the certificate would be false"),
-        (["--tau", 1, "--label-epsilon", 1], "no epsilon covers"),
+        (["--mu", 1], "mu cannot be certified"),
+        (["--mu", 1, "--seed", 1], "mu cannot be certified"),
+        (["--tau", 1, "--label-epsilon", 1], "label_epsilon cannot"),
         (["--tau", 1, "--backbone", "resnet18"], "it is for pixels"),
         (["--tau", 1, "--projection", "p"], "it is for pixels"),
         (["--tau", 1, "--screen", "ssim:2"], "in (-1, 1)"),

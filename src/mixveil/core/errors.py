@@ -1,17 +1,14 @@
 """Every error that mixveil raises on purpose. Each names what is wrong, its value, and what would be right.
 
-An error has a `code`, which programs compare, and a `kind`, which decides the exit code of a command. Its message is
-for people, and may change at any time.
+Programs compare the `code` of an error; its `kind` decides the exit code of a command. Its message is for people, and
+may change at any time.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
-
-LONGEST = 1500
-"""Characters of a message."""
+from typing import ClassVar, Literal
 
 Kind = Literal["usage", "refused", "invalid", "failed", "stopped"]
 
@@ -19,14 +16,14 @@ EXIT_CODES: Mapping[Kind, int] = {"usage": 2, "refused": 3, "invalid": 4, "faile
 """The exit code of a command, by the kind of its error.
 
     usage: the command cannot be done as it was given; refused: it would break a rule of the data owner, or a promise;
-    invalid: a release, a model or data are not what they should be; failed: nothing came of it, a training, a server or
-    a disk failed; stopped: the user stopped a training, which the same command continues.
+    invalid: a release, a model or data are not what they should be; failed: a training, a server or a disk failed;
+    stopped: the user stopped a training, which the same command continues.
 """
 
 
-def one_line(text: str, most: int = LONGEST) -> str:
-    """Text that may hold words of others, in one line and no longer than that: it can neither write lines of its own
-    nor steer a terminal, and it does not turn the direction of what follows.
+def one_line(text: str, most: int = 1500) -> str:
+    """Text that another party may have written, in one line of at most so many characters. It can neither begin new
+    lines, nor steer a terminal, nor turn the direction of what follows.
 
     >>> one_line("no" + chr(10) + "verified" + chr(27) + "[2J" + chr(0x202E))
     'no?verified?[2J?'
@@ -40,14 +37,15 @@ class MixveilError(Exception):
 
     Attributes:
         code: What went wrong, for programs: the name of the class in lower case with hyphens, unless it has its own.
-        kind: Whose turn it is, see `EXIT_CODES`.
+        kind: See `EXIT_CODES`; a class inherits it.
     """
 
     code: ClassVar[str] = "mixveil"
     kind: ClassVar[Kind] = "usage"
 
-    def __init_subclass__(cls, **named: Any) -> None:
-        super().__init_subclass__(**named)
+    def __init_subclass__(cls, *, kind: Kind | None = None) -> None:
+        super().__init_subclass__()
+        cls.kind = kind or cls.kind
         if "code" not in vars(cls):
             cls.code = re.sub(r"(?<=[a-z])(?=[A-Z])", "-", cls.__name__.removesuffix("Error")).lower()
 
@@ -71,36 +69,28 @@ class NotCalibratedError(MixveilError):
     """An encoder was asked to encode before `calibrate` gave it its noise."""
 
 
-class PrivateFactError(MixveilError):
+class PrivateFactError(MixveilError, kind="refused"):
     """A certified calibration would have used a number computed from private records."""
-
-    kind = "refused"
 
 
 class MissingFactError(MixveilError):
-    """A calibration needs a number that nobody gave it."""
+    """A calibration needs a number that it was not given."""
 
 
 class StreamError(MixveilError):
     """A random stream was used in a way that would repeat its draws."""
 
 
-class UnreadableFileError(MixveilError):
+class UnreadableFileError(MixveilError, kind="invalid"):
     """A file cannot be read: it is not there, is no plain file, or is larger than a file of its kind can be."""
 
-    kind = "invalid"
 
-
-class MissingDependencyError(MixveilError):
+class MissingDependencyError(MixveilError, kind="failed"):
     """An optional package is needed for this and is not installed."""
 
-    kind = "failed"
 
-
-class StateError(MixveilError):
+class StateError(MixveilError, kind="failed"):
     """The owner's state folder, or another folder of the owner's own, cannot be used."""
-
-    kind = "failed"
 
 
 class LedgerError(StateError):
@@ -111,73 +101,52 @@ class LedgerBusyError(LedgerError):
     """Another process held the ledger for too long."""
 
 
-class BudgetError(MixveilError):
+class BudgetError(MixveilError, kind="refused"):
     """A release would cost some record more than its owner allows."""
 
-    kind = "refused"
 
-
-class OutputError(MixveilError):
+class OutputError(MixveilError, kind="failed"):
     """The output cannot be written where it was asked for."""
 
-    kind: ClassVar[Kind] = "failed"
 
-
-class OutputExistsError(OutputError):
+class OutputExistsError(OutputError, kind="usage"):
     """The output is already there; nothing is ever overwritten."""
-
-    kind = "usage"
 
 
 class ScreenedOutError(OutputError):
     """Screening left too few rows for a release."""
 
 
-# What can be wrong with a data set.
-
-
-class DataError(MixveilError):
+class DataError(MixveilError, kind="invalid"):
     """A data set cannot be used."""
 
-    kind: ClassVar[Kind] = "invalid"
 
-
-class DataNotFoundError(DataError):
+class DataNotFoundError(DataError, kind="usage"):
     """The data set is not where it was looked for."""
-
-    kind = "usage"
 
 
 class MismatchError(MixveilError):
     """Things that were given together do not belong together."""
 
 
-class TrainingError(MixveilError):
+class TrainingError(MixveilError, kind="failed"):
     """A training cannot go on."""
 
-    kind = "failed"
 
-
-class RefusedError(MixveilError):
+class RefusedError(MixveilError, kind="refused"):
     """What another machine asks for, or sends, is not taken. The reason may be told to it."""
 
-    kind = "refused"
 
-
-class ServiceError(MixveilError):
+class ServiceError(MixveilError, kind="failed"):
     """A server or a party cannot be started, or cannot be reached."""
-
-    kind = "failed"
 
 
 class BusyError(ServiceError):
     """Another process is at work in the same folder."""
 
 
-class TrainingStopped(MixveilError):  # noqa: N818
+class TrainingStopped(MixveilError, kind="stopped"):  # noqa: N818
     """A training was asked to stop, and can go on later."""
-
-    kind = "stopped"
 
 
 class ProjectionError(DataError):
@@ -185,7 +154,7 @@ class ProjectionError(DataError):
 
 
 class WeightsError(DataError):
-    """The weights of a backbone are not where they were looked for, or are not that backbone's."""
+    """The weights of a backbone are not where they were looked for, or are those of another network."""
 
 
 class DataFormatError(DataError):
@@ -208,8 +177,7 @@ class UnreadableImageError(DataError):
         b.png: does not exist
         """
         count, shown = len(self.files), 50
-        named = [one_line(file) for file in self.files[:shown]]
-        lines = [f"{count} image file{'s' * (count != 1)} cannot be read:", *named]
+        lines = [f"{count} image file{'s' * (count != 1)} cannot be read:", *map(one_line, self.files[:shown])]
         return "\n".join(lines if count <= shown else [*lines, f"… and {count - shown} more"])
 
 
@@ -229,13 +197,8 @@ class WrongTruthError(DataError):
     """The data handed to an audit are not those that the release was made of."""
 
 
-# What can be wrong with a release on disk.
-
-
-class ReleaseError(MixveilError):
+class ReleaseError(MixveilError, kind="invalid"):
     """A release does not verify."""
-
-    kind = "invalid"
 
 
 class UnreadableReleaseError(ReleaseError):

@@ -1,4 +1,4 @@
-"""The frozen data that walks from room to room, and the Protocols of encoders and attacks."""
+"""What every room shares: rows, facts, guarantees, releases, views; the Protocols of encoders and attacks."""
 
 from __future__ import annotations
 
@@ -42,7 +42,12 @@ class Rows(Protocol):
 
 
 class Dataset(Rows, Protocol):
-    """Rows that know their shape, their classes' names and the range that a value can have."""
+    """Rows that know their shape, their classes' names and the range [low, high] of a value.
+
+    Attributes:
+        declared: Whether the list of classes was fixed without looking at the labels.
+        units: Whose each row is (a patient's number); None where every row is a unit of its own.
+    """
 
     @property
     def shape(self) -> tuple[int, ...]: ...
@@ -53,22 +58,16 @@ class Dataset(Rows, Protocol):
     @property
     def high(self) -> float: ...
     @property
-    def declared(self) -> bool:
-        """Whether the list of classes was fixed without looking at the labels."""
-
+    def declared(self) -> bool: ...
     @property
-    def units(self) -> tuple[str, ...] | None:
-        """Whose each row is (a patient's number); None where every row is a unit of its own."""
-
+    def units(self) -> tuple[str, ...] | None: ...
     def originals(self, index: Tensor) -> Sequence[Tensor]:
-        """The images of some rows as their files hold them, in [0, 1]: what a record is known by, whatever is made of
-        it."""
+        """The images of some rows as their files hold them, in [0, 1]: the ledger knows a record by its image."""
 
 
 @dataclass(frozen=True)
 class Trace:
-    """What was drawn for each row, but for the noise: with it and the records the rows are known up to noise. PRIVATE
-    to the party.
+    """What was drawn for each row, except the noise: trace and records give the rows up to noise. PRIVATE to the party.
 
     Attributes:
         partner: (n, k − 1) the records that are mixed with each row's own.
@@ -105,8 +104,7 @@ class Fact:
 @dataclass(frozen=True)
 class Facts:
     """Facts by name: dimension, centre, amplitude, clip, energy (V), lambda_max, distance (D), displacement (how far
-    image noise moves features), unit_rows (the most rows that one unit has; one, where nobody says), size (mean
-    absolute value)."""
+    image noise moves features), unit_rows (the most rows that one unit has; else 1), size (mean absolute value)."""
 
     known: Mapping[str, Fact]
 
@@ -121,8 +119,8 @@ class Facts:
         fact = self._fact(name)
         if fact.origin == "private":
             raise PrivateFactError(
-                f"{name} = {fact.value:g} was computed from the private records; a certified calibration "
-                f"needs it from public data, from the pixel range, or given"
+                f"{name} = {fact.value:g} was computed from the private records; a certified calibration takes it from "
+                f"public data, from the pixel range, or as an argument"
             )
         return fact.value
 
@@ -137,9 +135,8 @@ class Facts:
         try:
             return self.known[name]
         except KeyError:
-            raise MissingFactError(
-                f"this calibration needs {name}; known are {', '.join(self.known) or 'none'}"
-            ) from None
+            known = ", ".join(self.known) or "none"
+            raise MissingFactError(f"this calibration needs {name}; known are {known}") from None
 
 
 @dataclass(frozen=True)
@@ -154,8 +151,8 @@ class Mu:
 
 @dataclass(frozen=True)
 class Tau:
-    """Ask for Theorem 2's directional SNR τ, by one of its three calibrations; or, of features, for the noise that
-    the paper's experiments give them, which does not keep τ (`displacement`)."""
+    """Ask for Theorem 2's directional SNR τ, by one of its three calibrations; or, for features, the noise of the
+    paper's experiments, which does not keep τ (`displacement`)."""
 
     value: float
     calibration: Calibration = "spectral"
@@ -185,7 +182,7 @@ class Guarantee:
 
     @property
     def claim(self) -> float:
-        """The larger of both: a reader may count on no less."""
+        """The larger of both: a reader may not count on less."""
         return self.nominal if self.realised is None else max(self.nominal, self.realised)
 
 
@@ -193,13 +190,8 @@ class Guarantee:
 class Cost:
     """What a release costs the units whose rows it holds, in μ.
 
-    A unit with m rows pays mu·m^group_exponent if none of its rows is paired with another of them, and
+    A unit with m rows pays mu·m^group_exponent if its rows are not paired with one another, and
     mu_if_paired·m^group_exponent if some may be.
-
-    Attributes:
-        mu: the cost of one row.
-        mu_if_paired: the same, where rows of a unit may be paired with one another.
-        group_exponent: how the cost grows with the rows of a unit.
     """
 
     mu: float
@@ -207,16 +199,14 @@ class Cost:
     group_exponent: float
 
     def of(self, rows: int) -> float:
-        """The cost of so many rows of one unit, none of which is paired with another of them."""
+        """The cost of so many rows of one unit that are not paired with one another."""
         return self.mu * math.pow(rows, self.group_exponent)
 
 
 class Observation(Protocol):
     """How the rows of one release come from records, given its trace: row = mean(records) + deviation · noise, where
-    the noise follows the encoder's `law` with variance one in every value.
-
-    All that is measured on a release beside the records (is it made of them? is its noise what is stated?) asks this,
-    and nothing else.
+    the noise follows the encoder's `law` with variance one in every value. Whether a release is made of some records,
+    and whether its noise is as stated, is measured by this alone.
     """
 
     def mean(self, records: Rows, rows: Tensor) -> Batch:
@@ -242,63 +232,54 @@ class Visible(NamedTuple):
 class Encoder(Protocol):
     """One defence, ready to encode. A frozen dataclass whose fields ARE its public settings, plain values that JSON can
     hold; call arguments may be private. tests/conformance/test_encoders.py holds every encoder to this contract.
+
+    Attributes:
+        scheme: The configuration that it was calibrated from; itself, where there is nothing to calibrate.
+        law: How the noise is distributed; `none`: a row equals its mean, up to float32 rounding.
+        linear: Whether a row's mean is Σ_j weight[j] · prepare(source j), over its own record and its partners, with
+            weights that sum to one. Attacks, bounds and the discriminant that rest on this refuse other encoders.
+        sigma: The noise of one value of a partner, before it is weighed; 0 without noise.
+        centre: What is subtracted from every value of a record.
+        clip: The largest norm with which a record enters; None: records enter as they are.
+        amplitude: The largest size of one value of a record that enters; None: it is not known.
+        unit_rows: The most rows of one unit that the claims speak of.
+        step: Released integers times this are the values; None where floats are released.
+        index_bound: The largest size of a released integer; None where floats are released.
+        unpromised: Codes of what a manifest must say that these settings do not promise.
+        tau_conditions: The conditions that a directional SNR without a certificate must state; empty where none can be
+            stated.
     """
 
     @property
     def name(self) -> str: ...
-
     @property
-    def scheme(self) -> Scheme[Encoder]:
-        """The configuration that it was calibrated from; itself, where there is nothing to calibrate."""
-
+    def scheme(self) -> Scheme[Encoder]: ...
     @property
-    def law(self) -> NoiseLaw:
-        """How the noise is distributed; `none`: a row equals its mean, up to float32 rounding."""
-
+    def law(self) -> NoiseLaw: ...
     @property
-    def linear(self) -> bool:
-        """Whether a row's mean is Σ_j weight[j] · prepare(source j), over its own record and its partners, with weights
-        that sum to one. Attacks, bounds and the discriminant that rest on this refuse other encoders."""
-
+    def linear(self) -> bool: ...
     @property
-    def sigma(self) -> float:
-        """The noise of one value of a partner, before it is weighed; 0 without noise."""
-
+    def sigma(self) -> float: ...
     @property
-    def centre(self) -> float:
-        """What is subtracted from every value of a record."""
-
+    def centre(self) -> float: ...
     @property
-    def clip(self) -> float | None:
-        """No record enters with a larger norm; None: records enter as they are."""
-
+    def clip(self) -> float | None: ...
     @property
-    def amplitude(self) -> float | None:
-        """No value of a record that enters is larger in size; None: it is not known."""
-
+    def amplitude(self) -> float | None: ...
     @property
-    def unit_rows(self) -> int:
-        """The most rows of one unit that the claims speak of."""
-
+    def unit_rows(self) -> int: ...
     @property
-    def step(self) -> float | None:
-        """Released integers times this are the values; None where floats are released."""
-
+    def step(self) -> float | None: ...
     @property
-    def index_bound(self) -> int | None:
-        """No released integer is larger than this in size; None where floats are released."""
-
+    def index_bound(self) -> int | None: ...
     @property
-    def unpromised(self) -> tuple[str, ...]:
-        """Codes of what a manifest must say that these settings do not promise."""
-
+    def unpromised(self) -> tuple[str, ...]: ...
     @property
-    def tau_conditions(self) -> Mapping[str, str]:
-        """What a directional SNR that is not certified must say that it rests on; empty where none can be stated."""
+    def tau_conditions(self) -> Mapping[str, str]: ...
 
     def claims(self) -> Mapping[str, Guarantee]:
         """What these settings guarantee for any records at all, by the guarantee's name, and on what conditions.
-        A certified manifest may claim no less, and nothing else."""
+        A certified manifest may not claim more, nor anything else."""
 
     def cost(self) -> Cost | None:
         """What any record pays for being released with these settings; None: there is no bound."""
@@ -339,11 +320,10 @@ Ready = TypeVar("Ready", bound=Encoder, covariant=True)
 
 
 class Scheme(Protocol[Ready]):
-    """A defence by name, before anything of the data is known: a frozen dataclass of what its owner chooses. Where that
-    is all there is to set, it is an Encoder too.
+    """A defence by name, before anything of the data is known: a frozen dataclass of what its owner chooses. Where
+    there is nothing else to set, it is an Encoder too.
 
     Attributes:
-        name: By which manifests and the command line call it.
         targets: What can be asked of it; () where it promises nothing.
         needs_facts: Whether `calibrate` uses facts of the data; without, the scheme is ready as it is.
     """
@@ -364,13 +344,26 @@ class Scheme(Protocol[Ready]):
         """An encoder with the noise for a target, and what it guarantees. target: None where nothing is asked for."""
 
 
+@runtime_checkable
+class OfRecords(Protocol):
+    """What the settings of a release of records have."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def encoder(self) -> Encoder: ...
+    @property
+    def extractor(self) -> Extractor | None: ...
+    @property
+    def screened(self) -> Screened | None: ...
+
+
 @dataclass(frozen=True, repr=False)
 class Release:
-    """What leaves a party, as its reader sees it: an envelope and its payload. One of records is a data set for
-    `torch.utils.data.DataLoader`. Properties below `unit_rows` are those of records; another kind has none of them.
+    """What leaves a party, as its reader sees it: an envelope, which says what it is, and its payload. A release of
+    records is a data set for `torch.utils.data.DataLoader`; only it has the properties below `unit_rows`.
 
     Attributes:
-        envelope: What the release says of itself.
         payload: What its files hold: `Rows` of records; of other kinds what `releases/kinds` says.
     """
 
@@ -398,8 +391,8 @@ class Release:
         return batch.x[0], batch.y[0]
 
     def __repr__(self) -> str:
-        told = "certified" if self.certified else "not certified"
-        return f"<Release {self.id[:8]}: {self.envelope.kind} of {self.party}, {told}>"
+        certified = "certified" if self.certified else "not certified"
+        return f"<Release {self.id[:8]}: {self.envelope.kind} of {self.party}, {certified}>"
 
     @property
     def id(self) -> str:
@@ -445,50 +438,44 @@ class Release:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return cast("tuple[int, ...]", self._setting("shape"))
+        return self._of_records.shape
 
     @property
     def encoder(self) -> Encoder:
-        return cast("Encoder", self._setting("encoder"))
+        return self._of_records.encoder
 
     @property
     def extractor(self) -> Extractor | None:
-        """Which features its rows are, where they are features themselves; None for pixels and for projections."""
-        return cast("Extractor | None", self._setting("extractor"))
+        """The network of its rows, where they are features themselves; None for pixels and for projections."""
+        return self._of_records.extractor
 
     @property
     def screened(self) -> Screened | None:
-        """By what rows were dropped, where some could be."""
-        return cast("Screened | None", self._setting("screened"))
+        """The screen that dropped rows, if there was one."""
+        return self._of_records.screened
 
     @property
     def records(self) -> int:
-        """Of how many records rows were made."""
+        """The number of records that rows were made of."""
         return len(self.payload) if self.screened is None else self.screened.records
 
-    def _setting(self, name: str) -> object:
-        if not hasattr(self.envelope.settings, name):
-            raise MismatchError(
-                f"release {self.id[:8]} of {self.party} holds {self.envelope.kind}, not records: it has no {name}"
-            )
-        return getattr(self.envelope.settings, name)
+    @property
+    def _of_records(self) -> OfRecords:
+        if not isinstance(self.envelope.settings, OfRecords):
+            raise MismatchError(f"release {self.id[:8]} of {self.party} holds {self.envelope.kind}, not records")
+        return self.envelope.settings
 
 
 class KnownRecords(NamedTuple):
-    """Records that an attacker has already.
-
-    Attributes:
-        records: (k,) their numbers.
-        images: (k, …) in the data's own values.
-    """
+    """Records that an attacker already has: (k,) their numbers, and (k, …) images in the data's own values."""
 
     records: Tensor
     images: Tensor
 
 
 class Units(NamedTuple):
-    """Groups of candidates, each of which may be a whole unit of the releases, all images of one person. Which rows
-    belong together is public.
+    """Groups of candidates; each group may be a unit of the releases, all images of one person. Which rows belong
+    together is public.
 
     Attributes:
         group: (s,) the number of the group, from 0.
@@ -509,11 +496,11 @@ class View:
         releases: Of the same records.
         traces: Pairing and weights of each release.
         public: Data like the private ones.
-        candidates: (c, …) images of which the attacker asks whether, and where, they are in the releases.
+        candidates: (c, …) images; the attacker asks whether, and where, they are in the releases.
         candidate_labels: (c,) the classes of candidates.
         known: Some of the records themselves.
         pictures: The images behind public rows, where rows are features.
-        units: Groups of candidates of which the attacker asks whether they are units.
+        units: Groups of candidates; the attacker asks whether they are units.
     """
 
     releases: tuple[Release, ...]
@@ -528,7 +515,7 @@ class View:
 
 @dataclass(frozen=True)
 class Guess:
-    """What an attack says; the fields that it does not speak of stay None.
+    """What an attack says; other fields stay None.
 
     Attributes:
         images: (n, …) a reconstruction of every record.
@@ -550,8 +537,8 @@ class Guess:
 
 
 AttackKind = Literal["prior", "reconstruction", "linkage", "pairs", "membership", "labels"]
-"""What an attack guesses: nothing beyond the average, records, the row of a record, the two sources of a row, who is
-in a release, or classes."""
+"""What an attack guesses: nothing beyond the average, records, the row of a record, the two sources of a row, whether a
+record is in a release, or classes."""
 
 AttackBound = Literal["linear-row", "linear", "linear-known", "gdp"]
 """What theory bounds an attack by: the Bayes risk of a linear attacker who sees one row, all rows, or all rows and all
@@ -562,15 +549,13 @@ class Attack(Protocol):
     """One attack: a frozen dataclass called on a View. An audit runs and judges it by what it declares.
 
     Attributes:
-        name: By which it is asked for.
-        kind: What it guesses.
         needs: The fields of the View that must be set.
-        payload: The kind of payload that it looks at.
+        payload: The kind of payload that it attacks.
         linear: Whether it needs rows that are weighed sums of records (`Encoder.linear`).
         trains: Whether it trains a network. Such an attack has a field `cache`, a TrainingCache.
         least_releases: The number of releases that it needs to show anything, even without a defence.
         bound: What theory bounds it by, if anything.
-        threat: The code of the sentence that says who could do this.
+        threat: The code of the sentence that says which attacker could do this.
     """
 
     name: ClassVar[str]

@@ -1,4 +1,4 @@
-"""What a ledger says of some rows: notes for their owner, figures for programs, and what is refused because of it."""
+"""What a ledger says of some rows: notes for their owner, figures for programs, and refusals."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ _NAMED = 5  # releases that a sentence names
 
 
 def owners_of(ledger: Ledger, rows: Dataset, watch: Watch = unwatched) -> Owners:
-    """Who the rows are, by the ledger's fingerprints of all their images."""
+    """The owners of rows, by the ledger's fingerprints of all their images."""
     with watch("reading", len(rows)) as step:
         return ledger.owners(rows, step)
 
 
 def known_owners(ledger: Ledger, rows: Dataset, watch: Watch = unwatched) -> Owners | None:
-    """Who the rows are, where there is a ledger: to look at it makes none."""
+    """The owners of rows, where there is a ledger; none is made for the question."""
     return owners_of(ledger, rows, watch) if ledger.exists() else None
 
 
 @contextmanager
 def private_projection(ledger: Ledger, features: Dataset, watch: Watch = unwatched) -> Iterator[None]:
-    """Enter a projection that is fitted on private features before it is made: it promises their images nothing, and
-    may be sent. The features are entered as the images that they were computed from."""
+    """Enter a projection of private features before it is made: it promises nothing, and may be sent. It is entered for
+    the images that the features were computed from."""
     from mixveil.core import randomness  # slow to load
 
     identity, rows = randomness.release_id(), len(features)
-    entry = Entry(identity, "projection", "party", None, "private projection", None, None, None, None, rows)
+    entry = Entry(identity, "projection", "party", None, "private-projection", None, None, None, None, rows)
     with ledger.making(entry, owners_of(ledger, features, watch)):
         yield
 
@@ -61,7 +61,7 @@ def summary(standing: Standing) -> dict[str, Any]:
         "label_epsilon": _finite(spent.label_epsilon),
         "budget": standing.budget,
         "label_budget": standing.label_budget,
-        "left": None if standing.budget is None else spent.left(standing.budget),
+        "left": None if standing.budget is None else spent.worst.left(standing.budget),
         "everything": {
             "releases": total.releases,
             "total_mu": None if total.unbounded else total.mu,
@@ -79,26 +79,15 @@ def spent_note(standing: Standing, whose: str = "these-records") -> Note:
         more = len(spent.unbounded) - _NAMED
         names = ", ".join(identity[:8] for identity in spent.unbounded[:_NAMED]) + (f" and {more}" if more > 0 else "")
         return note("ledger-unbounded", releases=spent.releases, whose=note(whose), names=names)
-    shown = math.isinf(spent.label_epsilon)
-    labels = (
-        note("labels-shown-before")
-        if shown
-        else note("ledger-labels-of-unit", unit=spent.unit, epsilon=spent.label_epsilon)
-    )
-    told = note(
-        "ledger-spent",
-        releases=spent.releases,
-        whose=note(whose),
-        unit=spent.unit,
-        mu=spent.most,
-        left=_left(standing),
-        labels=labels,
-    )
+    labels = note("ledger-labels-of-unit", unit=spent.unit, epsilon=spent.label_epsilon)
+    figures = {"releases": spent.releases, "whose": note(whose), "unit": spent.unit, "mu": spent.most}
+    shown = note("labels-shown-before") if math.isinf(spent.label_epsilon) else labels
+    told = note("ledger-spent", **figures, left=_left(standing), labels=shown)
     return told if standing.after is None else note("with-one-more", spent=told, mu=standing.after.most)
 
 
 def total_note(total: Total) -> Note:
-    """What all releases cost together: what a budget is compared with where a server asks."""
+    """What all releases cost together, with which a budget is compared where a server asks."""
     if total.unbounded:
         return note("total-unbounded")
     shown = math.isinf(total.label_epsilon)
@@ -113,7 +102,7 @@ def _left(standing: Standing) -> Note:
         return note("no-budget")
     if not within(spent.most, budget):
         return note("budget-exceeded", budget=budget)
-    return note("budget-left", budget=budget, left=spent.left(budget))
+    return note("budget-left", budget=budget, left=spent.worst.left(budget))
 
 
 def _finite(value: float) -> float | None:
@@ -136,7 +125,7 @@ def labels_were_shown(ledger: Ledger, owners: Owners, label_epsilon: float | Non
 
 
 def public_was_released(ledger: Ledger, public: Dataset, watch: Watch = unwatched) -> list[Note]:
-    """Public data that hold records of earlier releases: the ledger's images are hardly public."""
+    """Public data that hold records of earlier releases: those are hardly public."""
     owners = known_owners(ledger, public, watch)
     known = 0 if owners is None else int(np.isin(owners.records, ledger.everyone().records).sum())
     return [note("public-was-released", known=known, rows=len(public))] if known else []
@@ -167,9 +156,10 @@ def earlier_statistics(ledger: Ledger, projection: Projection, party: str) -> li
 
 def check_made_of(ledger: Ledger, releases: tuple[Release, ...], owners: Owners | None) -> None:
     """Refuse an audit of other data than those that a release was made of: it would say that all is well."""
+    if owners is None:
+        return
     for release in releases:
-        made_of = None if owners is None else ledger.owners_of(release.id)
-        if made_of is None or owners is None:
+        if (made_of := ledger.owners_of(release.id)) is None:
             continue
         if len(made_of.records) != len(owners.records) or not np.array_equal(made_of.records, owners.records):
             same = int(np.isin(owners.records, made_of.records).sum())

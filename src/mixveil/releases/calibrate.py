@@ -11,7 +11,7 @@ from typing import Any, Literal
 from mixveil.core import checks
 from mixveil.core.errors import ArgumentError, MissingFactError
 from mixveil.core.randomness import SeededStream
-from mixveil.core.types import Cost, Fact, Mu
+from mixveil.core.types import Cost, Mu
 from mixveil.core.watching import Watch, unwatched
 from mixveil.core.wording.notes import Note, note
 from mixveil.data.opening import DataOptions, DataSpec, Images, open_both
@@ -23,7 +23,7 @@ from mixveil.features.displacement import Displacement, Normalisation
 from mixveil.features.extractor import Extractor
 from mixveil.features.opening import FeatureOptions, chosen_extractor
 from mixveil.releases import accounting
-from mixveil.releases.encode import measured
+from mixveil.releases.encode import displacement_fact, measured
 from mixveil.releases.ledger import Ledger
 from mixveil.releases.spending import Standing
 from mixveil.theory import gdp
@@ -35,15 +35,12 @@ class CalibrationReport:
     """What releases of some data would promise and cost, for their owner's eyes.
 
     Attributes:
-        images: The data.
         rows: What would be released: the images, or features of them.
-        extractor: Which features; None for pixels.
         choices: What a certified release at each μ would promise and cost; from μ and public figures alone.
         figures: Every figure of every calibration; those for τ depend on the records.
         displacements: How far image noise moves features, each with the directional SNR that the features realise.
         standing: What the ledger says of these records, with one more release where one μ is asked for; None where
             there is no ledger.
-        warnings: What the owner should know.
     """
 
     images: Images
@@ -79,10 +76,10 @@ def calibrate(
     """What a release would promise and cost, before there is one. For the owner of the data alone.
 
     Args:
-        mu: Certified guarantees to choose from; none of what is said of them looks at a record. tau: Theorem 2's
-            directional SNR, of which every figure of every calibration is shown. With neither: μ = 1 and τ = 0.1.
+        mu: Certified guarantees to choose from; what is said of them does not depend on a record.
+        tau: Theorem 2's directional SNR, with every figure of every calibration. With neither: μ = 1 and τ = 0.1.
         seed: Of the example pairing that the figures are shown for.
-        figures: Compute the figures of μ alone too, which look at the records.
+        figures: Compute the figures for μ alone too, which depend on the records.
 
     The others are those of `mixveil.encode`.
     """
@@ -107,30 +104,16 @@ def calibrate(
         features = FeatureOptions(options, cache, watch)
         loaded = features.load(extractor)
         if tau is not None:
-            moved = measured(
-                images if known is None else known,
-                loaded,
-                _compared(tau, alpha),
-                alpha=alpha,
-                normalisation=normalisation,
-                stream=SeededStream(seed),
-                watch=watch,
-            )
+            noisy, taus = images if known is None else known, _compared(tau, alpha)
+            moved = measured(noisy, loaded, taus, alpha, normalisation, stream=SeededStream(seed), watch=watch)
         rows = features.of(images, loaded)
         others = None if known is None else features.of(known, loaded)
     choices = calibration_report.choices(rows, encoder, mus, public=others, clip=clip, watch=watch)
     found: list[Figures] = []
     if figures or tau is not None:  # for μ alone no record is looked at
-        origin: Literal["private", "public"] = "private" if known is None else "public"
+        far = displacement_fact(moved[-1] if moved else None, known)
         found = calibration_report.survey(
-            rows,
-            encoder,
-            wanted,
-            public=others,
-            clip=clip,
-            displacement=Fact(moved[-1].radius, origin) if moved else None,
-            seed=seed,
-            watch=watch,
+            rows, encoder, wanted, public=others, clip=clip, displacement=far, seed=seed, watch=watch
         )
     shared = [] if mus else accounting.public_holds_private(images, known)  # with μ they are refused
     warnings = [*rows.warnings(), *shared, *calibration_report.warnings_of(found)]

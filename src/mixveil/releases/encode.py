@@ -30,10 +30,10 @@ from mixveil.releases.envelope import Envelope
 from mixveil.releases.kinds.records import RecordSettings
 from mixveil.releases.ledger import Ledger
 from mixveil.releases.records import write_release
-from mixveil.releases.screening import NOT_CERTIFIED, NOT_PICTURES, NOT_PROTECTED, Measure, Screen, Screened
+from mixveil.releases.screening import NOT_PICTURES, Screen, Screened
 from mixveil.releases.spending import Standing
 from mixveil.releases.traces import load_trace, trace_path
-from mixveil.releases.writing import check_output
+from mixveil.releases.writing import LedgerTerms, check_output
 from mixveil.theory.dropped_rows import BrokenCycles, broken_cycles
 
 
@@ -42,10 +42,8 @@ class Encoded:
     """A release that was made, for its owner's eyes.
 
     Attributes:
-        folder: Where it lies.
         manifest: What leaves with it.
         trace: The file with its pairing and weights, which stays with the owner.
-        warnings: What its owner should know.
         displacement: How far image noise moved features, where the noise was calibrated by that.
         broken: What dropped rows did to the pairing, where rows were screened.
         standing: What the ledger says of these records now.
@@ -61,7 +59,7 @@ class Encoded:
 
     @property
     def screened(self) -> Screened | None:
-        """By what rows were dropped, and of how many; None where none could be."""
+        """The screen, and the number of rows that were made; None where no row could be dropped."""
         settings = self.manifest.settings
         return settings.screened if isinstance(settings, RecordSettings) else None
 
@@ -101,7 +99,7 @@ def encode(
     stay in the state folder.
 
     Args:
-        data: A data set, or what names one.
+        data: A data set, or its name or path.
         out: The folder to make. It must not exist.
         mu: Certified: every record (every unit, where units are named) μ-GDP, labels excluded; noise from public facts.
         tau: Instead: Theorem 2's directional SNR, in (0, 1]; noise from the records' own moments, not certified.
@@ -109,22 +107,27 @@ def encode(
         encoder: The name of one of `mixveil.encoders()`; alpha, noise, images_per_row: its settings, if it has them.
         clip: The norm to which records are clipped, chosen without looking at them.
         public: Public data of the same shape, for the centre, the clip norm and the moments.
-        party, recipient: From whom, as the manifest shows it, and to whom, for the ledger.
-        budget, label_budget: Refuse what would bring a record beyond this μ, or its labels beyond this ε, in all.
+        party: The sender's name, which the manifest shows.
+        recipient, budget, label_budget, ledger: See `writing.LedgerTerms`.
         label_epsilon: Labels under ε-DP randomised response; else they are shown.
         screen: Drop rows that show too much, as `lpips:0.7`. Not with mu.
-        seed: For experiments: noise that anyone who knows the seed can remove, so nothing is promised.
+        seed: For experiments: an attacker who knows the seed can remove the noise, so nothing is promised.
         projection: The file of a public projection that images go through.
         backbone, stage, mirror: Encode these features instead of pixels; normalisation: of `displacement`'s noise.
         options, cache: How data are read, and where features are kept.
-        ledger: The owner's; else that of the state folder.
         warn: Is told every warning before anything is entered or written.
     """
     out, options, ledger = Path(out), options or DataOptions(), ledger or Ledger()
     check_output(out, party)
     target = chosen_target(mu, tau, calibration)
-    screened = _chosen_screen(screen, mu, label_epsilon, backbone, projection)
-    lpips = _distance(screened, options)
+    screen = Screen.parse(screen) if isinstance(screen, str) else screen
+    if screen is not None:
+        screen.check_promises(mu is not None, label_epsilon)
+        if backbone is not None or projection is not None:
+            raise ArgumentError(
+                f"screen = {screen} with a {'projection' if backbone is None else 'backbone'}: {NOT_PICTURES}"
+            )
+    lpips = None if screen is None else screen.distance(options.folder)
     scheme = configured(encoder, {"alpha": alpha, "noise": noise, "images_per_row": images_per_row})
     _check_noise(scheme, target, clip, public)
     extractor = _chosen_features(backbone, stage, mirror, projection, target, normalisation, clip, public)
@@ -134,18 +137,18 @@ def encode(
     features = FeatureOptions(options, cache, watch)
     if projection is not None:
         promised = mu is not None or label_epsilon is not None
-        rows, digest, told = features.open_projected(
-            images, Path(projection), certified=promised, seeded=seed is not None
-        )
+        path = Path(projection)
+        rows, digest, told = features.open_projected(images, path, certified=promised, seeded=seed is not None)
+        if rows.projection.classes and rows.classes != rows.projection.classes:
+            raise MismatchError("these data do not have the classes of the statistics, in the same order")
         told += accounting.earlier_statistics(ledger, rows.projection, party)
-        source = _projected(rows, digest, told)
+        source = _Source(rows, clip=rows.projection.clip, assets={"projection": digest}, notes=told)
     elif extractor is not None:
         source = _featured(images, known, features, extractor, target, alpha, normalisation, stream)
     else:
         source = _Source(images, known)
     warnings = source.rows.warnings() + source.notes
-    if mu is None:  # with μ they are refused
-        warnings += accounting.public_holds_private(images, known)
+    warnings += [] if mu is not None else accounting.public_holds_private(images, known)  # with μ they are refused
     warnings += accounting.copies(owners) + accounting.labels_were_shown(ledger, owners, label_epsilon)
     ready, guarantees, more = calibrations.calibrate(
         scheme,
@@ -153,13 +156,14 @@ def encode(
         source.rows,
         public=source.public,
         clip=clip if source.clip is None else source.clip,
-        displacement=_fact(source.displacement, private=known is None),
+        displacement=displacement_fact(source.displacement, known),
         stream=stream.fork("facts"),
         watch=watch,
     )
     warnings += more
     for item in warnings:
         warn(item)
+    terms = LedgerTerms(recipient=recipient, budget=budget, label_budget=label_budget, owners=owners, ledger=ledger)
     with watch("encoding", len(source.rows)) as step:
         written = write_release(
             out,
@@ -171,24 +175,13 @@ def encode(
             assets=source.assets,
             extractor=extractor,
             label_epsilon=label_epsilon,
-            screen=screened,
+            screen=screen,
             lpips=lpips,
-            recipient=recipient,
-            budget=budget,
-            label_budget=label_budget,
-            owners=owners,
-            ledger=ledger,
             progress=step,
+            **terms,
         )
-    return Encoded(
-        folder=out,
-        manifest=written,
-        trace=trace_path(written.id),
-        warnings=tuple(warnings),
-        displacement=source.displacement,
-        broken=_broken(written),
-        standing=ledger.standing(owners),
-    )
+    trace, moved = trace_path(written.id), source.displacement
+    return Encoded(out, written, trace, tuple(warnings), moved, _broken(written), ledger.standing(owners))
 
 
 def stream_for(seed: int | None) -> randomness.Stream:
@@ -210,11 +203,11 @@ def chosen_target(mu: float | None, tau: float | None, calibration: Calibration 
 def configured(name: str, given: dict[str, object]) -> Scheme[Encoder]:
     """The scheme of that name with the settings that were given; one that it does not have is refused."""
     kind: Any = catalogue.encoder(name)
-    fields = {"images_per_row" if field.name == "k" else field.name for field in dataclasses.fields(kind)}
+    fields = {"images_per_row" if field.name == "k" else field.name: field.name for field in dataclasses.fields(kind)}
     settings = {option: value for option, value in given.items() if value is not None}
-    if unknown := sorted(settings.keys() - fields):
+    if unknown := sorted(settings.keys() - fields.keys()):
         raise ArgumentError(f"{unknown[0]} = {settings[unknown[0]]}: the encoder {name} has no such setting")
-    made: Scheme[Encoder] = kind(**{"k" if option == "images_per_row" else option: v for option, v in settings.items()})
+    made: Scheme[Encoder] = kind(**{fields[option]: value for option, value in settings.items()})
     return made
 
 
@@ -222,9 +215,9 @@ def measured(
     images: Images,
     loaded: Loaded,
     taus: list[float],
-    *,
     alpha: float | None = None,
     normalisation: Normalisation | None = None,
+    *,
     stream: randomness.Stream,
     watch: Watch = unwatched,
 ) -> list[Displacement]:
@@ -241,9 +234,14 @@ def measured(
         )
 
 
+def displacement_fact(far: Displacement | None, public: Images | None) -> Fact | None:
+    """As a calibration takes it; it is public where it was measured on public images."""
+    return None if far is None else Fact(far.radius, "private" if public is None else "public")
+
+
 @dataclass(frozen=True)
 class _Source:
-    """The rows that are encoded, and what is known of them. clip: the public bound that comes with them."""
+    """The rows to encode, and what is known of them. clip: the public bound of a projection."""
 
     rows: Images | Features | Projected
     public: Images | Features | None = None
@@ -251,12 +249,6 @@ class _Source:
     assets: dict[str, str] = dataclasses.field(default_factory=dict)
     displacement: Displacement | None = None
     notes: list[Note] = dataclasses.field(default_factory=list)
-
-
-def _projected(rows: Projected, digest: str, told: list[Note]) -> _Source:
-    if rows.projection.classes and rows.classes != rows.projection.classes:
-        raise MismatchError("these data do not have the classes of the statistics, in the same order")
-    return _Source(rows, clip=rows.projection.clip, assets={"projection": digest}, notes=told)
 
 
 def _featured(
@@ -272,22 +264,11 @@ def _featured(
     loaded, far = features.load(extractor), None
     if isinstance(target, Tau) and target.calibration == "displacement":
         moved = images if public is None else public
-        far = measured(
-            moved,
-            loaded,
-            [target.value],
-            alpha=alpha,
-            normalisation=normalisation,
-            stream=stream.fork("displacement"),
-            watch=features.watch,
-        )[-1]
+        drawn = stream.fork("displacement")
+        (far,) = measured(moved, loaded, [target.value], alpha, normalisation, stream=drawn, watch=features.watch)
     rows = features.of(images, loaded)
     known = None if public is None else features.of(public, loaded)
     return _Source(rows, known, assets={"features": loaded.digest}, displacement=far)
-
-
-def _fact(far: Displacement | None, *, private: bool) -> Fact | None:
-    return None if far is None else Fact(far.radius, "private" if private else "public")
 
 
 def _check_noise(scheme: Scheme[Encoder], target: Target | None, clip: float | None, public: DataSpec | None) -> None:
@@ -321,35 +302,6 @@ def _chosen_features(
     if extractor is not None and isinstance(target, Mu) and clip is None and public is None:
         raise MissingFactError(calibrations.UNBOUNDED)  # before features are computed
     return extractor
-
-
-def _chosen_screen(
-    screen: Screen | str | None,
-    mu: float | None,
-    label_epsilon: float | None,
-    backbone: str | None,
-    projection: Path | str | None,
-) -> Screen | None:
-    """The screen that was asked for, if any; what does not go with it is refused before anything is read."""
-    if screen is None:
-        return None
-    parsed = Screen.parse(screen) if isinstance(screen, str) else screen
-    if mu is not None:
-        raise ArgumentError(f"screen and mu: {NOT_CERTIFIED}")
-    if label_epsilon is not None:
-        raise ArgumentError(f"screen and label_epsilon: {NOT_PROTECTED}")
-    if backbone is not None or projection is not None:
-        raise ArgumentError(f"screen and {'projection' if backbone is None else 'backbone'}: {NOT_PICTURES}")
-    return parsed
-
-
-def _distance(screen: Screen | None, options: DataOptions) -> Measure | None:
-    """LPIPS by VGG16, where the screen needs it."""
-    if screen is None or screen.metric != "lpips":
-        return None
-    from mixveil.features.lpips import load
-
-    return load("vgg", options.folder)
 
 
 def _broken(written: Envelope) -> BrokenCycles | None:

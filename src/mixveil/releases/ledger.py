@@ -1,20 +1,20 @@
-"""What was released before, of which records, and what it cost them: a file that stays with its owner.
+"""The ledger: what was released before, and what it cost each record. It stays with the owner of the data.
 
 Every release is entered before its bytes exist and completed after: a try that died counts. A record is known by an
-HMAC of its image under a key that never leaves the state folder, a unit (a patient) by one of its name; so one image
-more or less resets nothing, and the file shows no image. Costs add up per record, or per unit where units are
-named: √Σμ². An image that was retouched is a new one here; units are what is not fooled by that.
+HMAC of its image under a key that never leaves the state folder, a unit (a patient) by an HMAC of its name; so one
+image more or less resets nothing, and the file shows no image. Costs add up per record, or per unit where units are
+named: √Σμ². A retouched image counts as a new record; named units do not have this gap.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 import numpy as np
 
@@ -29,6 +29,7 @@ from mixveil.core.errors import (
     UnreadableImageError,
 )
 from mixveil.core.types import Cost, Dataset, Progress
+from mixveil.core.wording.sentences import plural
 from mixveil.releases import spending, traces
 from mixveil.releases.ledger_file import CODE, Entry, LedgerFile, Tables, mac64
 from mixveil.releases.spending import Made, Owners, Prints, Spent, Standing, Total
@@ -36,14 +37,15 @@ from mixveil.releases.spending import Made, Owners, Prints, Spent, Standing, Tot
 if TYPE_CHECKING:
     from torch import Tensor
 
-_REFUSED = "refused"  # stands for what was refused, among the ids of what promises nothing
+T = TypeVar("T")
+_REFUSED = "refused"  # stands for refused releases among the ids of releases that promise nothing
 
 __all__ = ["Against", "Entry", "Ledger"]
 
 Against = Literal["records", "everything"]
 """What a budget is compared with: `records`, what all releases cost any of the rows at hand; `everything`, what all
-releases in the ledger cost together (`Total`), of whichever rows. Where a server learns of the decision only the second
-is safe: the first depends on which records the data hold."""
+releases in the ledger cost together (`Total`), of any rows. Where a server learns of the decision only the second is
+safe: the first depends on which records the data hold."""
 
 _BLOCK_ROWS = 16  # images are read at their own size, which may be large whatever the rows are
 
@@ -57,10 +59,9 @@ class Ledger:
         self.path = self._file.path
 
     def owners(self, rows: Dataset, progress: Progress = lambda _: None) -> Owners:
-        """Read all images of a data set, and say who they are here. All that cannot be read are named at once."""
+        """The owners of a data set's rows, by all its images. Images that cannot be read are all named in one error."""
         self._file.make()
-        with self._file.reading() as tables:
-            key, old = tables.key, tables.old_prints()
+        key, old = self._prints()
         records: list[Prints] = []
         broken: list[str] = []
         for index in _blocks(rows):
@@ -75,25 +76,27 @@ class Ledger:
         if rows.units is not None:
             from mixveil.data.privacy_units import normalised
 
-            units = np.array(
-                [mac64(key, b"unit", name.encode("utf-8", "surrogatepass")) for name in map(normalised, rows.units)],
-                np.uint64,
-            )
+            names = (normalised(name).encode("utf-8", "surrogatepass") for name in rows.units)
+            units = np.array([mac64(key, b"unit", name) for name in names], np.uint64)
         return Owners(np.concatenate([np.empty(0, np.uint64), *records]), units)
 
     def confirm(self, rows: Dataset, owners: Owners) -> None:
-        """Read all images again, after something was made of them and before it can leave: what was made must be of
-        the images that were entered. Another program may have changed the files meanwhile."""
-        with self._file.reading() as tables:
-            key, old = tables.key, tables.old_prints()
+        """Read all images again, before a release of them can leave, and refuse those that are not the images that were
+        entered: another program may have changed the files meanwhile."""
+        key, old = self._prints()
         for index in _blocks(rows):
             now = _fingerprints(key, old, rows.originals(index))
             changed = np.flatnonzero(now != owners.records[index.numpy()])
             if len(changed):
                 raise MismatchError(
-                    f"row {int(index[changed[0]])} is not the image that was entered in your ledger: the data were "
-                    f"changed while they were encoded. Leave them alone, and try again"
+                    f"row {int(index[changed[0]])} is not the image that was entered in your ledger: the data changed "
+                    f"while they were encoded. Leave them unchanged, and try again"
                 )
+
+    def _prints(self) -> tuple[bytes, Prints]:
+        """The key of fingerprints, and the fingerprints that version 1 made."""
+        with self._file.reading() as tables:
+            return tables.key, tables.old_prints()
 
     @contextmanager
     def making(
@@ -105,13 +108,14 @@ class Ledger:
         label_budget: float | None = None,
         against: Against = "records",
     ) -> Iterator[None]:
-        """Enter a release, make it in the block, and complete the entry. What fails on the way counts, and says so."""
+        """Enter a release, make it in the block, and complete the entry. A try that fails counts, and its error says
+        so."""
         self.enter(entry, owners, budget, label_budget=label_budget, against=against)
         try:
             yield
         except (OutputError, StateError, MismatchError) as error:
             raise type(error)(f"{error}. Nothing is left of it, but the try counts in your ledger") from None
-        with suppress(LedgerError):  # it is entered: all that would be missing is that it was finished
+        with suppress(LedgerError):  # it is entered: only the time of its completion would be missing
             self.finish(entry.id)
 
     def enter(
@@ -123,9 +127,8 @@ class Ledger:
         label_budget: float | None = None,
         against: Against = "records",
     ) -> Spent:
-        """Enter a release that is about to be made; what all releases cost its rows then, this one included. Refused
-        if that is beyond a budget, the given one or the standing one: of μ, or of its labels' ε. against: what budgets
-        are compared with."""
+        """Enter a release that is about to be made, and return what all releases cost its rows then, this one included.
+        A release beyond a budget of μ or of its labels' ε, the given one or the standing one, is refused."""
         _check_entry(entry, owners)
         if against not in ("records", "everything"):
             raise ArgumentError(f"against must be records or everything, got {against!r:.60}")
@@ -139,9 +142,7 @@ class Ledger:
             self._check_traces(tables)
             limits = {name: _stricter(value, tables.limit(name)) for name, value in given.items()}
             units = spending.units_of(owners, tables.made)
-            before = Spent(np.zeros(len(units.names)), (), 0.0, 0, units.named)
-            for made in tables.made():
-                before = spending.add(before, units, made)
+            before = spending.spent_by(units, tables.made())
             after = spending.add(before, units, new)
             try:
                 if against == "records":
@@ -167,67 +168,52 @@ class Ledger:
         with self._file.transaction() as tables:
             tables.finish(release_id)
 
-    def spent(self, owners: Owners, planned: Cost | None = None) -> Spent:
-        """What all releases so far cost these rows; with `planned`, one more of them too."""
-        more = [] if planned is None else [Made("planned", planned, None, owners)]
-        if not self.exists():
-            return spending.spent(owners, lambda: more)
-        with self._file.reading() as tables:
-            return spending.spent(owners, lambda: chain(tables.made(), more))
+    def spent(self, owners: Owners) -> Spent:
+        """What all releases so far cost these rows."""
+        return self._read(lambda: spending.spent(owners, list), lambda tables: spending.spent(owners, tables.made))
 
     def standing(self, owners: Owners, planned: Cost | None = None) -> Standing:
         """What the ledger says of these rows, read once. planned: the cost of a release that their owner thinks of."""
-        if not self.exists():
-            return Standing(spending.spent(owners, list), None, Total(0.0, (), 0.0, 0), None, None)
-        more = [] if planned is None else [Made("planned", planned, None, owners)]
-        with self._file.reading() as tables:
-            spent = spending.spent(owners, tables.made)
-            after = spending.spent(owners, lambda: chain(tables.made(), more)) if more and spent.releases else None
-            limits = tables.limit("budget"), tables.limit("label_budget")
-            return Standing(spent, after, _total(tables, False), *limits)
+
+        def read(tables: Tables) -> Standing:
+            spent, after = spending.spent(owners, tables.made), None
+            if planned is not None and spent.releases:
+                more = Made("planned", planned, None, owners)
+                after = spending.spent(owners, lambda: chain(tables.made(), [more]))
+            return Standing(spent, after, _total(tables, False), tables.limit("budget"), tables.limit("label_budget"))
+
+        return self._read(lambda: Standing(spending.spent(owners, list), None, spending.NO_COST, None, None), read)
 
     def total(self, *, units: bool = False) -> Total:
         """What all releases cost together, as if every record were in each of them. Nothing in it depends on a record.
         units: what they cost a unit of several records; a release that names no units has no bound for those."""
-        if not self.exists():
-            return Total(0.0, (), 0.0, 0)
-        with self._file.reading() as tables:
-            return _total(tables, units)
+        return self._read(lambda: spending.NO_COST, lambda tables: _total(tables, units))
 
     def everyone(self) -> Owners:
         """All rows of all releases, each image of each unit once."""
-        found = []
-        if self.exists():
-            with self._file.reading() as tables:
-                found = [made.owners for made in tables.made()]
-        if not found:
+        owners = self._read(list, lambda tables: [made.owners for made in tables.made()])
+        if not owners:
             return Owners(np.empty(0, np.uint64))
-        records = np.concatenate([o.records for o in found])
-        units = np.concatenate([o.records if o.units is None else o.units for o in found])
+        records = np.concatenate([o.records for o in owners])
+        units = np.concatenate([o.records if o.units is None else o.units for o in owners])
         first = np.unique(spending.paired(records, units), return_index=True)[1]
         records, units = records[first], units[first]
         named = records != units
-        kept = named | ~np.isin(records, records[named])  # an image that is named somewhere is whose it is named
+        kept = named | ~np.isin(records, records[named])  # an image that has a unit somewhere is that unit's
         return Owners(records[kept], units[kept] if named.any() else None)
 
     def owners_of(self, release_id: str) -> Owners | None:
-        """Whose the rows of a release are that was made here."""
-        if not self.exists():
-            return None
-        with self._file.reading() as tables:
-            return tables.owners_of(release_id)
+        """The owners of the rows of a release that was made here."""
+        return self._read(lambda: None, lambda tables: tables.owners_of(release_id))
 
     def entries(self) -> list[Entry]:
         """All releases, in the order in which they were begun."""
-        if not self.exists():
-            return []
-        with self._file.reading() as tables:
-            return tables.entries()
+        return self._read(list, lambda tables: tables.entries())
 
     @property
     def budget(self) -> float | None:
         """The standing budget, if the owner set one."""
-        return self._standing("budget")
+        return self._read(lambda: None, lambda tables: tables.limit("budget"))
 
     def set_budget(self, budget: float) -> None:
         """From now on refuse what would bring any record beyond this μ in all."""
@@ -236,17 +222,18 @@ class Ledger:
     @property
     def label_budget(self) -> float | None:
         """The standing budget of labels, if the owner set one."""
-        return self._standing("label_budget")
+        return self._read(lambda: None, lambda tables: tables.limit("label_budget"))
 
     def set_label_budget(self, label_budget: float) -> None:
         """From now on refuse what would bring any label beyond this ε in all, and what shows labels as they are."""
         self._set("label_budget", label_budget)
 
-    def _standing(self, name: str) -> float | None:
+    def _read(self, without: Callable[[], T], read: Callable[[Tables], T]) -> T:
+        """What is read from the ledger; where there is none, what `without` says."""
         if not self.exists():
-            return None
+            return without()
         with self._file.reading() as tables:
-            return tables.limit(name)
+            return read(tables)
 
     def _set(self, name: str, value: float) -> None:
         checked = checks.finite_positive(name, value)
@@ -262,16 +249,16 @@ class Ledger:
         for path in sorted((self.folder / "traces").glob("*.safetensors")):
             if path.stem not in known:
                 raise LedgerError(
-                    f"{self.path} does not know the release {path.stem[:8]}, whose trace is here: an older copy? "
-                    f"Restore the last one; or move {path} away, if it was not made here"
+                    f"{self.path} may be an older copy: it does not know the release {path.stem[:8]}, whose trace is "
+                    f"here. Restore the last copy; or move {path} away, if the release was not made here"
                 )
 
 
 def _total(tables: Tables, units: bool) -> Total:
     """All kinds of entry count alike: each holds labels. A projection is entered where it was fitted on private data,
-    and then shows their classes' means; rounds of updates show gradients by label. What was refused for a record's sake
-    counts as if it had been made: whether it was would tell of that record."""
-    found, nameless = Total(0.0, (), 0.0, 0), tables.nameless() if units else set()
+    and then shows their classes' means; rounds of updates show gradients by label. A release that was refused because a
+    record had spent its budget counts as if it had been made: whether it was made would tell of that record."""
+    found, nameless = spending.NO_COST, tables.nameless() if units else set()
     for entry in tables.entries():
         found = found.plus(entry.id, None if entry.id in nameless else _stated(entry), entry.label_epsilon)
     tried = tables.refused()
@@ -286,26 +273,22 @@ def _total(tables: Tables, units: bool) -> Total:
 
 
 def _possible(limits: dict[str, float | None], entry: Entry) -> bool:
-    """Whether other records could have had this release: then that it was refused tells of these."""
-    mu = math.inf if _stated(entry) is None else entry.stated or 0.0
-    labels = math.inf if entry.label_epsilon is None else entry.label_epsilon
-    budget, label_budget = limits["budget"], limits["label_budget"]
-    fits = (mu, budget), (labels, label_budget)
-    return all(limit is None or spending.within(value, limit) for value, limit in fits)
+    """Whether the release would be within these budgets of other records: then its refusal tells of these."""
+    costs = {"budget": _stated(entry), "label_budget": entry.label_epsilon}
+    bounded = [(costs[name], limit) for name, limit in limits.items() if limit is not None]
+    return all(cost is not None and spending.within(cost, limit) for cost, limit in bounded)
 
 
 def _stated(entry: Entry) -> float | None:
-    """The μ of a unit that a release promises; None where it promises nothing, or it is not known what follows."""
+    """The μ that a release promises a unit; None where it promises nothing, or no cost is known."""
     return None if entry.cost is None else entry.stated
 
 
 def _check_entry(entry: Entry, owners: Owners) -> None:
     """Refuse what could not be counted."""
-    if entry.recipient is not None and not (entry.recipient.isprintable() and 0 < len(entry.recipient) <= 1000):
-        raise ArgumentError(f"to whom it goes must be a printable name, got {entry.recipient!r:.60}")
-    for name, text in (("party", entry.party), ("encoder", entry.encoder)):
-        if not text.isprintable() or not text:
-            raise ArgumentError(f"{name} must be a printable name, got {text!r:.60}")
+    for name, text in (("recipient", entry.recipient), ("party", entry.party), ("encoder", entry.encoder)):
+        if text is not None and not (text.isprintable() and 0 < len(text) <= 1000):
+            raise ArgumentError(f"{name} must be a printable name of at most 1000 characters, got {text!r:.60}")
     if not CODE.fullmatch(entry.kind):
         raise ArgumentError(f"kind must be a code of lower-case letters, digits and hyphens, got {entry.kind!r:.60}")
     if entry.sigma is not None and not (math.isfinite(entry.sigma) and entry.sigma >= 0):
@@ -314,11 +297,7 @@ def _check_entry(entry: Entry, owners: Owners) -> None:
         raise ArgumentError(f"{len(owners.records)} owners are given for {entry.rows} rows")
     figures = {"stated": entry.stated, "label_epsilon": entry.label_epsilon}
     if entry.cost is not None:
-        figures |= {
-            "cost.mu": entry.cost.mu,
-            "cost.mu_if_paired": entry.cost.mu_if_paired,
-            "cost.group_exponent": entry.cost.group_exponent,
-        }
+        figures |= {f"cost.{name}": value for name, value in asdict(entry.cost).items()}
     for name, value in figures.items():
         if value is not None:
             checks.finite_positive(name, value)
@@ -331,18 +310,18 @@ def _stricter(*limits: float | None) -> float | None:
 def _check_budgets(
     limits: dict[str, float | None], before: Total, after: Total, entry: Entry, subject: str, whose: str
 ) -> None:
-    """Refuse what is beyond a budget. subject: who spends, for the message; whose: of which releases it speaks."""
+    """Refuse a release beyond a budget. subject, whose: who spends, and the releases that count, for the message."""
     budget, label_budget = limits["budget"], limits["label_budget"]
     if budget is not None and after.unbounded:
         first = after.unbounded[0]
         what = "this release" if first == entry.id else f"the release {first[:8]}{whose}"
         if first == _REFUSED:
-            what = "a release that was refused for a record's sake"
+            what = "a release that was refused because a record had spent its budget"
         raise BudgetError(f"{what} promises nothing, so no budget can hold: it is {budget:g}, and nothing was released")
     if budget is not None and not spending.within(after.mu, budget):
         raise BudgetError(
             f"{subject} spent μ = {after.mu:.4g} of a budget of {budget:g}: {before.mu:.4g} is "
-            f"spent in {before.releases} release(s), {before.left(budget):.4g} is left; nothing was released"
+            f"spent in {plural(before.releases, 'release')}, {before.left(budget):.4g} is left; nothing was released"
         )
     if label_budget is None or spending.within(after.label_epsilon, label_budget):
         return
@@ -350,11 +329,11 @@ def _check_budgets(
         what = "this release shows" if entry.label_epsilon is None else f"an earlier release{whose} shows"
         raise BudgetError(
             f"{what} labels as they are, so no label budget can hold: it is {label_budget:g}, and nothing was "
-            f"released. Labels are protected with --label-epsilon"
+            f"released. Protect labels with --label-epsilon"
         )
     raise BudgetError(
         f"{subject} spent ε = {after.label_epsilon:.4g} of a label budget of {label_budget:g}: "
-        f"{before.label_epsilon:.4g} is spent in {before.releases} release(s); nothing was released"
+        f"{before.label_epsilon:.4g} is spent in {plural(before.releases, 'release')}; nothing was released"
     )
 
 
@@ -365,7 +344,7 @@ def _blocks(rows: Dataset) -> Iterator[Tensor]:
 
 
 def _fingerprints(key: bytes, old: Prints, images: Sequence[Tensor]) -> Prints:
-    """Of images, as this ledger knows them: those that version 1 entered by what it knew them by."""
+    """The fingerprints of images; of images that version 1 entered, those that it made."""
     from mixveil.data.fingerprint import old_pixels, pixels
 
     found = np.array([mac64(key, b"image", pixels(image)) for image in images], np.uint64)

@@ -1,8 +1,8 @@
-"""The ledger's file: SQLite in the state folder, of which every row is authenticated, and a mark beside it.
+"""The ledger's file: SQLite in the state folder, every row authenticated, and a mark beside it.
 
 Every entry has an HMAC over all its columns and over the HMAC of the entry before it; the head is an HMAC over the last
-of these, all settings, and a number that grows with every change. So what was changed, removed or put in another order
-behind the ledger's back is noticed.
+of these, all settings, and a number that grows with every change. So the ledger notices rows that another program
+changed, removed or put in another order.
 
 The mark, `ledger.made`, knows the head, so that an older copy of the file is noticed too. A change is made in this
 order:
@@ -10,8 +10,7 @@ order:
 2. the transaction is committed;
 3. the mark is written with the new head alone; only then is the change reported as made.
 A process that is killed before 2 leaves the old head, and before 3 the new one: the mark has both, and the ledger
-opens. After a kill between 2 and 3 a copy from just before passes too; nothing had been released on the strength of
-the change.
+opens. After a kill between 2 and 3 a copy from just before passes too; nothing was released after the change.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ import sqlite3
 import struct
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -68,18 +67,14 @@ class Entry:
     """A release, as the ledger knows it.
 
     Attributes:
-        id: Of the release.
         kind: A code: its kind of payload, or `projection`.
-        party: Who sent it.
-        recipient: To whom it went.
-        encoder: What made it, a code.
-        sigma: The noise of one value; None where there is none to speak of.
+        encoder: A code: what made it.
+        sigma: The noise of one value; None where no noise is stated.
         cost: What it costs any number of rows; None where it promises nothing.
         stated: The μ that it promises every unit; None where it promises nothing.
         label_epsilon: Of randomised labels; None where labels are shown.
         rows: How many records it was made of.
-        started: When it was begun, in ISO 8601.
-        finished: When it was there; None for a try that died, or is under way.
+        started, finished: In ISO 8601; finished is None for a try that died, or is under way.
     """
 
     id: str
@@ -97,7 +92,7 @@ class Entry:
 
 
 class Head(NamedTuple):
-    """Where a ledger is. changes: how many were made to it; mac: of all that it holds."""
+    """The state of a ledger. changes: how many were made to it; mac: of all that it holds."""
 
     changes: int
     mac: bytes
@@ -107,8 +102,8 @@ class Head(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """Releases that were refused for what some record had spent. mu: √Σμ²; labels: Σε; unbounded, nameless, shown:
-    whether one of them promised nothing, named no units, or showed labels."""
+    """Releases that were refused because a record had spent its budget. mu: √Σμ²; labels: Σε; unbounded, nameless,
+    shown: whether one of them promised nothing, named no units, or showed labels."""
 
     mu: float
     labels: float
@@ -138,18 +133,16 @@ class LedgerFile:
         try:
             return self.key_path.read_bytes()
         except OSError as error:
-            raise LedgerError(
-                f"the key of the ledger cannot be read: {error}; without it what was released before is not known"
-            ) from None
+            raise LedgerError(f"the key of the ledger cannot be read, restore it: {error}") from None
 
     def make(self) -> None:
-        """Make the ledger where there is none: whole and at once, so that one without tables is a damaged one."""
+        """Make the ledger where there is none, in one step: a ledger without tables is a damaged one."""
         if self.exists():
             return
-        if self.mark.exists() and not self.exists():  # it is marked after it is made
+        if self.mark.exists() and not self.exists():  # another process makes the ledger before the mark
             raise LedgerError(
-                f"{self.path} is gone, and knows what was spent: restore it. To begin with an empty ledger, and "
-                f"forget that, remove {self.mark} too"
+                f"{self.path} is gone, which knows what was spent: restore it. To begin with an empty ledger, and "
+                f"forget what was spent, remove {self.mark} too"
             )
         from mixveil.core import randomness  # slow to load, and needed here alone
 
@@ -194,38 +187,41 @@ class LedgerFile:
 
     @contextmanager
     def reading(self) -> Iterator[Tables]:
-        """As it is at one moment. The mark is read after the tables: no process commits another head meanwhile."""
+        """The ledger at one moment. The mark is read after the tables: no process commits another head meanwhile."""
         with self._current() as db:
             db.execute("BEGIN")
             yield self._checked(db)[0]
 
     def _checked(self, db: sqlite3.Connection) -> tuple[Tables, Head]:
         """The tables, if they are as they were written, under this key, and those that the mark knows."""
-        tables = Tables(db, self.key(), self.path)
-        if tables.setting("key") != key_check(tables.key):
-            raise LedgerError(f"{self.key_path} is not the key of this ledger: restore the right one")
+        tables = self._tables(db)
         head = tables.head()
         self._check_mark(str(head), head.changes)
         return tables, head
 
+    def _tables(self, db: sqlite3.Connection) -> Tables:
+        tables = Tables(db, self.key(), self.path)
+        if tables.setting("key") != key_check(tables.key):
+            raise LedgerError(f"{self.key_path} is not the key of this ledger: restore the right one")
+        return tables
+
     def _check_mark(self, head: str, changes: int) -> None:
-        """Refuse a copy of the ledger that is not the last. By an empty mark its owner takes the one that is there."""
+        """Refuse a copy of the ledger that is not the last. With an empty mark its owner accepts any copy."""
         known = self._known()
         if known is None and changes:
             raise LedgerError(
-                f"{self.mark} is gone, which tells the last copy of your ledger from older ones. Restore it; or, if "
-                f"you are sure that {self.path} is the last copy, make an empty file {self.mark}"
+                f"{self.mark} is gone, which tells the last copy of your ledger from older ones. Restore it; if you "
+                f"are sure that {self.path} is the last copy, make an empty file {self.mark}"
             )
         if known and head not in known:
             raise LedgerError(
                 f"{self.path} is not the ledger that {self.mark} was written for: one of the two is an older copy "
                 f"(changes made: {changes} in the ledger, {known[-1].split()[0]} by the mark). Restore the last copies "
-                f"of both. If there are none, releases may have been made that nothing counts: to go on all the same, "
-                f"empty {self.mark}"
+                f"of both. Without them some releases may not be counted: to go on all the same, empty {self.mark}"
             )
 
     def _known(self) -> list[str] | None:
-        """The heads that the ledger may have; none are named by an empty mark. None: there is no mark."""
+        """The heads that the ledger may have; an empty mark names none. None: there is no mark."""
         try:
             text = self.mark.read_text("ascii")
         except FileNotFoundError:
@@ -244,8 +240,8 @@ class LedgerFile:
             raise self._unwritable(error) from None
 
     def _settle(self, db: sqlite3.Connection) -> None:
-        """From now on only the head that was committed is right. Alone at the ledger, or another's mark would be
-        overwritten: who came between has settled it already."""
+        """From now on only the head that was committed is right. Alone at the ledger, or the mark of another process
+        would be overwritten: a process that came between has settled it already."""
         db.execute("BEGIN IMMEDIATE")
         self._write_mark(Tables(db, self.key(), self.path).stored_head())
         db.execute("COMMIT")
@@ -253,7 +249,7 @@ class LedgerFile:
     def _unwritable(self, error: Exception) -> LedgerError:
         return LedgerError(
             f"the ledger cannot be written: {error}. Make {self.folder} writable: another MIXVEIL_STATE would begin an "
-            f"empty ledger, which knows nothing of what was spent"
+            f"empty ledger, which does not know what was spent"
         )
 
     @contextmanager
@@ -262,7 +258,7 @@ class LedgerFile:
         with self._connected(self.path) as db:
             version = db.execute("PRAGMA user_version").fetchone()[0]
             if version == 0:
-                raise LedgerError(f"{self.path} is empty, and was not: restore it; it knows what was spent")
+                raise LedgerError(f"{self.path} was emptied: restore it, it knows what was spent")
             if version == 1:
                 self._migrate(db)
             elif version != _VERSION:
@@ -291,13 +287,11 @@ class LedgerFile:
                 db.close()  # what was not committed is undone
 
     def _migrate(self, db: sqlite3.Connection) -> None:
-        """From version 1, which authenticated nothing: what it holds is believed, if it can be. All or nothing."""
+        """From version 1, which authenticated nothing: its entries are taken as they are. All or nothing."""
         db.execute("BEGIN EXCLUSIVE")
         if db.execute("PRAGMA user_version").fetchone()[0] == 1:
             self._check_mark(_FIRST, 0)
-            tables = Tables(db, self.key(), self.path)
-            if tables.setting("key") != key_check(tables.key):
-                raise LedgerError(f"{self.key_path} is not the key of this ledger: restore the right one")
+            tables = self._tables(db)
             db.execute("ALTER TABLE releases RENAME TO old")
             db.execute(_TABLES[0])
             told = _STATED.removesuffix(", digest")
@@ -321,12 +315,12 @@ class LedgerFile:
 
 @dataclass
 class Tables:
-    """An open ledger. Nothing is read from it unchecked but for the settings `head` and `changes`."""
+    """An open ledger. All that is read from it is checked, except the settings `head` and `changes`."""
 
     db: sqlite3.Connection = field(repr=False)
     key: bytes = field(repr=False)
     path: Path
-    _seen: set[str] = field(default_factory=set, repr=False)  # releases whose owners were checked: once is enough
+    _seen: set[str] = field(default_factory=set, repr=False)  # releases whose owners were checked
 
     def entries(self) -> list[Entry]:
         """All releases, in the order in which they were begun."""
@@ -338,29 +332,22 @@ class Tables:
         return {row[0] for row in self.db.execute("SELECT id FROM releases WHERE units IS NULL")}
 
     def old_prints(self) -> Prints:
-        """The images of entries that version 1 made, which knew images in another way."""
+        """The images of entries that version 1 made, whose fingerprints were others."""
         count = self.setting("old_prints") or 0
         found = self.db.execute("SELECT records FROM releases WHERE number <= ?", (count,)).fetchall() if count else []
         return np.unique(np.frombuffer(b"".join(row[0] for row in found), np.uint64))
 
     def refused(self) -> Refused:
-        """The releases that were refused for what some record had spent."""
         flags = (bool(self.setting(f"refused_{name}")) for name in ("unbounded", "nameless", "shown"))
         return Refused(self.limit("refused_mu") or 0.0, self.limit("refused_labels") or 0.0, *flags)
 
     def refuse(self, stated: float | None, label_epsilon: float | None, *, named: bool) -> None:
-        """Count a release that was refused for what some record had spent. named: whether it names units."""
+        """Count a release that was refused because a record had spent its budget. named: whether it names units."""
         before = self.refused()
-        if stated is None:
-            self.set("refused_unbounded", 1)
-        else:
-            self.set("refused_mu", math.hypot(before.mu, stated))
-        if not named:
-            self.set("refused_nameless", 1)
-        if label_epsilon is None:
-            self.set("refused_shown", 1)
-        else:
-            self.set("refused_labels", before.labels + label_epsilon)
+        mu = ("unbounded", 1) if stated is None else ("mu", math.hypot(before.mu, stated))
+        labels = ("shown", 1) if label_epsilon is None else ("labels", before.labels + label_epsilon)
+        for name, value in (mu, labels, *(() if named else (("nameless", 1),))):
+            self.set(f"refused_{name}", value)
 
     def made(self) -> Iterator[Made]:
         """All releases with their owners, one by one."""
@@ -384,16 +371,12 @@ class Tables:
 
     def write(self, entry: Entry, owners: Owners) -> None:
         """Append an entry, begun now unless it says when."""
-        cost = (
-            (None, None, None)
-            if entry.cost is None
-            else (entry.cost.mu, entry.cost.mu_if_paired, entry.cost.group_exponent)
-        )
+        cost = (None, None, None) if entry.cost is None else astuple(entry.cost)
         records = owners.records.tobytes()
         units = None if owners.units is None else owners.units.tobytes()
         stated: list[Any] = [entry.id, entry.kind, entry.party, entry.recipient, entry.encoder]
-        stated += [None if value is None else float(value) for value in (entry.sigma, *cost)]
-        stated += [None if value is None else float(value) for value in (entry.stated, entry.label_epsilon)]
+        figures = (entry.sigma, *cost, entry.stated, entry.label_epsilon)
+        stated += [None if value is None else float(value) for value in figures]
         stated += [int(entry.rows), entry.started or now(), _digest(records, units)]
         mac = self._mac(b"entry", self._last(), *stated)
         finished = None if entry.finished is None else self._mac(b"finished", entry.id, entry.finished)
@@ -404,7 +387,7 @@ class Tables:
         )
 
     def finish(self, release_id: str) -> None:
-        """Not part of the chain: what is lost with it is only the word that a release was finished."""
+        """Not part of the chain: all that can be lost with it is that a release was finished."""
         when = now()
         self.db.execute(
             "UPDATE releases SET finished = ?, finished_mac = ? WHERE id = ?",
@@ -428,7 +411,7 @@ class Tables:
     # Whether all is as it was written
 
     def head(self) -> Head:
-        """Where the ledger is, if every entry and every setting is as it was written."""
+        """The state of the ledger, if every entry and every setting is as it was written."""
         stored = self.stored_head()
         if not hmac.compare_digest(self._head(stored.changes, self._chain()), stored.mac):
             raise _changed(self.path, "a setting, or the last entry,")
@@ -441,8 +424,8 @@ class Tables:
         return Head(changes, mac)
 
     def sealed(self, before: Head) -> Head:
-        """The head after what was changed since; the same where nothing was. What could not be read again is refused
-        here, before it is kept."""
+        """The head after the changes since `before`; the same where there are none. Rows that could not be read again
+        are refused here, before they are kept."""
         if hmac.compare_digest(self._head(before.changes, self._chain()), before.mac):
             return before
         return self.seal(before.changes + 1)
@@ -455,27 +438,21 @@ class Tables:
 
     def _chain(self) -> bytes:
         """The MAC of the last entry, if each is right and follows from the one before it."""
-        last = self._begin()
-        found = self.db.execute(
-            f"SELECT {_STATED}, mac, finished, finished_mac FROM releases ORDER BY number"  # noqa: S608
-        )
-        for place, (*stated, mac, finished, finished_mac) in enumerate(found, 1):
-            due = self._mac(b"entry", last, *stated)
-            if type(mac) is not bytes or not hmac.compare_digest(mac, due):
+        last = self._mac(b"begin")
+        chain = f"SELECT {_STATED}, mac, finished, finished_mac FROM releases ORDER BY number"  # noqa: S608
+        for place, (*stated, mac, finished, finished_mac) in enumerate(self.db.execute(chain), 1):
+            last = self._mac(b"entry", last, *stated)
+            if type(mac) is not bytes or not hmac.compare_digest(mac, last):
                 raise _changed(self.path, f"the entry {place}, or one before it,")
             if finished is not None or finished_mac is not None:
                 right = self._mac(b"finished", stated[0], finished)
                 if type(finished_mac) is not bytes or not hmac.compare_digest(finished_mac, right):
                     raise _changed(self.path, f"when the entry {place} was finished")
-            last = due
         return last
 
     def _last(self) -> bytes:
         row = self.db.execute("SELECT mac FROM releases ORDER BY number DESC LIMIT 1").fetchone()
-        return self._begin() if row is None else bytes(row[0])
-
-    def _begin(self) -> bytes:
-        return self._mac(b"begin")
+        return self._mac(b"begin") if row is None else bytes(row[0])
 
     def _head(self, changes: int, last: bytes) -> bytes:
         others = "SELECT name, value FROM settings WHERE name NOT IN ('head', 'changes') ORDER BY name"
@@ -506,7 +483,7 @@ def key_check(key: bytes) -> int:
 
 
 def mac64(key: bytes, kind: bytes, data: bytes) -> int:
-    """64 bits: two of ten million records coincide once in 300,000 ledgers, and then one counts too much."""
+    """64 bits: two of ten million records coincide once in 300,000 ledgers, and then one record pays too much."""
     found: int = struct.unpack("<Q", hmac.digest(key, kind + b"\0" + data, "sha256")[:8])[0]
     return found
 
@@ -526,7 +503,7 @@ def _packed(value: Any) -> bytes:
 
 
 def _digest(records: bytes, units: bytes | None) -> bytes:
-    """Of whose the rows are: an entry is checked without reading all of that."""
+    """Of the owners of rows: an entry is checked without reading them all."""
     found = hashlib.sha256(_packed(len(records)) + _packed(None if units is None else len(units)))
     found.update(records)
     found.update(units or b"")
@@ -546,13 +523,11 @@ def _positive(value: Any) -> bool:
 
 
 def _changed(path: Path, what: str) -> LedgerError:
-    return LedgerError(
-        f"{path}: {what} was changed outside mixveil, or is damaged: restore the last copy of the ledger"
-    )
+    return LedgerError(f"{path}: {what} was changed outside mixveil, or is damaged: restore its last copy")
 
 
 def _link(path: Path, data: bytes) -> None:
-    """A file that is there whole, once: a second process leaves that of the first."""
+    """Write a file whole, once: a second process leaves the file of the first."""
     from mixveil.core import randomness
 
     part = path.with_name(f".{path.name}.{randomness.release_id()}{files.PARTIAL}")

@@ -1,9 +1,10 @@
-"""Reading a release: everything is checked before anything is used. Never a pickle."""
+"""Reading and verifying a release: everything is checked before anything is used. Never a pickle."""
 
 from __future__ import annotations
 
 import hashlib
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +30,8 @@ from mixveil.releases.envelope import MANIFEST, Envelope, File, parse
 def read_release(folder: Path, kind: str | None = None) -> Release:
     """Open a release. Sizes, hashes, dtypes, shapes, finiteness, ranges, labels and claims are all checked.
 
-    Values stay in the files and are mapped: keep the folder unchanged while the release is in use. kind: of payload;
-    another is refused."""
+    Values stay in the files and are mapped: keep the folder unchanged while the release is in use. kind: the kind of
+    payload that is needed; another is refused."""
     try:
         envelope = read_envelope(folder)
         if kind is not None and envelope.kind != kind:
@@ -39,6 +40,28 @@ def read_release(folder: Path, kind: str | None = None) -> Release:
     except OSError as error:
         raise UnreadableReleaseError(f"{folder} cannot be read: {error}") from None
     return Release(envelope, envelope.settings.content(parts))
+
+
+@dataclass(frozen=True)
+class Verified:
+    """A release that was checked: every byte is as its manifest says, and its certificate follows from its settings.
+
+    Attributes:
+        stated: What it says of itself.
+        others: Files in the folder that the manifest does not name, and that were not checked.
+    """
+
+    folder: Path
+    stated: Envelope
+    others: tuple[str, ...]
+
+
+def verify(folder: Path | str) -> Verified:
+    """Check a release of any kind: all that `read_release` checks. Only its owner can tell whether the noise was drawn
+    as stated."""
+    folder = Path(folder)
+    stated = verify_release(folder)
+    return Verified(folder, stated, tuple(files.others(folder, {MANIFEST, *(file.name for file in stated.files)})))
 
 
 def verify_release(folder: Path) -> Envelope:

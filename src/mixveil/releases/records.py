@@ -10,7 +10,7 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import ParamSpec
+from typing import ParamSpec, Unpack
 
 import torch
 from torch import Tensor
@@ -23,16 +23,14 @@ from mixveil.data.randomised_labels import Randomised, label_shifts
 from mixveil.data.row_views import Subset
 from mixveil.encoders.grid import stored_dtype
 from mixveil.features.extractor import Extractor
+from mixveil.features.projection import Projected
 from mixveil.releases.envelope import Envelope, File
 from mixveil.releases.kinds.records import Records, RecordSettings, of_all_rows
-from mixveil.releases.ledger import Against, Ledger
-from mixveil.releases.screening import NOT_CERTIFIED, NOT_PROTECTED, Measure, Screen, Screened, Screening
-from mixveil.releases.spending import Owners
-from mixveil.releases.writing import Produced, check_output, write, write_tensors
+from mixveil.releases.screening import Measure, Screen, Screened, Screening
+from mixveil.releases.writing import LedgerTerms, Produced, check_output, write, write_tensors
 from mixveil.theory.response import keep_probability
 
 P = ParamSpec("P")
-
 SHARD_BYTES = 64 << 20
 _BLOCK_ELEMENTS = 1 << 18  # values encoded at a time: fewer cost more in calls, more do not stay in the cache
 
@@ -50,30 +48,27 @@ def write_release(
     label_epsilon: float | None = None,
     screen: Screen | None = None,
     lpips: Measure | None = None,
-    recipient: str | None = None,
-    budget: float | None = None,
-    label_budget: float | None = None,
-    against: Against = "records",
-    owners: Owners | None = None,
-    ledger: Ledger | None = None,
-    progress: Progress | None = None,
+    progress: Progress = lambda _: None,
+    **terms: Unpack[LedgerTerms],
 ) -> Envelope:
-    """Encode all rows and write them as a release; how it is entered in the ledger, `writing.write` says.
+    """Encode all rows and write them as a release, which is entered in the ledger on these terms.
 
-    Certified means: calibrated for μ, and noise from a secure stream. A seeded release promises nothing. assets: the
-    SHA-256 of the projection that the rows went through, if they did, or the digest of what made them, where they are
-    the features that `extractor` names. label_epsilon: labels under randomised response. screen: rows that show too
-    much are dropped, and never written; lpips: the distance, where the screen asks for it.
+    Certified means: calibrated for μ, and noise from a secure stream. A seeded release promises nothing.
+
+    Args:
+        assets: The SHA-256 of the projection that the rows went through, or of the network whose features they are.
+        extractor: Names that network, where rows are features themselves.
+        label_epsilon: Of randomised labels; None: labels are shown.
+        screen: Rows that show too much are dropped, and never written.
+        lpips: The distance, where the screen needs it.
     """
     checks.enough_rows(len(rows))
     check_output(out, party)
     if (extractor is None) != ("features" not in (assets or {})):
-        raise ArgumentError(
-            f"extractor = {extractor} and assets = {dict(assets or {})}: both name features, or neither"
-        )
+        raise ArgumentError(f"extractor = {extractor} and assets = {dict(assets or {})} must both name features")
     screening = None if screen is None else Screening(screen, rows, encoder, lpips)
     if screening:
-        _check_screen(guarantees, label_epsilon)
+        screening.screen.check_promises(any(stated.name == "gdp" for stated in guarantees), label_epsilon)
         guarantees = of_all_rows(guarantees)
     settings = RecordSettings(encoder, rows.shape, extractor, None if screen is None else Screened(screen, len(rows)))
     row = settings.row_bytes(len(rows.classes))
@@ -86,19 +81,7 @@ def write_release(
         shards = _write_shards(folder, said, settings, trace, stream.fork("noise"), screening, progress)
         return shards, lambda: trace if screening is None else replace(trace, kept=screening.kept)
 
-    return write(
-        out,
-        rows,
-        envelope,
-        produce,
-        space=_bytes(rows, settings),
-        recipient=recipient,
-        budget=budget,
-        label_budget=label_budget,
-        against=against,
-        owners=owners,
-        ledger=ledger,
-    )
+    return write(out, rows, envelope, produce, space=_bytes(rows, settings), **terms)
 
 
 def traced_in_memory(
@@ -127,7 +110,6 @@ def _without_trace(make: Callable[P, tuple[Release, Trace]]) -> Callable[P, Rele
 
 
 in_memory = _without_trace(traced_in_memory)
-"""The same without the trace."""
 
 
 def _enveloped(
@@ -150,14 +132,6 @@ def _enveloped(
     )
 
 
-def _check_screen(guarantees: tuple[Guarantee, ...], label_epsilon: float | None) -> None:
-    """Refuse to drop rows where that would make a promise false."""
-    if any(guarantee.name == "gdp" for guarantee in guarantees):
-        raise ArgumentError(NOT_CERTIFIED)
-    if label_epsilon is not None:
-        raise ArgumentError(NOT_PROTECTED)
-
-
 def _write_shards(
     folder: Path,
     rows: Dataset,
@@ -165,7 +139,7 @@ def _write_shards(
     trace: Trace,
     stream: randomness.Stream,
     screening: Screening | None,
-    progress: Progress | None,
+    progress: Progress,
 ) -> Iterator[File]:
     """While one shard is written the next is encoded: at most two are held. A shard without rows is left out."""
     shard_rows = max(1, SHARD_BYTES // settings.row_bytes(len(rows.classes)))
@@ -186,8 +160,8 @@ def _write_shards(
         if waiting:
             yield waiting.result()
     if screening is not None and (left := int(screening.kept.sum())) < 2:
-        records = len(screening.kept)
-        raise ScreenedOutError(f"of {records} rows {screening.screen} leaves {left}, and a release has at least 2")
+        made = len(screening.kept)
+        raise ScreenedOutError(f"{screening.screen} leaves {left} of {made} rows, and a release has at least 2")
 
 
 def _encoded(
@@ -199,11 +173,11 @@ def _encoded(
     stream: randomness.Stream,
     pool: Executor,
     screening: Screening | None = None,
-    progress: Progress | None = None,
+    progress: Progress = lambda _: None,
 ) -> Batch:
     """The rows from `start` to `stop`, encoded by blocks that stay in the cache, less those that the screening drops.
-    Each block has a stream of its own, forked in their order: the same stream gives the same rows, however many threads
-    are at work."""
+    Each block has a stream of its own, forked in their order: the same stream gives the same rows with any number of
+    threads."""
     x = torch.empty(stop - start, *rows.shape, dtype=stored_dtype(encoder.index_bound))
     y = torch.empty(stop - start, len(rows.classes))
 
@@ -217,8 +191,7 @@ def _encoded(
     size = max(1, _BLOCK_ELEMENTS // torch.Size(rows.shape).numel())
     index = torch.split(torch.arange(start, stop), size)
     for done in pool.map(block, index, [stream.fork("block") for _ in index]):
-        if progress:
-            progress(done)
+        progress(done)
     if screening is None:
         return Batch(x, y)
     kept = screening.kept[start:stop]
@@ -243,11 +216,9 @@ def _planned(
     """The rows as they are to be encoded, and who is mixed with whom. Where labels are randomised, rows are put in a
     random order first: data are often sorted by class, and then their order says what the labels do not."""
     if rows.units is not None and not encoder.scheme.targets:
-        raise ArgumentError(f"the encoder {encoder.name} promises nothing, to units either: leave them out")
+        raise ArgumentError(f"the encoder {encoder.name} promises nothing to units: leave the units out")
     if rows.units is None and encoder.unit_rows > 1:
-        raise ArgumentError(
-            f"it is not said which rows belong together, and the noise is for units of {encoder.unit_rows} rows"
-        )
+        raise ArgumentError(f"the noise is for units of {encoder.unit_rows} rows, and these rows have no units")
     order = None
     if label_epsilon is not None:
         check_declared(rows, label_epsilon)
@@ -261,14 +232,12 @@ def _planned(
 def check_declared(rows: Dataset, label_epsilon: float) -> None:
     """Refuse to protect labels by an ε that means nothing, or where the list of classes shows which of them occur."""
     keep_probability(label_epsilon, len(rows.classes))
-    if getattr(getattr(rows, "projection", None), "origin", "public") == "private":
-        raise PrivateFactError(
-            "the projection was fitted on private labels, and shows them: protect them by a public one"
-        )
+    if isinstance(rows, Projected) and rows.projection.origin == "private":
+        raise PrivateFactError("the projection was fitted on private labels, and shows them: use a public projection")
     if not rows.declared:
         raise ArgumentError(
-            "the list of classes was taken from the labels, and shows which of them occur: say with --classes which "
-            "there can be, so that labels can be protected"
+            "label_epsilon needs a list of classes that was not taken from the labels, which shows the classes that "
+            "occur: name all classes with --classes"
         )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
 import torch
@@ -23,20 +24,17 @@ Measure = Callable[[Tensor, Tensor], Tensor]
 """Truth and guess, images (n, c, h, w) in [0, 1], to (n,) figures."""
 
 NOT_CERTIFIED = (
-    "screening goes with no mu: which rows are missing would depend on the private records, so that it is no "
-    "post-processing of the noise, and the certificate would be false"
+    "mu cannot be certified with a screen: the rows that it drops depend on the private records, so that it is no "
+    "post-processing of the noise"
 )
-NOT_PROTECTED = (
-    "screening goes with no label epsilon: which rows are missing says something of the records, and so of their "
-    "classes, that no epsilon covers"
-)
-NOT_PICTURES = "screening compares pictures, and features and projections are none: it is for pixels"
+NOT_PROTECTED = "label_epsilon cannot be promised with a screen: the rows that it drops tell of the records' classes"
+NOT_PICTURES = "a screen compares pictures: it is for pixels, not for features or projections"
 
 
 @dataclass(frozen=True)
 class Screen:
-    """A row is dropped where its picture is nearer to one of its sources than the threshold: LPIPS below it, SSIM or
-    SNR (in dB, of pixels in [0, 1], the mean not taken away) above it."""
+    """Drops a row whose picture is nearer to one of its sources than the threshold: LPIPS below it, SSIM or SNR (in dB,
+    of pixels in [0, 1], the mean not taken away) above it."""
 
     metric: Metric
     threshold: float
@@ -65,17 +63,32 @@ class Screen:
             raise ArgumentError(f"a screen is METRIC:THRESHOLD, such as lpips:0.7, got {text!r:.60}") from None
         return cls(cast("Metric", metric), value)
 
+    def distance(self, folder: Path | None) -> Measure | None:
+        """LPIPS by VGG16, where this screen needs it. folder: of its weights."""
+        if self.metric != "lpips":
+            return None
+        from mixveil.features.lpips import load
+
+        return load("vgg", folder)
+
+    def check_promises(self, certified: bool, label_epsilon: float | None) -> None:
+        """Refuse to drop rows where that would make a promise false."""
+        if certified:
+            raise ArgumentError(f"screen = {self}: {NOT_CERTIFIED}")
+        if label_epsilon is not None:
+            raise ArgumentError(f"screen = {self}: {NOT_PROTECTED}")
+
     def __str__(self) -> str:
         return f"{self.metric}:{self.threshold!r}".removesuffix(".0")
 
     def keeps(self, values: Tensor) -> Tensor:
-        """(m,) whether rows with these figures may stay; not where a figure is none at all."""
+        """(m,) whether rows with these figures may stay; a row whose figure is not a number may not."""
         return values >= self.threshold if self.metric == "lpips" else values <= self.threshold
 
 
 @dataclass(frozen=True)
 class Screened:
-    """What a release says of it: by what rows were dropped, and of how many records rows were made."""
+    """What a release says of its screen, and the number of records that rows were made of."""
 
     screen: Screen
     records: int
@@ -95,9 +108,9 @@ class Screened:
 
 
 class Screening:
-    """Screens the rows of one release as they are made. kept: (n,) whether each was kept; true until it is looked at.
+    """Screens the rows of one release as they are made. kept: (n,) whether each row is kept; true until it is compared.
 
-    lpips: the distance, where the screen asks for it (`metrics.lpips.load`)."""
+    lpips: the distance, where the screen needs it (`features.lpips.load`)."""
 
     def __init__(self, screen: Screen, rows: Dataset, encoder: Encoder, lpips: Measure | None = None) -> None:
         checks.enough_rows(len(rows))
@@ -106,7 +119,7 @@ class Screening:
         known: dict[Metric, Measure | None] = {"lpips": lpips, "ssim": similarity.ssim, "snr": similarity.snr_db}
         measure = known[screen.metric]
         if measure is None:
-            raise ArgumentError(f"the screen {screen} needs the distance lpips, and none was given")
+            raise ArgumentError(f"screen = {screen} needs the distance lpips, and none was given")
         self.screen, self.rows, self.encoder, self.measure = screen, rows, encoder, measure
         self.kept = torch.ones(len(rows), dtype=torch.bool)
         two = self._scaled(rows.take(torch.arange(2)).x)

@@ -1,9 +1,9 @@
-"""Who the rows of releases are, and what all releases together cost them. Numbers in, numbers out.
+"""Whose the rows of releases are, and what all releases together cost these owners. Numbers in, numbers out.
 
-A row belongs to the unit that its release names for it, and else to every unit that was ever named for its image. A row
-that is named as another unit's counts only where a unit's image is in a release under other names alone: then the unit
-has been renamed. Where no unit is known an image is a unit by itself, with all its copies. Who asks for some rows is
-told of all units that their images were ever named as.
+A row belongs to the unit that its release names for it; without a name, to every unit that was ever named for its
+image. A row under the name of another unit counts only where a unit's image is in a release under other names alone:
+then the unit was renamed. Where no unit is known an image is a unit by itself, with all its copies. A question about
+some rows is answered for all units that their images were ever named as.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import NamedTuple
 
 import numpy as np
@@ -24,7 +25,7 @@ Numbers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Owners:
-    """Who the rows of a data set are. records: (n,) fingerprints of their images; units: (n,) of whose they are."""
+    """Whose the rows of a data set are. records: (n,) fingerprints of images; units: (n,) fingerprints of units."""
 
     records: Prints = field(repr=False)
     units: Prints | None = field(default=None, repr=False)
@@ -54,12 +55,12 @@ class Total:
     and no number of rows enters it: a decision that follows from it tells nothing of the data.
 
     Attributes:
-        mu: √Σμ² of what each release promises a unit as it names units (a record, where it names none)
-        unbounded: ids of the releases that promise nothing; where units are asked about, to a unit
-        label_epsilon: Σε of one record's label; ∞ where any release shows labels as they are
-        releases: how many there are, finished or not
-        refused: whether both figures also count what was refused for a record's sake: that it was not made would tell
-            of that record
+        mu: √Σμ² of what each release promises a unit (a record, where it names no units).
+        unbounded: Ids of the releases that promise nothing; where units are asked about, nothing to a unit.
+        label_epsilon: Σε of one record's label; ∞ where any release shows labels as they are.
+        releases: How many there are, finished or not.
+        refused: Whether the figures also count releases that were refused because a record had spent its budget: their
+            absence would tell of that record.
     """
 
     mu: float
@@ -83,6 +84,9 @@ class Total:
         )
 
 
+NO_COST = Total(0.0, (), 0.0, 0)
+
+
 def within(spent: float, budget: float) -> bool:
     """Whether a budget holds, up to rounding. What is not a number is within none."""
     return spent <= budget * (1 + 1e-9)
@@ -90,9 +94,15 @@ def within(spent: float, budget: float) -> bool:
 
 @dataclass(frozen=True)
 class Spent:
-    """What releases cost some rows' units together. mu: (units,) of those that promise something; unbounded: ids of
-    those that promise nothing; label_epsilon: the largest sum over a unit's labels, ∞ where one was shown as it is;
-    releases: how many hold any of these units' rows; named: whether any of the units was named by its owner."""
+    """What releases cost some rows' units together.
+
+    Attributes:
+        mu: (units,) by the releases that promise something.
+        unbounded: Ids of the releases that promise nothing.
+        label_epsilon: The largest sum over a unit's labels; ∞ where a label was shown as it is.
+        releases: How many hold any of these units' rows.
+        named: Whether the owner named any of the units.
+    """
 
     mu: npt.NDArray[np.float64] = field(repr=False)
     unbounded: tuple[str, ...]
@@ -117,10 +127,6 @@ class Spent:
     def median(self) -> float:
         return float(np.median(self.mu)) if len(self.mu) else 0.0
 
-    def left(self, budget: float) -> float:
-        """The largest μ that all of these rows can still afford."""
-        return 0.0 if self.unbounded else math.sqrt(max(0.0, budget**2 - self.most**2))
-
 
 @dataclass(frozen=True)
 class Standing:
@@ -130,8 +136,7 @@ class Standing:
         spent: What all releases cost these rows.
         after: The same with one release more, where one is planned.
         total: What all releases in the ledger cost together.
-        budget: The standing budget of μ, if there is one.
-        label_budget: The standing budget of labels' ε, if there is one.
+        budget, label_budget: The standing budgets of μ and of labels' ε, if there are any.
     """
 
     spent: Spent
@@ -143,8 +148,8 @@ class Standing:
 
 @dataclass(frozen=True)
 class Units:
-    """Those that are asked about. names: (units,) sorted; records, number: all images that were ever theirs, as pairs
-    (image, number of the unit), each once and sorted by image."""
+    """The units that a question is about. names: (units,) sorted; records, number: all images that were ever theirs, as
+    pairs (image, number of the unit), each once and sorted by image."""
 
     names: Prints
     records: Prints
@@ -154,15 +159,17 @@ class Units:
 
 def spent(asked: Owners, releases: Releases) -> Spent:
     """What all these releases cost the units of some rows."""
-    units = units_of(asked, releases)
-    found = Spent(np.zeros(len(units.names)), (), 0.0, 0, units.named)
-    for made in releases():
-        found = add(found, units, made)
-    return found
+    return spent_by(units_of(asked, releases), releases())
+
+
+def spent_by(units: Units, releases: Iterable[Made]) -> Spent:
+    """What these releases cost some units."""
+    nothing = Spent(np.zeros(len(units.names)), (), 0.0, 0, units.named)
+    return reduce(lambda before, made: add(before, units, made), releases, nothing)
 
 
 def units_of(asked: Owners, releases: Releases) -> Units:
-    """Whose some rows are: as it is said, and as it was ever said of their images; else an image is a unit by
+    """The units of some rows: as they are named now, and as their images were ever named; else an image is a unit by
     itself. With all other images of the same units."""
     known = [] if asked.units is None else [asked.units]
     nameless = np.ones(len(asked.records), bool) if asked.units is None else np.zeros(len(asked.records), bool)

@@ -1,26 +1,98 @@
-"""Releases of noisy class sums: the first step of the certified protocol. The guarantee: `kinds/sums.py`."""
+"""Releases of noisy class sums, a party's first step of the certified protocol: the whole job, and the sums alone.
+
+The guarantee: `kinds/sums.py`."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Unpack
 
 import torch
 from torch import Tensor
 
 from mixveil.core import checks, randomness
 from mixveil.core.types import Guarantee, Progress, Release
+from mixveil.core.watching import Warn, Watch, unheard, unwatched
+from mixveil.core.wording.notes import Note
 from mixveil.data import privacy_units
+from mixveil.data.opening import DataOptions, DataSpec
 from mixveil.data.randomised_labels import label_shifts
+from mixveil.encoders.calibration import meaningless
 from mixveil.encoders.grid import GRID
+from mixveil.features.opening import FeatureOptions
 from mixveil.features.projection import Projected
+from mixveil.releases import accounting
+from mixveil.releases.encode import stream_for
 from mixveil.releases.envelope import Envelope
 from mixveil.releases.kinds.sums import SumSettings
-from mixveil.releases.ledger import Against, Ledger
+from mixveil.releases.ledger import Ledger
 from mixveil.releases.records import check_declared
-from mixveil.releases.spending import Owners
-from mixveil.releases.writing import Produced, check_output, write, write_tensors
+from mixveil.releases.spending import Standing
+from mixveil.releases.writing import LedgerTerms, Produced, check_output, write, write_tensors
 
 _ROWS = 4096
+
+
+@dataclass(frozen=True)
+class Summed:
+    """Class sums that were released, for their owner's eyes.
+
+    Attributes:
+        sums: What leaves.
+        warnings: What their owner should know.
+        standing: What the ledger says of these records now.
+    """
+
+    folder: Path
+    sums: Envelope
+    warnings: tuple[Note, ...]
+    standing: Standing
+
+
+def statistics(
+    data: DataSpec,
+    out: Path | str,
+    *,
+    projection: Path | str,
+    mu: float,
+    party: str = "party",
+    recipient: str | None = None,
+    budget: float | None = None,
+    label_epsilon: float | None = None,
+    label_budget: float | None = None,
+    seed: int | None = None,
+    options: DataOptions | None = None,
+    cache: Path | str | None = None,
+    ledger: Ledger | None = None,
+    watch: Watch = unwatched,
+    warn: Warn = unheard,
+) -> Summed:
+    """Release the noisy class sums of data through a public projection, every record (every unit) μ-GDP, labels
+    excluded. Arguments are those of `mixveil.encode`."""
+    out, options, ledger = Path(out), options or DataOptions(), ledger or Ledger()
+    check_output(out, party)
+    stream = stream_for(seed)
+    images = options.open(data)
+    owners = accounting.owners_of(ledger, images, watch)
+    features = FeatureOptions(options, cache, watch)
+    rows, digest, told = features.open_projected(images, Path(projection), certified=True, seeded=seed is not None)
+    warnings = [
+        *rows.warnings(),
+        *told,
+        *accounting.earlier_statistics(ledger, rows.projection, party),
+        *accounting.copies(owners),
+        *accounting.labels_were_shown(ledger, owners, label_epsilon),
+        *meaningless(mu),
+    ]
+    for item in warnings:
+        warn(item)
+    with watch("sums", len(rows)) as step:
+        terms = LedgerTerms(recipient=recipient, budget=budget, label_budget=label_budget, owners=owners, ledger=ledger)
+        written = write_statistics(
+            out, rows, digest, mu, party=party, stream=stream, label_epsilon=label_epsilon, progress=step, **terms
+        )
+    return Summed(out, written, tuple(warnings), ledger.standing(owners))
 
 
 def write_statistics(
@@ -32,16 +104,10 @@ def write_statistics(
     party: str,
     stream: randomness.Stream,
     label_epsilon: float | None = None,
-    recipient: str | None = None,
-    budget: float | None = None,
-    label_budget: float | None = None,
-    against: Against = "records",
-    owners: Owners | None = None,
-    ledger: Ledger | None = None,
     progress: Progress = lambda _: None,
+    **terms: Unpack[LedgerTerms],
 ) -> Envelope:
-    """Write the noisy class sums of all rows at μ; how they are entered in the ledger, `writing.write` says. digest: of
-    the rows' projection."""
+    """Write the noisy class sums of all rows at μ. digest: of the rows' projection."""
     check_output(out, party)
     envelope, settings, labels = _planned(rows, digest, mu, party, stream, label_epsilon)
 
@@ -49,19 +115,7 @@ def write_statistics(
         indices = _noisy(rows, labels, settings.sigma, stream, progress)
         return [write_tensors(folder / "sums.safetensors", {"sums": indices})], None
 
-    return write(
-        out,
-        rows,
-        envelope,
-        produce,
-        space=8 * len(settings.counts) * settings.dimension,
-        recipient=recipient,
-        budget=budget,
-        label_budget=label_budget,
-        against=against,
-        owners=owners,
-        ledger=ledger,
-    )
+    return write(out, rows, envelope, produce, space=8 * len(settings.counts) * settings.dimension, **terms)
 
 
 def class_sums(

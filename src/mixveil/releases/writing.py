@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import TypedDict, Unpack
 
 from safetensors.torch import save
 from torch import Tensor
@@ -26,6 +27,26 @@ Produced = tuple[Iterable[File], Callable[[], Trace] | None]
 """Files that are written as they are asked for; and the trace, once all of them are there, for a kind that has one."""
 
 
+class LedgerTerms(TypedDict, total=False):
+    """How a release is entered in its owner's ledger.
+
+    Attributes:
+        recipient: To whom it goes.
+        budget: The release is refused where it would bring a record beyond this μ.
+        label_budget: The release is refused where it would bring a label beyond this ε.
+        against: What budgets are compared with; `records` unless another is given.
+        owners: What `Ledger.owners` said of the rows; else they are read now.
+        ledger: Else that of the state folder.
+    """
+
+    recipient: str | None
+    budget: float | None
+    label_budget: float | None
+    against: Against
+    owners: Owners | None
+    ledger: Ledger | None
+
+
 def write(
     out: Path,
     rows: Dataset,
@@ -33,29 +54,23 @@ def write(
     produce: Callable[[Path], Produced],
     *,
     space: int,
-    recipient: str | None = None,
-    budget: float | None = None,
-    label_budget: float | None = None,
-    against: Against = "records",
-    owners: Owners | None = None,
-    ledger: Ledger | None = None,
+    **terms: Unpack[LedgerTerms],
 ) -> Envelope:
     """Write a release of these rows, and return its envelope with its files. envelope: without files; produce: writes
     them into a folder; space: about how many bytes they take.
 
-    It is entered in the owner's ledger before a byte is written, and refused where it would cost some record more than
-    the budget, or its label more than the label budget; against: what budgets are compared with (`ledger.Against`).
-    Images that changed since they were entered are refused, and the entry counts. recipient: to whom it goes, for the
-    ledger; owners: what `Ledger.owners` said of the rows. The trace goes to the owner's state folder, nowhere else.
+    The release is entered in the ledger before a byte is written. Images that changed since they were entered are
+    refused, and the entry counts. The trace goes to the owner's state folder, nowhere else.
     """
     check_output(out, envelope.party)
     files.check_space(out, space)
-    ledger = Ledger() if ledger is None else ledger
-    owners = ledger.owners(rows) if owners is None else owners
+    ledger = terms.get("ledger") or Ledger()
+    owners = terms.get("owners") or ledger.owners(rows)
     if (rows.units is None) != (owners.units is None):
-        raise ArgumentError("the rows have units, and their owners none, or the other way round")
-    entry = entry_of(envelope, len(rows), recipient)
-    with ledger.making(entry, owners, budget, label_budget=label_budget, against=against):
+        raise ArgumentError("owners must name units where the rows do, and only there")
+    entry = entry_of(envelope, len(rows), terms.get("recipient"))
+    against, label_budget = terms.get("against", "records"), terms.get("label_budget")
+    with ledger.making(entry, owners, terms.get("budget"), label_budget=label_budget, against=against):
         try:
             with files.atomic_folder(out, envelope.id[:8]) as folder:
                 written, trace = produce(folder)
@@ -75,14 +90,14 @@ def write(
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], rows: int | None = None) -> File:
-    """Write one file of a release. rows: how many it holds, where its kind has rows."""
+    """Write one file of a release. rows: how many rows it holds, where its kind has rows."""
     data = save(dict(tensors))
     files.write_file(path, data)
     return File(path.name, len(data), hashlib.sha256(data).hexdigest(), rows)
 
 
 def check_output(out: Path, party: str) -> None:
-    """What can be refused before any work is done."""
+    """Refuse a folder that exists and a party without a printable name, before any work is done."""
     files.check_new(out)
     if not party or not party.isprintable() or len(party) > 1000:
         raise ArgumentError(f"party must be a printable name of at most 1000 characters, got {party!r}")

@@ -7,8 +7,8 @@ WORDS: dict[str, str] = {
     "classes-without-rows": "{empty} of the {classes} classes have no rows",
     "files-left-out": "{files:n file} under {folder} were left out: not in a class folder, or of no known image suffix",
     "files-named-again": "{table}: a file that was named before is named again in {places}",
-    "unit-with-most-rows": "the unit {unit!r} has {most} of {rows} rows, more than half: its rows cannot all be paired "
-    "with rows of other units",
+    "unit-with-most-rows": "the unit {unit!r} has {most} of {rows} rows, more than half: its rows cannot all be "
+    "paired with rows of other units",
     "same-with-different-labels": "{groups:n group} of rows with the same image, and different labels",
     "same-in-different-units": "{groups:n group} of rows with the same image, in different units: is it one person?",
     "alike-with-different-labels": "{groups:n group} of rows that look alike, and have different labels",

@@ -1,4 +1,4 @@
-"""Sentences about trainings, predictions and simulations."""
+"""Sentences about trainings, models and what they show of records, predictions and simulations."""
 
 from __future__ import annotations
 
@@ -14,4 +14,16 @@ WORDS: dict[str, str] = {
     "class counts too, were computed from the rows without protection: keep them as you keep the data.",
     "rows-played-public": "A quarter of the rows, with their labels, played the public data, which the methods with a "
     "μ and one-shot use: real public data are less like the private ones.",
+    "model-promises-nothing": "Nothing is promised: the model was trained on a release that promises nothing.",
+    "model-mu": "An attacker who has the model, and all that was sent for it, learns of no {of} more than "
+    "{mu:.4g}-GDP permits.",
+    "model-record": "record",
+    "model-unit": "unit (all rows of a person)",
+    "model-record-of-one-party": "record of one party",
+    "model-unit-of-one-party": "unit (all rows of a person) of one party",
+    "model-mu-record-at-several": "A record that several of these {parties} parties have: up to {mu:.4g}-GDP.",
+    "model-mu-unit-at-several": "A person whose records several of these {parties} parties have: up to {mu:.4g}-GDP.",
+    "model-labels-shown": "Labels are not protected.",
+    "model-labels-randomised": "Labels were randomised: the label of a {of} with ε = {epsilon:.4g} in all.",
+    "model-labels-at-several": "The label of a record that several parties have: up to ε = {epsilon:.4g}.",
 }

@@ -5,10 +5,10 @@ from __future__ import annotations
 WORDS: dict[str, str] = {
     # What some records have spent.
     "ledger-no-release": "Your ledger has no release of {whose}.",
-    "ledger-unbounded": "Your ledger has {releases:n release} of {whose}, of which {names} promise nothing: no μ "
+    "ledger-unbounded": "Your ledger has {releases:n release} of {whose}, and some promise nothing ({names}): no μ "
     "bounds what a recipient of all of them learns.",
-    "ledger-spent": "Your ledger has {releases:n release} of {whose}: together a {unit} is "
-    "{mu:.4g}-GDP{left}; {labels}.",
+    "ledger-spent": "Your ledger has {releases:n release} of {whose}: together a {unit} is {mu:.4g}-GDP{left}; "
+    "{labels}.",
     "with-one-more": "{spent} With one more at this μ it would be {mu:.4g}.",
     "these-records": "these records",
     "all-records": "all its records",
@@ -25,17 +25,17 @@ WORDS: dict[str, str] = {
     "releases that were refused because a record had spent its budget; {labels}.",
     # What an owner should know before something is released.
     "copies-in-data": "{rows:n row holds|rows hold} an image that another row holds too (see `mixveil data check`): "
-    "the guarantee covers one row, or the rows that you named as one person's; it does not cover copies under "
-    "other names",
+    "the guarantee covers one row, or the rows that you named as one person's; it does not cover copies under other "
+    "names",
     "public-holds-private": "{rows:,} of these images are in the public data as well: figures from those data are not "
     "public for them",
-    "public-was-released": "{known:,} of these {rows:n image} are records of releases in your ledger: are they public? "
-    "A projection is sent to everybody, and shows what it was fitted on without any noise",
+    "public-was-released": "{known:,} of these {rows:n image} are records of releases in your ledger: are they "
+    "public? A projection is sent to all parties, and shows what it was fitted on without any noise",
     "labels-were-shown": "an earlier release shows the labels of these records as they are: randomising them now "
     "protects nothing from a recipient of that release",
     "statistics-not-in-ledger": "none of the statistics that found these directions are in your ledger: if you sent "
     "any, their cost adds up",
     "projection-fitted-on-these": "{path} was fitted on {shared:,} of these {rows:n image}, and is not public for them",
-    "private-projection": "the projection holds the mean and the covariance of private images: send it only if you may "
-    "show those. Your ledger counts it as a release of them that promises nothing",
+    "private-projection": "the projection holds the mean and the covariance of private images: send it only if you "
+    "may show those. Your ledger counts it as a release of them that promises nothing",
 }

@@ -4,103 +4,70 @@ from __future__ import annotations
 
 WORDS: dict[str, str] = {
     # What is promised or stated
-    "gdp-record": (
-        "every record is {mu:.4g}-GDP: ε = {epsilon:.3g} at δ = 1e-5; on average no membership test finds more than "
-        "{found:.1%} of the members at 1 % false alarms"
-    ),
-    "gdp-unit": (
-        "every unit (all its rows) is {mu:.4g}-GDP: ε = {epsilon:.3g} at δ = 1e-5; on average no membership test finds "
-        "more than {found:.1%} of the members at 1 % false alarms"
-    ),
+    "gdp-record": "every record is {mu:.4g}-GDP: ε = {epsilon:.3g} at δ = 1e-5; on average no membership test finds "
+    "more than {found:.1%} of the members at 1 % false alarms",
+    "gdp-unit": "every unit (all its rows) is {mu:.4g}-GDP: ε = {epsilon:.3g} at δ = 1e-5; on average no membership "
+    "test finds more than {found:.1%} of the members at 1 % false alarms",
     "snr-kept": "directional SNR of a row at most {snr:.4g}",
     "snr-kept-nominal": "directional SNR of a row at most {snr:.4g} (nominal τ = {tau:.4g})",
-    "snr-not-kept": (
-        "noise by the calibration {calibration} for τ = {tau:.4g}, which is NOT kept; the directional SNR of a row is "
-        "up to {snr:.4g}, {times} that"
-    ),
-    "snr-not-stated": (
-        "noise by the calibration {calibration} for τ = {tau:.4g}, which is NOT kept; the directional SNR of a row is "
-        "not stated"
-    ),
+    "snr-not-kept": "noise by the calibration {calibration} for τ = {tau:.4g}, which is NOT kept; the directional SNR "
+    "of a row is up to {snr:.4g}, {times} that",
+    "snr-not-stated": "noise by the calibration {calibration} for τ = {tau:.4g}, which is NOT kept; the directional "
+    "SNR of a row is not stated",
     "on-condition": "{stated}; {condition}",
     "label-dp": "the label of every record is {epsilon:g}-DP (randomised response)",
     # Conditions of a guarantee
     "replace-record": "one record is replaced by another with the same label and shape; n and all labels are public",
-    "replace-unit": (
-        "all rows of a unit are replaced by others with the same labels and shape; n, all labels and which rows belong "
-        "together are public"
-    ),
+    "replace-unit": "all rows of a unit are replaced by others with the same labels and shape; n, all labels and "
+    "which rows belong together are public",
     "knows-all-else": "an attacker knows every other record, the weights, the pairing and all that is made of the "
     "release",
     "gaussian-secure": "the noise is Gaussian up to float64 rounding, drawn without looking at the records, and secret",
     "worst-record": "the worst record there can be, once clipped; its partner counts as known",
-    "average-deviation-from-mean": (
-        "the average record's deviation from the mean record, not the worst record's; the mean itself is not covered"
-    ),
+    "average-deviation-from-mean": "the average record's deviation from the mean record, not the worst record's; the "
+    "mean itself is not covered",
     "sees-one-row": "an attacker sees one row",
     "not-covered": "a row whose record is its own partner is not covered",
     "no-more-varied-than-public": "holds only if the records vary no more than the public data in any direction",
     "realised-not-stated": "moments are the public data's: what the records themselves realise is not stated",
-    "averaged-before-dropping": (
-        "averaged over all rows that were made, before some were dropped: not over those that are left"
-    ),
+    "averaged-before-dropping": "averaged over all rows that were made, before some were dropped: not over those that "
+    "are left",
     # What is not promised
-    "labels-shown": (
-        "Labels are not protected: they are released without noise, and show each row's class or classes, the weights "
-        "of a mixture, and how many records of each class the party has."
-    ),
-    "labels-shown-screened": (
-        "Labels are not protected: they are released without noise, and show the class or classes of each row that is "
-        "left and the weights of a mixture."
-    ),
+    "labels-shown": "Labels are not protected: they are released without noise, and show each row's class or classes, "
+    "the weights of a mixture, and how many records of each class the party has.",
+    "labels-shown-screened": "Labels are not protected: they are released without noise, and show the class or "
+    "classes of each row that is left and the weights of a mixture.",
     "labels-counted": "Labels are not protected: how many records of each class the party has is stated exactly.",
     "labels-in-updates": "Labels are not protected: updates show which classes they were trained on.",
     "labels-not-sent": "Labels are not sent, and not protected: what is sent may show them.",
-    "labels-randomised": (
-        "Labels were randomised once for this release, each with ε = {label_epsilon:g}: they say that much of a "
-        "record's class, and no more. The weights of a mixture are shown, and how many records are said to be of each "
-        "class."
-    ),
-    "labels-randomised-counted": (
-        "Labels were randomised once for this release, each with ε = {label_epsilon:g}: the counts of the classes say "
-        "that much of a record's class, and no more."
-    ),
+    "labels-randomised": "Labels were randomised once for this release, each with ε = {label_epsilon:g}: they say "
+    "that much of a record's class, and no more. The weights of a mixture are shown, and how many records are said to "
+    "be of each class.",
+    "labels-randomised-counted": "Labels were randomised once for this release, each with ε = {label_epsilon:g}: the "
+    "counts of the classes say that much of a record's class, and no more.",
     "labels-of-unit": "The labels of a unit's {unit_rows} rows together are {together:g}-DP.",
-    "labels-randomised-by-seed": (
-        "Labels are not protected: a seeded stream randomised them, and an attacker who finds the seed undoes it."
-    ),
-    "not-encryption": (
-        "This is not encryption: an attacker who holds the release can study it for as long as they like."
-    ),
+    "labels-randomised-by-seed": "Labels are not protected: a seeded stream randomised them, and an attacker who "
+    "finds the seed undoes it.",
+    "not-encryption": "This is not encryption: an attacker who holds the release can study it for as long as they "
+    "like.",
     "unit-not-stated": "Nothing is stated of several records of one person together.",
     "unit-is-record": "The unit is one record. Several records of one person are not covered together.",
-    "unit-is-named": (
-        "The unit is all records that the party named as one person's, {unit_rows} at most. Which belong together is "
-        "not protected, and records that the party did not name as one person's are not covered together."
-    ),
-    "rows-dropped": (
-        "Rows that showed too much of their records were dropped: which are missing depends on the records, and says "
-        "something of them. Records whose own row is missing may be in the rows of others."
-    ),
+    "unit-is-named": "The unit is all records that the party named as one person's, {unit_rows} at most. Which belong "
+    "together is not protected, and records that the party did not name as one person's are not covered together.",
+    "rows-dropped": "Rows that showed too much of their records were dropped: which are missing depends on the "
+    "records, and says something of them. Records whose own row is missing may be in the rows of others.",
     "no-noise": "No noise was added: nothing is promised at all.",
-    "noise-for-comparison": (
-        "The noise is about as large as the records themselves are, which is for comparison: nothing is promised at "
-        "all."
-    ),
-    "average-only": (
-        "The directional SNR is the party's own statement, which a reader cannot check. It speaks of one row, of the "
-        "average record and of its deviation from the mean record: not of the worst record, the mean, or membership."
-    ),
-    "private-facts": (
-        "The noise was chosen from figures of the private records themselves, such as their moments and norms, and "
-        "this manifest shows such figures."
-    ),
+    "noise-for-comparison": "The noise is about as large as the records themselves are, which is for comparison: "
+    "nothing is promised at all.",
+    "average-only": "The directional SNR is the party's own statement, which a reader cannot check. It speaks of one "
+    "row, of the average record and of its deviation from the mean record: not of the worst record, the mean, or "
+    "membership.",
+    "private-facts": "The noise was chosen from figures of the private records themselves, such as their moments and "
+    "norms, and this manifest shows such figures.",
     "maybe-private-facts": "Its settings may show figures that were computed from the private records.",
     "nothing-promised": "Nothing is promised: an attacker may compute records from what is sent.",
-    "seeded": (
-        "The noise came from a seeded stream: an attacker who finds the seed removes it. For experiments only, no "
-        "promise."
-    ),
+    "seeded": "The noise came from a seeded stream: an attacker who finds the seed removes it. For experiments only, "
+    "no promise.",
     # Releases
     "held-records": "{rows:n row} of {shape} from {party}, {files:n file}, {megabytes:.1f} MB",
     "held-sums": "{classes:n class sum} of {values:n value} over {rows:n record} from {party}",
@@ -109,6 +76,4 @@ WORDS: dict[str, str] = {
     "held": "a release of {kind} from {party}, {files:n file}, {megabytes:.1f} MB",
     "features-of": "features of images by {extractor}, {size} pixels wide (settings and weights {digest})",
     "screened-by": "screened by {screen}: {dropped:,} of {made:n row} that were made were dropped ({share:.1%})",
-    "promises-hold": "What it certifies follows from its settings, provided the noise was drawn as they say.",
-    "states-only": "What it states rests on the party's word: a reader cannot check it.",
 }

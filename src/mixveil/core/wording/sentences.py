@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from string import Formatter
 from typing import Any
 
-from mixveil.core.wording import audit, calibration, data, jobs, learning, ledger, models, releases
+from mixveil.core.wording import audit, calibration, data, jobs, learning, ledger, releases
 from mixveil.core.wording.notes import Note
 
-TABLES = (releases, calibration, audit, jobs, data, ledger, learning, models)
+TABLES = (releases, calibration, audit, jobs, data, ledger, learning)
 WORDS: dict[str, str] = {code: words for table in TABLES for code, words in table.WORDS.items()}
 
 
