@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from mixveil.core.types import Tau as Tau
     from mixveil.core.types import View as View
     from mixveil.data.images import from_tensors as from_tensors
+    from mixveil.data.opening import DataOptions as DataOptions
     from mixveil.data.opening import open_data as open_data
-    from mixveil.data.options import DataOptions as DataOptions
     from mixveil.encoders.batch_transform import BatchTransform as BatchTransform
     from mixveil.encoders.catalogue import encoders as encoders
     from mixveil.encoders.gaussian import Gaussian as Gaussian
@@ -56,7 +56,7 @@ __all__ = open_door(
         "attacks": "mixveil.attacks.catalogue",
         "audit": "mixveil.audit.own_releases",
         "BatchTransform": "mixveil.encoders.batch_transform",
-        "DataOptions": "mixveil.data.options",
+        "DataOptions": "mixveil.data.opening",
         "Fact": "mixveil.core.types",
         "Facts": "mixveil.core.types",
         "Gaussian": "mixveil.encoders.gaussian",

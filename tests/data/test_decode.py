@@ -14,7 +14,8 @@ from PIL import Image
 from mixveil.core import errors
 from mixveil.data.decode import fitted_pixels, header, own_pixels
 from mixveil.data.folder import listed_images
-from mixveil.data.opening import Images, open_data
+from mixveil.data.images import Images
+from mixveil.data.opening import open_data
 from tests.data.made_dicom import write_dicom
 
 DEEP = np.array([[0, 1, 4095], [3000, 40_000, 65_535]], np.uint16)

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from mixveil.core.errors import one_line
 from mixveil.core.wording.notes import Note
-from mixveil.data.options import DataOptions
+from mixveil.data.opening import DataOptions
 
 DATA_HELP = (
     "A named set (see `mixveil data list`; NAME:SPLIT for a split), an .npz file, a .csv or .parquet table with the "

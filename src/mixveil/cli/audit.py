@@ -12,7 +12,7 @@ import typer
 
 from mixveil.cli import _common
 from mixveil.cli._common import AsJson, Cache, ProjectionFile, err, escape, number, out, print_json, say
-from mixveil.data.options import DataOptions
+from mixveil.data.opening import DataOptions
 
 if TYPE_CHECKING:
     from mixveil.audit.auditing import Audit

@@ -10,7 +10,7 @@ import typer
 from mixveil.cli import _common
 from mixveil.cli._common import number, out, say
 from mixveil.core.wording.sentences import plural
-from mixveil.data.options import DataOptions
+from mixveil.data.opening import DataOptions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

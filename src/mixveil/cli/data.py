@@ -10,7 +10,7 @@ import typer
 from mixveil.cli import _common
 from mixveil.cli._common import AsJson, DataDir, escape, out, plain, print_json, say
 from mixveil.core.wording.sentences import plural, sentence
-from mixveil.data.options import DataOptions
+from mixveil.data.opening import DataOptions
 
 if TYPE_CHECKING:
     from mixveil.data.check import Check, Copies

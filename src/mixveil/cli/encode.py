@@ -11,7 +11,7 @@ from mixveil.cli import _common, _release
 from mixveil.cli._common import escape
 from mixveil.core.wording.notes import note
 from mixveil.core.wording.sentences import plural
-from mixveil.data.options import DataOptions
+from mixveil.data.opening import DataOptions
 
 if TYPE_CHECKING:
     from mixveil.releases.encode import Encoded

@@ -9,7 +9,7 @@ import typer
 
 from mixveil.cli import _common
 from mixveil.cli._common import DATA_HELP, AsJson, escape, number, out, print_json, say
-from mixveil.data.options import DataOptions
+from mixveil.data.opening import DataOptions
 
 if TYPE_CHECKING:
     from rich.table import Table

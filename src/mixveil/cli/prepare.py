@@ -8,7 +8,7 @@ import typer
 
 from mixveil.cli import _common
 from mixveil.cli._common import escape
-from mixveil.data.options import DataOptions
+from mixveil.data.opening import DataOptions
 
 Backbone = Annotated[
     str, typer.Option("--backbone", help="Public network, several with + between, or none: the pixels themselves.")

@@ -12,7 +12,7 @@ from mixveil.cli import _common
 from mixveil.cli._common import AsJson, Backbone, Cache, Data, Mirror, escape, out, say
 from mixveil.core.wording import notes
 from mixveil.core.wording.sentences import plural
-from mixveil.data.options import DataOptions
+from mixveil.data.opening import DataOptions
 
 if TYPE_CHECKING:
     from mixveil.federated.simulation.comparison import Simulated

@@ -11,7 +11,7 @@ import typer
 from mixveil.cli import _common, _release
 from mixveil.cli._common import escape, print_json
 from mixveil.core.wording.sentences import plural
-from mixveil.data.options import DataOptions
+from mixveil.data.opening import DataOptions
 
 Projection = Annotated[Path, typer.Option("--projection", help="The public projection that all parties share.")]
 

@@ -13,7 +13,7 @@ import typer
 from mixveil.cli import _common
 from mixveil.cli._common import AsJson, Cache, Data, escape, print_json, say
 from mixveil.core.wording.sentences import plural, sentence
-from mixveil.data.options import DataOptions
+from mixveil.data.opening import DataOptions
 
 Head = Annotated[
     Literal["discriminant", "mlp"],

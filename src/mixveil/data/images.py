@@ -22,11 +22,8 @@ class Images:
     """Labelled images.
 
     Attributes:
-        name: of the data.
         read: from (m,) row numbers to (m, *shape) float32 pixels.
         labels: (n,) class numbers.
-        classes: the names of the classes.
-        shape: of a row.
         low, high: the range of a pixel by the format, not of the pixels present.
         notes: what the reader tells the data owner.
         units: the unit of each row; None where every row is a unit of its own.

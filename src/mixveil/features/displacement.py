@@ -21,7 +21,7 @@ from mixveil.core import checks
 from mixveil.core.errors import ArgumentError
 from mixveil.core.randomness import Stream
 from mixveil.core.types import Progress
-from mixveil.data.opening import Images
+from mixveil.data.images import Images
 from mixveil.features.backbones.loading import IMAGENET
 from mixveil.features.cache import Loaded
 from mixveil.theory import snr

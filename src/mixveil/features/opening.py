@@ -8,7 +8,8 @@ from pathlib import Path
 from mixveil.core.errors import ArgumentError, PrivateFactError
 from mixveil.core.watching import Watch, unwatched
 from mixveil.core.wording.notes import Note, note
-from mixveil.data.opening import DataOptions, Images
+from mixveil.data.images import Images
+from mixveil.data.opening import DataOptions
 from mixveil.features import cache, projection, projection_file
 from mixveil.features.cache import Features, Loaded
 from mixveil.features.extractor import Extractor

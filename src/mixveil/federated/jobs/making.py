@@ -12,7 +12,7 @@ from functools import cached_property
 from mixveil.core import files, randomness
 from mixveil.core.errors import FalseClaimError, MismatchError
 from mixveil.core.wording.notes import note
-from mixveil.data.opening import Images
+from mixveil.data.images import Images
 from mixveil.encoders import calibration
 from mixveil.encoders.singular import Singular
 from mixveil.features import projection, projection_file
