@@ -72,9 +72,7 @@ class Images:
             low, high = torch.aminmax(x)  # both are NaN where one pixel is
             if not (self.low <= float(low) and float(high) <= self.high):
                 raise self._pixel_error(index, x)
-        y = torch.zeros(len(index), len(self.classes))
-        y[torch.arange(len(index)), self.labels[index]] = 1
-        return Batch(x, y)
+        return Batch(x, torch.nn.functional.one_hot(self.labels[index], len(self.classes)).float())
 
     def originals(self, index: Tensor) -> Sequence[Tensor]:
         """The images of some rows as their files hold them, (channels, height, width) float32, scaled to [0, 1]."""
