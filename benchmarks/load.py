@@ -17,7 +17,7 @@ import torch
 from benchmarks.net import Server, anonymous, free_port, node, tree
 from mixveil.core.randomness import SecureStream, SeededStream, release_id
 from mixveil.core.types import Mu
-from mixveil.data.opening import from_tensors
+from mixveil.data.images import from_tensors
 from mixveil.encoders.calibration import settled_facts
 from mixveil.encoders.singular import Singular
 from mixveil.federated.jobs.messages import MANIFEST, Message

@@ -26,8 +26,8 @@ from benchmarks.load import under_load
 from mixveil.core import files
 from mixveil.core.randomness import SecureStream, SeededStream
 from mixveil.core.types import Mu, Release
+from mixveil.data.images import Images, from_tensors
 from mixveil.data.npz import npz_images
-from mixveil.data.opening import Images, from_tensors
 from mixveil.encoders.batch_transform import BatchTransform
 from mixveil.encoders.calibration import settled_facts
 from mixveil.encoders.singular import Singular

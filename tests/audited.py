@@ -9,7 +9,8 @@ import torch
 from mixveil.audit.auditing import Audit, audit
 from mixveil.core.randomness import SeededStream
 from mixveil.core.types import Mu, Release, Target, Tau, Trace, View
-from mixveil.data.opening import Images, open_data
+from mixveil.data.images import Images
+from mixveil.data.opening import open_data
 from mixveil.encoders import calibration
 from mixveil.encoders.gaussian import Gaussian
 from mixveil.encoders.singular import Singular

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from mixveil.attacks.shared.model import prior_of
 from mixveil.core.randomness import SecureStream, SeededStream, Stream
 from mixveil.core.types import Batch, Dataset, Encoder, Fact, Facts, Mu, Release, Trace, View
-from mixveil.data.opening import Images, from_tensors
+from mixveil.data.images import Images, from_tensors
 from mixveil.encoders.calibration import settled_facts
 from mixveil.encoders.singular import Singular
 from mixveil.features import lpips

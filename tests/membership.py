@@ -12,7 +12,7 @@ from torch import Tensor
 
 from mixveil.core.randomness import SecureStream
 from mixveil.core.types import Trace
-from mixveil.data.opening import from_tensors
+from mixveil.data.images import from_tensors
 from mixveil.encoders.singular import CalibratedSingular
 from mixveil.theory.gdp import member_tpr
 

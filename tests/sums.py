@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from mixveil.core.randomness import SeededStream
-from mixveil.data.opening import Images, from_tensors
+from mixveil.data.images import Images, from_tensors
 from mixveil.features.cache import Features
 from mixveil.features.projection import Projection
 from mixveil.features.projection_fit import fit

@@ -25,7 +25,8 @@ from mixveil.attacks.records.radius import Radius, RadiusLabels
 from mixveil.audit.metrics.detection import tpr_at_fpr
 from mixveil.core.randomness import SeededStream, Stream
 from mixveil.core.types import Batch, Release, Trace, View
-from mixveil.data.opening import Images, open_data
+from mixveil.data.images import Images
+from mixveil.data.opening import open_data
 from mixveil.data.similarity import snr_db
 from mixveil.releases.kinds.records import Records
 from mixveil.report import results

@@ -20,7 +20,8 @@ from mixveil.audit.auditing import audit
 from mixveil.audit.figures import attack_title
 from mixveil.core.randomness import SecureStream, SeededStream
 from mixveil.core.types import Mu, Release, Target, Tau, Trace, View
-from mixveil.data.opening import Images, open_data
+from mixveil.data.images import Images
+from mixveil.data.opening import open_data
 from mixveil.encoders import calibration
 from mixveil.encoders.singular import Singular
 from mixveil.releases.records import traced_in_memory

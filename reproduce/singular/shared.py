@@ -11,7 +11,7 @@ from torch import Tensor
 
 from mixveil.core.randomness import Stream
 from mixveil.core.types import Release, Trace
-from mixveil.data.opening import Images
+from mixveil.data.images import Images
 from mixveil.encoders.singular import CalibratedSingular
 from mixveil.releases.envelope import Envelope
 from mixveil.releases.kinds.records import Records, RecordSettings

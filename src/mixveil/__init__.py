@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from mixveil.core.types import Tau as Tau
     from mixveil.core.types import View as View
     from mixveil.data.images import from_tensors as from_tensors
+    from mixveil.data.opening import DataOptions as DataOptions
     from mixveil.data.opening import open_data as open_data
-    from mixveil.data.options import DataOptions as DataOptions
     from mixveil.encoders.batch_transform import BatchTransform as BatchTransform
     from mixveil.encoders.catalogue import encoders as encoders
     from mixveil.encoders.gaussian import Gaussian as Gaussian
@@ -50,41 +50,30 @@ if TYPE_CHECKING:
     from mixveil.releases.sums import statistics as statistics
     from mixveil.report.audit_report import write_report as write_report
 
-__all__ = open_door(
-    __name__,
-    {
-        "attacks": "mixveil.attacks.catalogue",
-        "audit": "mixveil.audit.own_releases",
-        "BatchTransform": "mixveil.encoders.batch_transform",
-        "DataOptions": "mixveil.data.options",
-        "Fact": "mixveil.core.types",
-        "Facts": "mixveil.core.types",
-        "Gaussian": "mixveil.encoders.gaussian",
-        "Guarantee": "mixveil.core.types",
-        "Identity": "mixveil.encoders.identity",
-        "Ledger": "mixveil.releases.ledger",
-        "MixveilError": "mixveil.core.errors",
-        "Mixup": "mixveil.encoders.mixup",
-        "Mu": "mixveil.core.types",
-        "Screen": "mixveil.releases.screening",
-        "SecureStream": "mixveil.core.randomness",
-        "SeededStream": "mixveil.core.randomness",
-        "Singular": "mixveil.encoders.singular",
-        "Tau": "mixveil.core.types",
-        "View": "mixveil.core.types",
-        "calibrate": "mixveil.releases.calibrate",
-        "directions": "mixveil.learn.directions",
-        "encode": "mixveil.releases.encode",
-        "encoders": "mixveil.encoders.catalogue",
-        "from_tensors": "mixveil.data.images",
-        "open_data": "mixveil.data.opening",
-        "predict": "mixveil.learn.train",
-        "prepare": "mixveil.releases.prepare",
-        "read_release": "mixveil.releases.reading",
-        "simulate": "mixveil.federated.simulation.comparison",
-        "statistics": "mixveil.releases.sums",
-        "train": "mixveil.learn.train",
-        "verify": "mixveil.releases.reading",
-        "write_report": "mixveil.report.audit_report",
-    },
-)
+_HOMES = {
+    "attacks.catalogue": "attacks",
+    "audit.own_releases": "audit",
+    "core.errors": "MixveilError",
+    "core.randomness": "SecureStream SeededStream",
+    "core.types": "Fact Facts Guarantee Mu Tau View",
+    "data.images": "from_tensors",
+    "data.opening": "DataOptions open_data",
+    "encoders.batch_transform": "BatchTransform",
+    "encoders.catalogue": "encoders",
+    "encoders.gaussian": "Gaussian",
+    "encoders.identity": "Identity",
+    "encoders.mixup": "Mixup",
+    "encoders.singular": "Singular",
+    "federated.simulation.comparison": "simulate",
+    "learn.directions": "directions",
+    "learn.train": "predict train",
+    "releases.calibrate": "calibrate",
+    "releases.encode": "encode",
+    "releases.ledger": "Ledger",
+    "releases.prepare": "prepare",
+    "releases.reading": "read_release verify",
+    "releases.screening": "Screen",
+    "releases.sums": "statistics",
+    "report.audit_report": "write_report",
+}
+__all__ = open_door(__name__, {name: f"mixveil.{home}" for home, names in _HOMES.items() for name in names.split()})

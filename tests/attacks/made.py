@@ -9,7 +9,8 @@ from torch.nn.functional import relu
 
 from mixveil.core.randomness import SeededStream
 from mixveil.core.types import Tau, View
-from mixveil.data.opening import Images, from_tensors, open_data
+from mixveil.data.images import Images, from_tensors
+from mixveil.data.opening import open_data
 from mixveil.encoders.singular import CalibratedSingular, Singular
 from tests.made import encoded, range_facts, with_moments
 

@@ -13,7 +13,8 @@ from mixveil.attacks.shared import model
 from mixveil.core.errors import ArgumentError
 from mixveil.core.randomness import SeededStream
 from mixveil.core.types import Attack, Mu, Release, Tau, Trace, View
-from mixveil.data.opening import Images, open_data
+from mixveil.data.images import Images
+from mixveil.data.opening import open_data
 from mixveil.data.row_views import Subset
 from mixveil.data.similarity import mse
 from mixveil.encoders import calibration

@@ -19,7 +19,7 @@ from mixveil.audit.metrics.detection import tpr_at_fpr
 from mixveil.core.errors import ArgumentError
 from mixveil.core.randomness import SecureStream, SeededStream
 from mixveil.core.types import Mu, Tau, Trace, View
-from mixveil.data.opening import Images, from_tensors
+from mixveil.data.images import Images, from_tensors
 from mixveil.data.similarity import mse
 from mixveil.encoders.gaussian import Gaussian
 from mixveil.encoders.singular import CalibratedSingular, Singular

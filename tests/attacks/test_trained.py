@@ -25,7 +25,7 @@ from mixveil.core.device_random import DeviceStream
 from mixveil.core.errors import ArgumentError, TrainingError, TrainingStopped
 from mixveil.core.randomness import SeededStream
 from mixveil.core.types import Attack, Trace, View
-from mixveil.data.opening import Images, from_tensors
+from mixveil.data.images import Images, from_tensors
 from mixveil.data.similarity import mse, ssim
 from mixveil.features.backbones.loading import IMAGENET
 from tests.attacks.made import digits, random_features, released

@@ -17,7 +17,7 @@ from mixveil.audit.metrics.detection import tpr_at_fpr
 from mixveil.core.errors import ArgumentError
 from mixveil.core.randomness import SecureStream, SeededStream, Stream
 from mixveil.core.types import Attack, Batch, Encoder, Fact, Facts, Mu, Release, Trace, Units, View
-from mixveil.data.opening import Images, from_tensors
+from mixveil.data.images import Images, from_tensors
 from mixveil.data.row_views import InMemoryRows
 from mixveil.encoders.singular import CalibratedSingular, Singular
 from mixveil.theory.gdp import member_tpr

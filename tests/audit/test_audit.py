@@ -16,7 +16,7 @@ from mixveil.core.errors import ArgumentError, WrongTruthError
 from mixveil.core.randomness import SeededStream, Stream
 from mixveil.core.types import Attack, Batch, Encoder, Guess, Mu, Tau, View
 from mixveil.core.wording.sentences import WORDS
-from mixveil.data.opening import Images, from_tensors
+from mixveil.data.images import Images, from_tensors
 from mixveil.data.row_views import Subset
 from mixveil.encoders import calibration
 from mixveil.encoders.mixup import Mixup

@@ -10,7 +10,7 @@ import torch
 from mixveil.audit.auditing import PROFILES, Profile, audit
 from mixveil.core.randomness import SecureStream, SeededStream
 from mixveil.core.types import Batch, Mu, Tau, View
-from mixveil.data.opening import Images, from_tensors
+from mixveil.data.images import Images, from_tensors
 from mixveil.encoders.calibration import calibrate
 from mixveil.encoders.singular import Singular
 from mixveil.releases.kinds.records import Records

@@ -15,7 +15,7 @@ from mixveil.audit.thumbnails import shrunk
 from mixveil.core.errors import ArgumentError, PrivateFactError
 from mixveil.core.randomness import SeededStream
 from mixveil.core.types import Mu, Tau, View
-from mixveil.data.opening import from_tensors
+from mixveil.data.images import from_tensors
 from mixveil.data.row_views import Subset
 from mixveil.encoders import calibration
 from mixveil.encoders.gaussian import Gaussian

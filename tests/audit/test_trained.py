@@ -17,7 +17,7 @@ from mixveil.audit.images_behind_features import LARGEST, SmallImages
 from mixveil.core.errors import TrainingError
 from mixveil.core.randomness import SeededStream, Stream
 from mixveil.core.types import Guess, View
-from mixveil.data.opening import from_tensors
+from mixveil.data.images import from_tensors
 from mixveil.report.audit_page import render, write_audit
 from tests.attacks.made import digits, random_features, released
 from tests.notes import codes, holds

@@ -24,7 +24,7 @@ from mixveil.audit.sweep import Sweep, calibrated, run
 from mixveil.core.randomness import SeededStream
 from mixveil.core.types import Fact, Facts, Guess, Mu, Release, Tau, Trace, View
 from mixveil.core.wording.notes import Note
-from mixveil.data.opening import Images, from_tensors
+from mixveil.data.images import Images, from_tensors
 from mixveil.encoders.singular import Singular
 from mixveil.releases.records import traced_in_memory
 from mixveil.report.audit_page import to_json, write_audit

@@ -12,7 +12,7 @@ import pytest
 
 import mixveil
 from mixveil.core import errors
-from mixveil.data.options import DataOptions
+from mixveil.data.opening import DataOptions
 from tests.command import Run, flip, refused
 
 _READING = DataOptions.__dataclass_fields__.keys()

@@ -15,7 +15,7 @@ import mixveil
 from mixveil.cli.main import VERBS, _loaded
 from mixveil.core.errors import ArgumentError, LabelError
 from mixveil.core.wording.notes import Note
-from mixveil.data.options import DataOptions
+from mixveil.data.opening import DataOptions
 from mixveil.releases.ledger_file import LedgerFile
 from tests.command import Run
 

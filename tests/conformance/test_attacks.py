@@ -20,7 +20,7 @@ from mixveil.core.errors import ArgumentError
 from mixveil.core.randomness import SeededStream
 from mixveil.core.types import Attack, AttackBound, AttackKind, Encoder, Guess, KnownRecords, Mu, Tau, Units, View
 from mixveil.core.wording.sentences import WORDS
-from mixveil.data.opening import Images, from_tensors
+from mixveil.data.images import Images, from_tensors
 from mixveil.data.similarity import mse
 from mixveil.encoders.catalogue import encoders
 from mixveil.encoders.identity import Identity

@@ -15,7 +15,7 @@ from mixveil.core import errors
 from mixveil.data import alike
 from mixveil.data.check import Count, check
 from mixveil.data.folder import listed_images
-from mixveil.data.opening import Images, from_tensors
+from mixveil.data.images import Images, from_tensors
 
 
 def noise(n: int, side: int = 8, seed: int = 0) -> torch.Tensor:

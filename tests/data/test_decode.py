@@ -14,7 +14,8 @@ from PIL import Image
 from mixveil.core import errors
 from mixveil.data.decode import fitted_pixels, header, own_pixels
 from mixveil.data.folder import listed_images
-from mixveil.data.opening import Images, open_data
+from mixveil.data.images import Images
+from mixveil.data.opening import open_data
 from tests.data.made_dicom import write_dicom
 
 DEEP = np.array([[0, 1, 4095], [3000, 40_000, 65_535]], np.uint16)
@@ -84,8 +85,9 @@ def test_the_bits_that_a_pixel_really_has(tmp_path: Path) -> None:
         own_pixels(tmp_path / "deep.png", 12)
     with pytest.raises(errors.PixelError, match=r"deep\.png: the pixel 65535 is outside 0…4095"):
         listed(tmp_path / "twelve.png", tmp_path / "deep.png", depth=12).take(BOTH)
-    with pytest.raises(errors.ArgumentError, match="depth must be in 1…16, got 17"):
-        listed(tmp_path / "twelve.png", depth=17)
+    for depth in (0, 17):
+        with pytest.raises(errors.ArgumentError, match=rf"depth must be in 1…16, got {depth}"):
+            open_data(tmp_path, depth=depth)
 
 
 def test_deep_pictures_are_resized_in_floats(tmp_path: Path) -> None:

@@ -6,7 +6,8 @@ import torch
 
 from mixveil.core.randomness import SeededStream
 from mixveil.data.fingerprint import among, fingerprints
-from mixveil.data.opening import from_tensors, open_data
+from mixveil.data.images import from_tensors
+from mixveil.data.opening import open_data
 from tests.made import images
 
 

@@ -17,7 +17,7 @@ from mixveil.core import errors
 from mixveil.core.randomness import SecureStream, SeededStream
 from mixveil.core.types import Fact, Facts, Mu, View
 from mixveil.data import privacy_units as units
-from mixveil.data.opening import Images, from_tensors
+from mixveil.data.images import Images, from_tensors
 from mixveil.encoders.gaussian import Gaussian
 from mixveil.encoders.identity import Identity
 from mixveil.encoders.laplace import Laplace

@@ -10,7 +10,8 @@ from mixveil.core.randomness import SeededStream
 from mixveil.core.types import Dataset, Facts, Mu, Tau
 from mixveil.core.watching import unwatched
 from mixveil.core.wording.notes import Note
-from mixveil.data.opening import from_tensors, open_data
+from mixveil.data.images import from_tensors
+from mixveil.data.opening import open_data
 from mixveil.encoders import calibration, calibration_report
 from mixveil.encoders.singular import Singular
 from mixveil.theory import gdp

@@ -9,7 +9,7 @@ import torch
 from mixveil.core import errors
 from mixveil.core.randomness import SecureStream, SeededStream
 from mixveil.core.types import Mu, Tau
-from mixveil.data.opening import from_tensors
+from mixveil.data.images import from_tensors
 from mixveil.encoders import calibration
 from mixveil.encoders.laplace import CalibratedLaplace, Laplace
 from mixveil.encoders.singular import Singular

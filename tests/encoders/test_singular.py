@@ -15,7 +15,7 @@ from mixveil.core.errors import (
 )
 from mixveil.core.randomness import NORMAL_BOUND, SeededStream
 from mixveil.core.types import Batch, Fact, Mu, Origin, Tau, Trace
-from mixveil.data.opening import from_tensors
+from mixveil.data.images import from_tensors
 from mixveil.encoders.grid import GRID
 from mixveil.encoders.noisy import prepare
 from mixveil.encoders.singular import Singular

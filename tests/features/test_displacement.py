@@ -11,7 +11,7 @@ import torch
 
 from mixveil.core.errors import ArgumentError, TooFewRowsError
 from mixveil.core.randomness import SeededStream
-from mixveil.data.opening import Images
+from mixveil.data.images import Images
 from mixveil.features import cache, displacement
 from mixveil.features.backbones import loading
 from mixveil.features.cache import Loaded

@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from mixveil.core import tensor_files as tensors
 from mixveil.core.errors import ArgumentError, DataFormatError, OutputExistsError, PrivateFactError, ProjectionError
 from mixveil.core.randomness import SeededStream
-from mixveil.data.opening import from_tensors
+from mixveil.data.images import from_tensors
 from mixveil.features import projection, projection_file
 from mixveil.features.projection import Projection, projected
 from mixveil.features.projection_fit import directions_for_records, directions_for_sums, fit

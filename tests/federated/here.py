@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from mixveil.core.wording.notes import Note
-from mixveil.data.opening import Images
+from mixveil.data.images import Images
 from mixveil.features import projection_file, projection_fit
 from mixveil.features.cache import Loaded
 from mixveil.federated.jobs.approval import waiting

@@ -15,7 +15,8 @@ from mixveil.core import errors
 from mixveil.core.randomness import SecureStream, SeededStream, Stream
 from mixveil.core.types import Mu, Release
 from mixveil.core.wording.notes import note
-from mixveil.data.opening import Images, from_tensors, open_data
+from mixveil.data.images import Images, from_tensors
+from mixveil.data.opening import open_data
 from mixveil.encoders.calibration import settled_facts
 from mixveil.encoders.gaussian import Gaussian
 from mixveil.encoders.identity import Identity

@@ -13,7 +13,8 @@ from mixveil.core import errors
 from mixveil.core.randomness import SecureStream, SeededStream
 from mixveil.core.types import Encoder, Mu, View
 from mixveil.core.wording.notes import Note, note
-from mixveil.data.opening import Images, from_tensors, open_data
+from mixveil.data.images import Images, from_tensors
+from mixveil.data.opening import open_data
 from mixveil.encoders.gaussian import Gaussian
 from mixveil.encoders.singular import Singular
 from mixveil.features.projection import Projected

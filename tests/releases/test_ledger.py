@@ -20,8 +20,8 @@ from mixveil.core import errors, files
 from mixveil.core.randomness import SecureStream, SeededStream, Stream
 from mixveil.core.types import Cost, Mu
 from mixveil.data.folder import folder_images
+from mixveil.data.images import Images, from_tensors
 from mixveil.data.npz import npz_images
-from mixveil.data.opening import Images, from_tensors
 from mixveil.encoders.identity import Identity
 from mixveil.encoders.singular import Singular
 from mixveil.features.cache import cache_folder

@@ -18,7 +18,7 @@ from mixveil.core import errors
 from mixveil.core.randomness import SecureStream
 from mixveil.core.types import Cost
 from mixveil.data.fingerprint import old_pixels
-from mixveil.data.opening import from_tensors
+from mixveil.data.images import from_tensors
 from mixveil.features.projection import Projected
 from mixveil.features.projection_fit import fit
 from mixveil.releases.ledger import Entry, Ledger

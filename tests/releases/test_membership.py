@@ -9,7 +9,7 @@ from torch import Tensor
 
 from mixveil.core.randomness import SecureStream
 from mixveil.core.types import Fact, Facts, Mu
-from mixveil.data.opening import from_tensors
+from mixveil.data.images import from_tensors
 from mixveil.encoders.gaussian import CalibratedGaussian, Gaussian
 from mixveil.encoders.singular import CalibratedSingular, Singular
 from tests.membership import DIRECTION, refutes, scores

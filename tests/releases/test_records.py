@@ -20,7 +20,7 @@ from mixveil.core import errors, files
 from mixveil.core import tensor_files as tensors
 from mixveil.core.randomness import SecureStream, SeededStream
 from mixveil.core.types import Mu, Tau
-from mixveil.data.opening import from_tensors
+from mixveil.data.images import from_tensors
 from mixveil.encoders.gaussian import Gaussian
 from mixveil.encoders.identity import Identity
 from mixveil.encoders.mixup import Mixup

@@ -18,7 +18,8 @@ from mixveil.core import errors
 from mixveil.core.randomness import SecureStream, SeededStream, Stream
 from mixveil.core.types import Encoder, Guarantee, Mu, Tau, View
 from mixveil.data import similarity
-from mixveil.data.opening import Images, open_data
+from mixveil.data.images import Images
+from mixveil.data.opening import open_data
 from mixveil.data.row_views import Subset
 from mixveil.encoders.calibration import calibrate
 from mixveil.encoders.gaussian import Gaussian

@@ -14,7 +14,7 @@ from torch import Tensor
 from mixveil.core import errors
 from mixveil.core.randomness import SecureStream, SeededStream, Stream
 from mixveil.core.types import Batch, Fact, Facts, Mu, Release, Trace
-from mixveil.data.opening import Images, from_tensors
+from mixveil.data.images import Images, from_tensors
 from mixveil.encoders.singular import CalibratedSingular, Singular
 from mixveil.features.projection import Projected
 from mixveil.learn.class_means import class_means, directions

@@ -7,7 +7,7 @@ import torch
 
 from mixveil.core.errors import TooFewRowsError
 from mixveil.core.randomness import SeededStream
-from mixveil.data.opening import from_tensors
+from mixveil.data.images import from_tensors
 from mixveil.theory import moments as module
 from mixveil.theory.moments import Moments, moments
 from tests.made import images

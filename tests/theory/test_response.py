@@ -7,7 +7,7 @@ import torch
 
 from mixveil.core.errors import ArgumentError
 from mixveil.core.randomness import SeededStream
-from mixveil.data.opening import from_tensors
+from mixveil.data.images import from_tensors
 from mixveil.data.randomised_labels import Randomised, label_shifts
 from mixveil.theory import response
 

@@ -29,7 +29,8 @@ from mixveil.core.strict_json import MANIFEST_LIMIT
 from mixveil.core.types import Dataset, Release, View
 from mixveil.core.watching import Warn, unheard
 from mixveil.core.wording.notes import Note, note
-from mixveil.data.opening import DataOptions, DataSpec, Images
+from mixveil.data.images import Images
+from mixveil.data.opening import DataOptions, DataSpec
 from mixveil.data.row_views import Subset
 from mixveil.features import lpips
 from mixveil.features.cache import Features, cache_folder

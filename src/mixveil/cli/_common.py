@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 import json
 import sys
-import typing
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Annotated, Any, Literal
 
 import typer
@@ -18,180 +15,112 @@ from rich.console import Console
 
 from mixveil.core.errors import one_line
 from mixveil.core.wording.notes import Note
-from mixveil.data.options import DataOptions
+from mixveil.data.opening import DataOptions
 
 DATA_HELP = (
     "A named set (see `mixveil data list`; NAME:SPLIT for a split), an .npz file, a .csv or .parquet table with the "
     "columns path and label, or a folder of class folders."
 )
 
-Data = Annotated[str, typer.Argument(help=DATA_HELP, show_default=False)]
+Data = Annotated[str, typer.Argument(help=DATA_HELP)]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 DataDir = Annotated[
-    Path | None,
-    typer.Option(
-        "--data-dir", help="Where named sets lie; else the folder that MIXVEIL_DATA names.", show_default=False
-    ),
+    Path | None, typer.Option("--data-dir", help="Where named sets lie; else the folder that MIXVEIL_DATA names.")
 ]
-Size = Annotated[
-    int | None, typer.Option("--size", min=1, help="Resize image files to this square.", show_default=False)
-]
+Size = Annotated[int | None, typer.Option("--size", min=1, help="Resize image files to this square.")]
 Public = Annotated[
     str | None,
     typer.Option("--public", help="PUBLIC data of the same shape, for the centre, the clip norm and the moments."),
 ]
-Clip = Annotated[
-    float | None,
-    typer.Option(
-        "--clip",
-        help="Norm C to which records are clipped, chosen WITHOUT looking at them. Default: from the pixel range; "
-        "features have none.",
-    ),
-]
+CLIP_HELP = (
+    "Norm C to which records are clipped, chosen WITHOUT looking at them. Default: from the pixel range; features have "
+    "none."
+)
+Clip = Annotated[float | None, typer.Option("--clip", help=CLIP_HELP)]
 Alpha = Annotated[
     float | None,
     typer.Option("--alpha", help="Cap on mixing weights, in [0.5, 1). Default: 0.55 with --mu, 0.7 with --tau."),
 ]
 Grey = Annotated[bool, typer.Option("--grey", help="Read image files as greyscale, not as colour.")]
-Depth = Annotated[
-    int | None,
-    typer.Option(
-        "--depth",
-        metavar="BITS",
-        min=1,
-        max=16,
-        help="How many bits a pixel really has, in image files with room for 16.",
-        show_default=False,
-    ),
-]
-Unit = Annotated[
-    str | None,
-    typer.Option(
-        "--unit",
-        metavar="COLUMN",
-        help="The column of a table, or the array of an .npz file, that says whose each row is: the patient.",
-        show_default=False,
-    ),
-]
-Classes = Annotated[
-    str | None,
-    typer.Option(
-        "--classes",
-        metavar="NAMES",
-        help="All classes there can be, with commas between, or a file with one a line. Else: those that have rows.",
-        show_default=False,
-    ),
-]
+DEPTH_HELP = "How many bits a pixel really has, in image files with room for 16."
+Depth = Annotated[int | None, typer.Option("--depth", metavar="BITS", min=1, max=16, help=DEPTH_HELP)]
+UNIT_HELP = "The column of a table, or the array of an .npz file, that says whose each row is: the patient."
+Unit = Annotated[str | None, typer.Option("--unit", metavar="COLUMN", help=UNIT_HELP)]
+CLASSES_HELP = (
+    "All classes there can be, with commas between, or a file with one a line. Default: the classes that have rows."
+)
+Classes = Annotated[str | None, typer.Option("--classes", metavar="NAMES", help=CLASSES_HELP)]
 Noise = Annotated[
     Literal["gaussian", "sphere"] | None,
-    typer.Option("--noise", help="gaussian (default), or sphere: to reproduce the paper only.", show_default=False),
+    typer.Option("--noise", help="gaussian (default), or sphere: to reproduce the paper only."),
 ]
 ProjectionFile = Annotated[
-    Path | None,
-    typer.Option("--projection", help="Encode features, through this public projection.", show_default=False),
+    Path | None, typer.Option("--projection", help="The public projection that features go through.")
 ]
-Backbone = Annotated[
-    str | None,
-    typer.Option(
-        "--backbone",
-        help="Features instead of pixels: of resnet18, resnet34, resnet50, resnet50-keras, mobilenet_v2 or "
-        "efficientnet_lite0, several with + between; weights lie in DIR/weights of --data-dir.",
-        show_default=False,
-    ),
-]
-Stage = Annotated[
-    str | None,
-    typer.Option(
-        "--stage",
-        help="The whole map after this stage instead of the last one pooled: head (of mobilenet_v2 and "
-        "efficientnet_lite0), layer4 (of a resnet), or an earlier one.",
-        show_default=False,
-    ),
-]
+BACKBONE_HELP = (
+    "Features instead of pixels: of resnet18, resnet34, resnet50, resnet50-keras, mobilenet_v2 or efficientnet_lite0, "
+    "several with + between; weights lie in DIR/weights of --data-dir."
+)
+Backbone = Annotated[str | None, typer.Option("--backbone", help=BACKBONE_HELP)]
+STAGE_HELP = (
+    "The whole map after this stage instead of the last one pooled: head (of mobilenet_v2 and efficientnet_lite0), "
+    "layer4 (of a resnet), or an earlier one."
+)
+Stage = Annotated[str | None, typer.Option("--stage", help=STAGE_HELP)]
 Mirror = Annotated[bool, typer.Option("--mirror", help="Average with the mirrored image's features.")]
-Cache = Annotated[
-    Path | None,
-    typer.Option(
-        "--cache",
-        help="Where features are kept, as private as the images; else MIXVEIL_CACHE, else ~/.cache/mixveil.",
-        show_default=False,
-    ),
-]
+CACHE_HELP = "Where features are kept, as private as the images; else MIXVEIL_CACHE, else ~/.cache/mixveil."
+Cache = Annotated[Path | None, typer.Option("--cache", help=CACHE_HELP)]
 Seed = Annotated[
-    int | None,
-    typer.Option("--seed", help="For experiments: anyone who knows the seed can remove the noise."),
+    int | None, typer.Option("--seed", help="For experiments: anyone who knows the seed can remove the noise.")
 ]
 Budget = Annotated[
     float | None,
-    typer.Option(
-        "--budget",
-        help="Refuse if any record would have spent more than this μ in all its releases.",
-        show_default=False,
-    ),
+    typer.Option("--budget", help="Refuse if any record would have spent more than this μ in all its releases."),
 ]
-LabelBudget = Annotated[
-    float | None,
-    typer.Option(
-        "--label-budget",
-        help="Refuse if any record's labels (a unit's, with --unit) would have spent more than this ε in all releases, "
-        "or if labels are shown as they are.",
-        show_default=False,
-    ),
-]
-Recipient = Annotated[
-    str | None, typer.Option("--recipient", help="To whom it goes, for your ledger.", show_default=False)
-]
+LABEL_BUDGET_HELP = (
+    "Refuse if any record's labels (a unit's, with --unit) would have spent more than this ε in all releases, or if "
+    "labels are shown as they are."
+)
+LabelBudget = Annotated[float | None, typer.Option("--label-budget", help=LABEL_BUDGET_HELP)]
+Recipient = Annotated[str | None, typer.Option("--recipient", help="Who gets the release: a note for your own ledger.")]
 LabelEpsilon = Annotated[
     float | None,
-    typer.Option("--label-epsilon", help="Randomise the labels first: each is ε-DP. Else all are shown."),
+    typer.Option("--label-epsilon", help="Randomise the labels first: each is ε-DP. Default: labels are shown."),
 ]
+NORMALISATION_HELP = (
+    "Of the image noise behind `displacement`: imagenet (default), or the paper's table7 for the data set."
+)
 Normalisation = Annotated[
-    Literal["imagenet", "table7"] | None,
-    typer.Option(
-        "--normalisation",
-        help="Of the image noise behind `displacement`: imagenet (default), or the paper's table7 for the data set.",
-        show_default=False,
-    ),
+    Literal["imagenet", "table7"] | None, typer.Option("--normalisation", help=NORMALISATION_HELP)
 ]
 Party = Annotated[str, typer.Option("--party", help="The party's name, as the manifest shows it.")]
 NewFolder = Annotated[Path, typer.Option("--out", help="The folder to make. It must not exist.")]
 NewFile = Annotated[Path, typer.Option("--out", help="The file to make. It must not exist.")]
 
 _DATA_OPTIONS: dict[str, Any] = {
-    "data_dir": DataDir,
-    "size": Size,
-    "grey": Grey,
-    "depth": Depth,
-    "unit": Unit,
-    "classes": Classes,
-}
+    "data_dir": DataDir, "size": Size, "grey": Grey, "depth": Depth, "unit": Unit, "classes": Classes
+}  # fmt: skip
 
 
 def data_options(*more: Literal["unit", "classes"]) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a verb the options that say how data are read, as one argument `options`. more: those that not all have."""
     names = ("data_dir", "size", "grey", "depth", *more)
+    kind = inspect.Parameter.KEYWORD_ONLY
+    options = [
+        inspect.Parameter(name, kind, default=False if name == "grey" else None, annotation=_DATA_OPTIONS[name])
+        for name in names
+    ]
 
     def decorate(verb: Callable[..., None]) -> Callable[..., None]:
-        @functools.wraps(verb)
         def called(**given: Any) -> None:
             verb(options=DataOptions(**{name: given.pop(name) for name in names}), **given)
 
-        own = inspect.signature(verb).parameters
-        written = SimpleNamespace(__annotations__={k: v for k, v in verb.__annotations__.items() if k != "options"})
-        hints = typing.get_type_hints(written, verb.__globals__, include_extras=True)
-        parameters = []
-        for name, parameter in own.items():
-            if name != "options":
-                parameters.append(parameter.replace(annotation=hints[name]))
-                continue
-            for option in names:
-                default = False if option == "grey" else None
-                hints[option] = _DATA_OPTIONS[option]
-                keyword = inspect.Parameter.KEYWORD_ONLY
-                parameters.append(inspect.Parameter(option, keyword, default=default, annotation=hints[option]))
+        parameters: list[inspect.Parameter] = []
+        for name, parameter in inspect.signature(verb, eval_str=True).parameters.items():
+            parameters += options if name == "options" else [parameter]
         called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        called.__annotations__ = hints
-        del called.__wrapped__
+        called.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        called.__doc__ = verb.__doc__
         return called
 
     return decorate
@@ -206,6 +135,16 @@ err = Console(stderr=True, highlight=False, emoji=False)
 def print_json(value: Any) -> None:
     """In ASCII, so that nothing of it can steer a terminal."""
     sys.stdout.write(json.dumps(value, indent=2, allow_nan=False) + "\n")
+
+
+def asked(given: dict[str, Any]) -> dict[str, Any]:
+    """What a verb passes on: its options have the names of the library's arguments. given: the verb's `locals()`."""
+    return {name: value for name, value in given.items() if name != "as_json"}
+
+
+def say(told: Note | str) -> None:
+    """Print a line, unbroken, so that a program can read it too. A note becomes its sentence."""
+    out.print(escape(str(told)) if isinstance(told, Note) else told, soft_wrap=True)
 
 
 def warn(told: Note | str) -> None:
@@ -241,39 +180,31 @@ def several_mus(text: str) -> list[float]:
     from mixveil.core.errors import ArgumentError
 
     try:
-        found = [float(part) for part in text.split(",") if part.strip()]
+        mus = [float(part) for part in text.split(",") if part.strip()]
     except ValueError:
         raise ArgumentError(f"mu = {text!r}: give numbers with commas between") from None
-    if not found:
+    if not mus:
         raise ArgumentError("mu: no number is given")
-    return found
+    return mus
 
 
-def look_at_json(path: Path, what: str) -> None:
-    """Refuse a stranger's JSON at once, before torch is loaded, where it is no plain file or no JSON: as the library
-    would, only sooner. One that is not there is missed later. what: the file should be that of."""
+def look_at(path: Path | None, what: str) -> None:
+    """Refuse a file of others at once, before torch is loaded, where it is no plain file, or no JSON in a .json file:
+    as the library would, only sooner. A file that is not there is refused later. what: what it should belong to."""
     from mixveil.core import files, strict_json
     from mixveil.core.errors import DataFormatError, ManifestError, UnreadableFileError
 
-    if path.exists() or path.is_symlink():
-        try:
+    if path is None or not (path.exists() or path.is_symlink()):
+        return
+    try:
+        if path.suffix == ".json":
             strict_json.parsed(files.read_small(path, 16 << 20))
-        except (UnreadableFileError, ManifestError) as error:
-            kind = ManifestError if path.name == "manifest.json" else DataFormatError
-            raise kind(f"{path.parent} is not {what}: {error}") from None
-
-
-def look_at_projection(path: Path | None) -> None:
-    """The same of a projection, before any data are loaded."""
-    from mixveil.core import files
-    from mixveil.core.errors import DataFormatError, UnreadableFileError
-
-    if path is not None and (path.exists() or path.is_symlink()):
-        try:
+        else:
             with files.opened(path, 2 << 30):
                 pass
-        except UnreadableFileError as error:
-            raise DataFormatError(f"{path} is not a projection: {error}") from None
+    except (UnreadableFileError, ManifestError) as error:
+        kind = ManifestError if path.name == "manifest.json" else DataFormatError
+        raise kind(f"{path.parent if path.suffix == '.json' else path} is not {what}: {error}") from None
 
 
 @contextmanager

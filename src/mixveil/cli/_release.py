@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mixveil.cli._common import escape, out
+from mixveil.cli._common import escape, say
 
 if TYPE_CHECKING:
     from mixveil.releases.envelope import Envelope
@@ -23,13 +23,13 @@ def summary(written: Envelope) -> dict[str, Any]:
 def show(folder: Path, written: Envelope) -> None:
     from mixveil.releases import notes
 
-    out.print(f"[bold]{escape(str(folder))}[/]: {escape(str(written.settings.note(written)))}", soft_wrap=True)
+    say(f"[bold]{escape(str(folder))}[/]: {escape(str(written.settings.note(written)))}")
     for told in notes.details(written):
-        out.print(f"  {escape(str(told))}", soft_wrap=True)
+        say(f"  {escape(str(told))}")
     for told in notes.promises(written):
         stated = told.code != "label-dp" and not written.certified
-        out.print(f"  {'stated' if stated else 'promised'}: {escape(str(told))}", soft_wrap=True)
+        say(f"  {'stated' if stated else 'promised'}: {escape(str(told))}")
     kind = "[green]certified[/]" if written.certified else "[yellow]not certified[/]"
-    out.print(f"  {kind}, id {written.id}")
+    say(f"  {kind}, id {written.id}")
     for told in notes.not_promised(written):
-        out.print(f"  [dim]not promised:[/] {escape(str(told))}", soft_wrap=True)
+        say(f"  [dim]not promised:[/] {escape(str(told))}")

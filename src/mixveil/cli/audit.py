@@ -11,16 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from mixveil.cli import _common
-from mixveil.cli._common import AsJson, Cache, ProjectionFile, err, escape, number, out, print_json
+from mixveil.cli._common import AsJson, Cache, ProjectionFile, err, escape, number, out, print_json, say
+from mixveil.data.opening import DataOptions
 
 if TYPE_CHECKING:
     from mixveil.audit.auditing import Audit
     from mixveil.audit.sweep import Swept
-    from mixveil.data.options import DataOptions
 
-Releases = Annotated[
-    list[Path], typer.Argument(metavar="RELEASE…", help="One release, or several of the same data.", show_default=False)
-]
+Releases = Annotated[list[Path], typer.Argument(metavar="RELEASE…", help="One release, or several of the same data.")]
 Truth = Annotated[str, typer.Option("--truth", help="The data that the releases were made of: as DATA of encode.")]
 PublicData = Annotated[
     str | None, typer.Option("--public", help="Similar data that an attacker may hold; half of them as non-members.")
@@ -30,7 +28,6 @@ Names = Annotated[
     typer.Option(
         "--attacks",
         help="Attacks to run, with commas between. Default: all; those that train a network only with --profile full.",
-        show_default=False,
     ),
 ]
 SweepOption = Annotated[
@@ -38,7 +35,6 @@ SweepOption = Annotated[
     typer.Option(
         "--sweep",
         help="Curves: the same attacks on the data encoded in memory at tau=1,0.1 or mu=1,2 or releases=1,4.",
-        show_default=False,
     ),
 ]
 OutDir = Annotated[Path, typer.Option("--out", help="The folder to make, for your eyes only. It must not exist.")]
@@ -104,18 +100,18 @@ def audit(
 
 
 def report(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of an audit.", show_default=False)],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of an audit.")],
     as_json: AsJson = False,
 ) -> None:
     """Make the page of an audit again from its figures and pictures."""
-    _common.look_at_json(folder / "audit.json", "an audit")
+    _common.look_at(folder / "audit.json", "an audit")
     from mixveil.report.audit_page import render
 
     page = render(folder)
     if as_json:
         print_json({"report": str(page)})
     else:
-        out.print(escape(str(page)), soft_wrap=True)
+        say(escape(str(page)))
 
 
 def show(found: Audit, page: Path) -> None:
@@ -138,12 +134,12 @@ def show(found: Audit, page: Path) -> None:
     out.print(table)
     for item in found.attacks:
         if item.status != "ran":
-            out.print(f"[dim]{item.attack}: {item.status}: {escape(str(item.why))}[/]", soft_wrap=True)
+            say(f"[dim]{item.attack}: {item.status}: {escape(str(item.why))}[/]")
     for told in found.verdict:
-        out.print(f"• {escape(str(told))}", soft_wrap=True)
+        say(f"• {escape(str(told))}")
     for warning in found.warnings:
-        _common.warn(str(warning))
-    out.print(f"Report, private, for your eyes only: {escape(str(page))}", soft_wrap=True)
+        _common.warn(warning)
+    say(f"Report, private, for your eyes only: {escape(str(page))}")
 
 
 def _show_sweep(swept: Swept) -> None:
@@ -157,4 +153,4 @@ def _show_sweep(swept: Swept) -> None:
     for name, metric, means in table(swept):
         shown.add_row(name, metric, *map(number, means))
     out.print(shown)
-    out.print("No encoding of the sweep was written, left or entered in the ledger.", soft_wrap=True)
+    say("No encoding of the sweep was written, left or entered in the ledger.")

@@ -8,31 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mixveil.cli import _common
-from mixveil.cli._common import (
-    Alpha,
-    AsJson,
-    Backbone,
-    Cache,
-    Clip,
-    Data,
-    Mirror,
-    Noise,
-    Normalisation,
-    Public,
-    Stage,
-    number,
-    out,
-    plain,
-    print_json,
-)
+from mixveil.cli._common import number, out, say
 from mixveil.core.wording.sentences import plural
+from mixveil.data.opening import DataOptions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rich.table import Table
 
-    from mixveil.data.options import DataOptions
     from mixveil.encoders.calibration_report import Figures
     from mixveil.releases.calibrate import CalibrationReport
 
@@ -45,22 +29,22 @@ Tau = Annotated[float | None, typer.Option("--tau", help="Theorem 2's directiona
 
 @_common.data_options("unit")
 def calibrate(
-    data: Data,
+    data: _common.Data,
     *,
     mu: Mu = None,
     tau: Tau = None,
-    alpha: Alpha = None,
-    noise: Noise = None,
-    clip: Clip = None,
-    public: Public = None,
+    alpha: _common.Alpha = None,
+    noise: _common.Noise = None,
+    clip: _common.Clip = None,
+    public: _common.Public = None,
     seed: Annotated[int, typer.Option("--seed", help="Of the example pairing that the figures are shown for.")] = 0,
     options: DataOptions,
-    backbone: Backbone = None,
-    stage: Stage = None,
-    mirror: Mirror = False,
-    normalisation: Normalisation = None,
-    cache: Cache = None,
-    as_json: AsJson = False,
+    backbone: _common.Backbone = None,
+    stage: _common.Stage = None,
+    mirror: _common.Mirror = False,
+    normalisation: _common.Normalisation = None,
+    cache: _common.Cache = None,
+    as_json: _common.AsJson = False,
 ) -> None:
     """Show what a release would promise and cost, before there is one. For your eyes only.
 
@@ -68,28 +52,12 @@ def calibrate(
     this. [bold]--tau[/]: every figure of every calibration, in a table; they depend on your records. Nothing is written
     but features that are kept, and nothing is entered in the ledger. With neither, both are shown at their defaults.
     """
+    asked = _common.asked(locals()) | {"mu": None if mu is None else _common.several_mus(mu)}
     import mixveil
 
-    found = mixveil.calibrate(
-        data,
-        mu=None if mu is None else _common.several_mus(mu),
-        tau=tau,
-        alpha=alpha,
-        noise=noise,
-        clip=clip,
-        public=public,
-        seed=seed,
-        backbone=backbone,
-        stage=stage,
-        mirror=mirror,
-        normalisation=normalisation,
-        figures=as_json,
-        options=options,
-        cache=cache,
-        watch=_common.progress,
-    )
+    found = mixveil.calibrate(**asked, figures=as_json, watch=_common.progress)
     if as_json:
-        print_json(_plain(found))
+        _common.print_json(_plain(found))
         return
     _show(found, alpha)
     for told in found.warnings:
@@ -108,7 +76,7 @@ def _plain(found: CalibrationReport) -> dict[str, Any]:
         "calibrations": [asdict(item) for item in found.figures],
         "displacement": list(found.displacements),
         "spent": None if found.standing is None else summary(found.standing),
-        "warnings": plain(found.warnings),
+        "warnings": _common.plain(found.warnings),
     }
 
 
@@ -123,7 +91,7 @@ def _show(found: CalibrationReport, alpha: float | None) -> None:
     if found.extractor is not None:
         out.print(f"features of {found.extractor}", markup=False)
     for choice in found.choices:
-        out.print(f"• {told(choice)}", soft_wrap=True)
+        say(f"• {told(choice)}")
     if found.figures:
         out.print(figures_table(found.figures))
         kind = "pixel" if found.extractor is None else "feature"
@@ -131,9 +99,9 @@ def _show(found: CalibrationReport, alpha: float | None) -> None:
     if found.displacements:
         out.print(_displacement_table(found.displacements))
         for said in displacement_notes(found.displacements, alpha):
-            out.print(str(said), soft_wrap=True)
+            say(said)
     if found.standing is not None:
-        out.print(str(spent_note(found.standing)), soft_wrap=True)
+        say(spent_note(found.standing))
 
 
 def _displacement_table(side: Sequence[dict[str, float]]) -> Table:

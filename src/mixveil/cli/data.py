@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import typer
 
 from mixveil.cli import _common
-from mixveil.cli._common import AsJson, DataDir, escape, out, plain, print_json
+from mixveil.cli._common import AsJson, DataDir, escape, out, plain, print_json, say
 from mixveil.core.wording.sentences import plural, sentence
+from mixveil.data.opening import DataOptions
 
 if TYPE_CHECKING:
     from mixveil.data.check import Check, Copies
-    from mixveil.data.options import DataOptions
 
 app = typer.Typer(help="Look at data sets.", no_args_is_help=True)
 
@@ -53,7 +53,7 @@ def list_(data_dir: DataDir = None, as_json: AsJson = False) -> None:
     out.print(table)
     for name in dict.fromkeys(str(row["name"]) for row in rows if not row["found"]):
         why = next(str(row["why"]) for row in rows if row["name"] == name and not row["found"])
-        out.print(f"[dim]{escape(why)}[/]", soft_wrap=True)
+        say(f"[dim]{escape(why)}[/]")
     out.print(
         "Besides these: any .npz file with arrays x and y, any .csv or .parquet table with the columns path and label, "
         "and any folder with one subfolder a class."
@@ -89,18 +89,17 @@ def _print(found: Check) -> None:
         if counts:
             most = ", ".join(f"{item.name} ({item.rows:,})" for item in counts[:_MOST])
             more = f", … and {len(counts) - _MOST} more" if len(counts) > _MOST else ""
-            out.print(f"  {what}: {escape(most)}{more}", soft_wrap=True)
+            say(f"  {what}: {escape(most)}{more}")
     if found.units is not None:
         units = found.units
-        rows = f"{units.least:,} to {units.most:,} rows each, median {units.median:g}"
-        out.print(f"  units: {units.count:,}, {rows}", soft_wrap=True)
+        say(f"  units: {units.count:,}, {units.least:,} to {units.most:,} rows each, median {units.median:g}")
     _print_copies("exact copies", found.exact)
     if found.near is not None:
         _print_copies("near copies", found.near)
-        out.print(f"    [dim]{sentence('near-copies-by-looks')}[/]", soft_wrap=True)
+        say(f"    [dim]{sentence('near-copies-by-looks')}[/]")
     out.print("  what the labels will show:")
     for code in _LABELS_SHOW:
-        out.print(f"    {sentence(code)}", soft_wrap=True)
+        say(f"    {sentence(code)}")
 
 
 def _print_copies(what: str, copies: Copies) -> None:
@@ -108,13 +107,13 @@ def _print_copies(what: str, copies: Copies) -> None:
         out.print(f"  {what}: none")
         return
     differ = f"{copies.labels_differ:,} with different labels, {copies.units_differ:,} in different units"
-    out.print(f"  {what}: {copies.copies:,}, in {plural(copies.groups, 'group')} ({differ})", soft_wrap=True)
+    say(f"  {what}: {copies.copies:,}, in {plural(copies.groups, 'group')} ({differ})")
     for group in copies.examples:
         rows = ", ".join(str(row) for row in group.rows) + (", …" if group.size > len(group.rows) else "")
         marks = ["different labels"] * group.labels_differ + ["different units"] * group.units_differ
-        out.print(f"    rows {rows}" + (f": {', '.join(marks)}" if marks else ""), soft_wrap=True)
+        say(f"    rows {rows}" + (f": {', '.join(marks)}" if marks else ""))
         for file in group.files:
-            out.print(f"      {escape(file)}", soft_wrap=True)
+            say(f"      {escape(file)}")
 
 
 _MOST = 50

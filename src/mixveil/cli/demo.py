@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mixveil.cli._common import AsJson, Cache, DataDir, escape, out, print_json
+from mixveil.cli._common import AsJson, Cache, DataDir, escape, out, print_json, say
 from mixveil.core.errors import ArgumentError
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from mixveil.data.images import Images
-    from mixveil.data.options import DataOptions
+    from mixveil.data.opening import DataOptions
     from mixveil.features.cache import Features
     from mixveil.features.projection import Projection
 
@@ -46,24 +46,23 @@ def demo(
     Each sends noisy class sums, and then its records in the directions that all sums together show, at one total μ.
     """
     from mixveil.core import files
-    from mixveil.data.options import DataOptions
+    from mixveil.data.opening import DataOptions
 
     files.check_new(folder)
     os.environ["MIXVEIL_STATE"] = str(folder.resolve() / "state")  # the demo's own ledger
-    options = DataOptions(data_dir=data_dir)
-    found = _Job(folder, data, public, backbone, parties, mu, options, cache, quiet=as_json).run()
+    sets = _sets(data, public, DataOptions(data_dir=data_dir))
+    figures = _Demo(folder, sets, backbone, parties, mu, DataOptions(data_dir=data_dir), cache, quiet=as_json).run()
     if as_json:
-        print_json(found)
+        print_json(figures)
 
 
-class _Job:
+class _Demo:
     """The steps, one after the other, with files between them."""
 
     def __init__(
         self,
         folder: Path,
-        data: str,
-        public: str | None,
+        sets: tuple[Images, Images, Images],
         backbone: str,
         parties: int,
         mu: float,
@@ -72,14 +71,9 @@ class _Job:
         *,
         quiet: bool,
     ) -> None:
-        from mixveil.encoders.calibration import check_apart
-
         self.folder, self.backbone, self.mu, self.quiet = folder, backbone, mu, quiet
-        self.options, self.cache = options, cache
-        self.known, self.private, self.test = _sets(data, public, options)
-        check_apart(self.private, self.known)
-        if self.test.classes != self.private.classes:
-            raise ArgumentError(f"{data}: its train and test splits do not have the same classes")
+        self.how: dict[str, Any] = {"options": options, "cache": cache}
+        self.known, self.private, self.test = sets
         self.names = [f"party-{chr(97 + i) if i < 26 else i}" for i in range(parties)]
         self.parts = [self.private.part(index) for index in _dealt(self.private, parties)]
 
@@ -88,9 +82,6 @@ class _Job:
         self._title("4. What is it worth?")
         alone, together, sweep = self._compared()
         self._table(alone, together, sweep)
-        plot = self._plot(sweep, alone, together)
-        report = self._audit(narrow)
-        spent = self._ledger()
         return {
             "folder": str(self.folder),
             "parties": dict(zip(self.names, alone, strict=True)),
@@ -98,9 +89,9 @@ class _Job:
             "mu": self.mu,
             "accuracy": accuracy,
             "sweep": {f"{mu:g}": row for mu, row in sweep.items()},
-            "plot": str(plot),
-            "report": report,
-            "spent": spent,
+            "plot": self._plot(sweep, alone, together),
+            "report": self._audit(narrow),
+            "spent": self._ledger(),
         }
 
     def _two_steps(self) -> tuple[Path, float]:
@@ -108,7 +99,6 @@ class _Job:
         import mixveil
         from mixveil.learn.model import in_words
 
-        how: dict[str, Any] = {"options": self.options, "cache": self.cache}
         half = self.mu / math.sqrt(2)
         self.folder.mkdir(parents=True)
         self._title(f"1. All prepare the same public projection, from {len(self.known):,} public images")
@@ -121,27 +111,24 @@ class _Job:
             parties=len(self.parts),
             rows=len(self.private),
             num_classes=len(self.private.classes),
-            **how,
+            **self.how,
         ).projection
-        self._say(
-            f"{fitted.mean.numel():,} features → {fitted.dimension:,} directions: the rule looks at no private image"
-        )
+        counts = f"{fitted.mean.numel():,} features → {fitted.dimension:,} directions"
+        self._say(f"{counts}: the rule looks at no private image")
         self._title(f"2. Each party sends noisy class sums, at μ = {half:.3g}")
         sums = [self.folder / "statistics" / name for name in self.names]
         for name, part, target in zip(self.names, self.parts, sums, strict=True):
-            mixveil.statistics(part, target, projection=wide, mu=half, party=name, **how)
+            mixveil.statistics(part, target, projection=wide, mu=half, party=name, **self.how)
             most = int(part.labels.bincount(minlength=len(part.classes)).argmax())
-            self._say(
-                f"{name}: {len(part):,} images, most of class {part.classes[most]} → {len(part.classes)} sums of "
-                f"{fitted.dimension:,} values"
-            )
+            sent = f"{len(part.classes)} sums of {fitted.dimension:,} values"
+            self._say(f"{name}: {len(part):,} images, most of class {part.classes[most]} → {sent}")
         found = mixveil.directions(sums, narrow, projection=wide)
         self._say(f"The server finds {found.projection.dimension} directions in which the classes differ")
         self._title(f"3. Each sends its records there, at μ = {half:.3g}: {self.mu:g} in all")
         releases = [self.folder / "releases" / name for name in self.names]
         for name, part, target in zip(self.names, self.parts, releases, strict=True):
-            mixveil.encode(part, target, projection=narrow, mu=half, party=name, **how)
-        model = mixveil.train(releases, self.folder / "model", projection=narrow, test=self.test, **how)
+            mixveil.encode(part, target, projection=narrow, mu=half, party=name, **self.how)
+        model = mixveil.train(releases, self.folder / "model", projection=narrow, test=self.test, **self.how)
         if model is None or model.tested is None:
             raise ArgumentError("a demo is one process: do not start it with torchrun")
         right = float(model.tested["accuracy"])
@@ -156,17 +143,18 @@ class _Job:
         from mixveil.features.opening import FeatureOptions
         from mixveil.learn.protocol import learn
 
-        features, extractor = FeatureOptions(self.options, self.cache), Extractor.parse(self.backbone)
+        features, extractor = FeatureOptions(self.how["options"], self.how["cache"]), Extractor.parse(self.backbone)
         known, weights = features.open(self.known, extractor)
         test, parts = features.open(self.test, extractor)[0], [features.open(p, extractor)[0] for p in self.parts]
         whole = projection_fit.fit(known, weights)
         alone, together = [_clear([part], whole, test) for part in parts], _clear(parts, whole, test)
-        sweep: dict[float, dict[str, float]] = {}
-        for mu in _MUS:
-            sweep[mu] = {
+        sweep = {
+            mu: {
                 name: learn(parts, whole, name, mu, stream=SecureStream()).accuracy(test)  # type: ignore[arg-type]
                 for name in _COLUMNS
             }
+            for mu in _MUS
+        }
         return alone, together, sweep
 
     def _audit(self, narrow: Path) -> str:
@@ -176,12 +164,10 @@ class _Job:
 
         self._title(f"5. What {self.names[0]} sees when it attacks what it sent")
         release = self.folder / "releases" / self.names[0]
-        found = mixveil.audit(
-            [release], self.parts[0], public=self.known, projection=narrow, options=self.options, cache=self.cache
-        )
-        page = mixveil.write_report(self.folder / "audit", found, command="mixveil demo")
+        audited = mixveil.audit([release], self.parts[0], public=self.known, projection=narrow, **self.how)
+        page = mixveil.write_report(self.folder / "audit", audited, command="mixveil demo")
         if not self.quiet:
-            show(found.audit, page)
+            show(audited.audit, page)
         return str(page)
 
     def _ledger(self) -> dict[str, Any]:
@@ -211,13 +197,12 @@ class _Job:
             table.add_row("all, released", promise, *(f"{row[name]:.1%}" for name in _COLUMNS))
         out.print(table)
         out.print("* No meaningful guarantee: to show what noise costs.")
-        out.print(
+        say(
             "Pairing buys nothing in μ, and a linear head learns as much from sums (up to chance: compare the "
-            "columns). Records are sent for what sums cannot give: other heads, later questions, a look at outliers.",
-            soft_wrap=True,
+            "columns). Records are sent for what sums cannot give: other heads, later questions, a look at outliers."
         )
 
-    def _plot(self, sweep: dict[float, dict[str, float]], alone: list[float], together: float) -> Path:
+    def _plot(self, sweep: dict[float, dict[str, float]], alone: list[float], together: float) -> str:
         from mixveil.core.files import write_whole
         from mixveil.report.lines import chart
 
@@ -226,7 +211,7 @@ class _Job:
         path = self.folder / "accuracy.svg"
         write_whole(path, chart("accuracy against μ", lines, levels).encode())
         self._say(f"A picture of it: {path}")
-        return path
+        return str(path)
 
     def _title(self, text: str) -> None:
         if not self.quiet:
@@ -234,7 +219,7 @@ class _Job:
 
     def _say(self, text: str) -> None:
         if not self.quiet:
-            out.print(escape(text), soft_wrap=True)
+            say(escape(text))
 
 
 def _clear(parts: list[Features], whole: Projection, test: Features) -> float:
@@ -270,10 +255,17 @@ def _sets(data: str, public: str | None, options: DataOptions) -> tuple[Images, 
     """Public, private and test images. Of the digits, every fourth of the train split plays the public data."""
     import torch
 
-    train, test = (options.open(f"{data}:{split}") for split in ("train", "test"))
+    from mixveil.encoders.calibration import check_apart
+
+    private, test = (options.open(f"{data}:{split}") for split in ("train", "test"))
     if data == "digits" and public is None:
-        index = torch.arange(len(train))
-        return train.part(index[index % 4 == 0]), train.part(index[index % 4 != 0]), test
-    if public is None and data not in _PUBLIC:
+        index = torch.arange(len(private))
+        known, private = private.part(index[index % 4 == 0]), private.part(index[index % 4 != 0])
+    elif public is None and data not in _PUBLIC:
         raise ArgumentError(f"public: name public data that are like {data}")
-    return options.open(public or _PUBLIC[data]), train, test
+    else:
+        known = options.open(public or _PUBLIC[data])
+    check_apart(private, known)
+    if test.classes != private.classes:
+        raise ArgumentError(f"{data}: its train and test splits do not have the same classes")
+    return known, private, test

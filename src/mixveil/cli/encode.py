@@ -7,38 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from mixveil.cli import _common
-from mixveil.cli._common import (
-    Alpha,
-    AsJson,
-    Backbone,
-    Budget,
-    Cache,
-    Clip,
-    Data,
-    LabelBudget,
-    LabelEpsilon,
-    Mirror,
-    NewFolder,
-    Noise,
-    Normalisation,
-    Party,
-    ProjectionFile,
-    Public,
-    Recipient,
-    Seed,
-    Stage,
-    escape,
-    out,
-    plain,
-    print_json,
-)
-from mixveil.cli._release import show, summary
+from mixveil.cli import _common, _release
+from mixveil.cli._common import escape
 from mixveil.core.wording.notes import note
 from mixveil.core.wording.sentences import plural
+from mixveil.data.opening import DataOptions
 
 if TYPE_CHECKING:
-    from mixveil.data.options import DataOptions
     from mixveil.releases.encode import Encoded
 
 Calibration = Annotated[
@@ -46,64 +21,59 @@ Calibration = Annotated[
     typer.Option(
         "--calibration",
         help="How --tau is met; energy and displacement are the paper's and do not keep it. Default: spectral.",
-        show_default=False,
     ),
 ]
-MuOption = Annotated[
+Mu = Annotated[
     float | None, typer.Option("--mu", help="Certified: every record (every unit, with --unit) μ-GDP, labels excluded.")
 ]
-TauOption = Annotated[float | None, typer.Option("--tau", help="Theorem 2's directional SNR, in (0, 1].")]
-EncoderOption = Annotated[
+Tau = Annotated[float | None, typer.Option("--tau", help="Theorem 2's directional SNR, in (0, 1].")]
+Encoder = Annotated[
     str,
     typer.Option(
         "--encoder", help="singular; gaussian (no pairing); or mixup, laplace or identity, which promise nothing."
     ),
 ]
-ImagesPerRow = Annotated[
-    int | None,
-    typer.Option("--images-per-row", help="Images in each row of mixup. Default: 2.", show_default=False),
-]
-ScreenOption = Annotated[
+ImagesPerRow = Annotated[int | None, typer.Option("--images-per-row", help="Images in each row of mixup. Default: 2.")]
+Screen = Annotated[
     str | None,
     typer.Option(
         "--screen",
         metavar="METRIC:X",
         help="Drop rows that show too much of a source: lpips:X (less than X apart), ssim:X or snr:X in dB (above X). "
         "Not with --mu.",
-        show_default=False,
     ),
 ]
 
 
 @_common.data_options("unit", "classes")
 def encode(
-    data: Data,
-    out_dir: NewFolder,
+    data: _common.Data,
+    out: _common.NewFolder,
     *,
-    mu: MuOption = None,
-    tau: TauOption = None,
+    mu: Mu = None,
+    tau: Tau = None,
     calibration: Calibration = None,
-    encoder: EncoderOption = "singular",
-    alpha: Alpha = None,
-    noise: Noise = None,
+    encoder: Encoder = "singular",
+    alpha: _common.Alpha = None,
+    noise: _common.Noise = None,
     images_per_row: ImagesPerRow = None,
-    clip: Clip = None,
-    public: Public = None,
-    party: Party = "party",
-    recipient: Recipient = None,
-    budget: Budget = None,
-    label_epsilon: LabelEpsilon = None,
-    label_budget: LabelBudget = None,
-    screen: ScreenOption = None,
-    seed: Seed = None,
+    clip: _common.Clip = None,
+    public: _common.Public = None,
+    party: _common.Party = "party",
+    recipient: _common.Recipient = None,
+    budget: _common.Budget = None,
+    label_epsilon: _common.LabelEpsilon = None,
+    label_budget: _common.LabelBudget = None,
+    screen: Screen = None,
+    seed: _common.Seed = None,
     options: DataOptions,
-    projection: ProjectionFile = None,
-    backbone: Backbone = None,
-    stage: Stage = None,
-    mirror: Mirror = False,
-    normalisation: Normalisation = None,
-    cache: Cache = None,
-    as_json: AsJson = False,
+    projection: _common.ProjectionFile = None,
+    backbone: _common.Backbone = None,
+    stage: _common.Stage = None,
+    mirror: _common.Mirror = False,
+    normalisation: _common.Normalisation = None,
+    cache: _common.Cache = None,
+    as_json: _common.AsJson = False,
 ) -> None:
     """Encode DATA once, as a release that may leave. Pairing and weights stay in your state folder, and the release is
     entered in your ledger before it is made (`mixveil ledger`).
@@ -112,49 +82,26 @@ def encode(
     directional SNR: noise from the private data's own moments, not certified; with [bold]--screen[/], rows that show
     too much all the same are dropped.
     """
-    _common.look_at_projection(projection)
+    asked = _common.asked(locals())
+    _common.look_at(projection, "a projection")
     import mixveil
 
-    made = mixveil.encode(
-        data,
-        out_dir,
-        mu=mu,
-        tau=tau,
-        calibration=calibration,
-        encoder=encoder,
-        alpha=alpha,
-        noise=noise,
-        images_per_row=images_per_row,
-        clip=clip,
-        public=public,
-        party=party,
-        recipient=recipient,
-        budget=budget,
-        label_epsilon=label_epsilon,
-        label_budget=label_budget,
-        screen=screen,
-        seed=seed,
-        projection=projection,
-        backbone=backbone,
-        stage=stage,
-        mirror=mirror,
-        normalisation=normalisation,
-        options=options,
-        cache=cache,
-        watch=_common.progress,
-        warn=_common.warning(quiet=as_json),
-    )
+    made = mixveil.encode(**asked, watch=_common.progress, warn=_common.warning(quiet=as_json))
     if as_json:
-        print_json(_plain(made))
-        return
+        _common.print_json(_plain(made))
+    else:
+        _show(made)
+
+
+def _show(made: Encoded) -> None:
     from mixveil.releases.accounting import spent_note
 
-    show(made.folder, made.manifest)
+    _release.show(made.folder, made.manifest)
     _show_screening(made)
     if made.displacement is not None:
-        out.print(str(note("displacement-measured", **asdict(made.displacement))), soft_wrap=True)
-    out.print(str(spent_note(made.standing)), soft_wrap=True)
-    out.print(f"What an audit needs stays with you: {escape(str(made.trace))}", soft_wrap=True)
+        _common.say(note("displacement-measured", **asdict(made.displacement)))
+    _common.say(spent_note(made.standing))
+    _common.say(f"What an audit needs stays with you: {escape(str(made.trace))}")
 
 
 def _plain(made: Encoded) -> dict[str, Any]:
@@ -162,9 +109,9 @@ def _plain(made: Encoded) -> dict[str, Any]:
 
     return {
         "release": str(made.folder),
-        **summary(made.manifest),
+        **_release.summary(made.manifest),
         "trace": str(made.trace),
-        "warnings": plain(made.warnings),
+        "warnings": _common.plain(made.warnings),
         "displacement": None if made.displacement is None else asdict(made.displacement),
         "screening": _screening(made),
         "spent": spent(made.standing),
@@ -206,4 +153,4 @@ def _show_screening(made: Encoded) -> None:
             "solve for any record of it. One who knows what images are like still gets what the attack lmmse gets "
             "(`mixveil audit`); and which rows are missing says something too, which Theorem 1 does not count."
         )
-    out.print(text, soft_wrap=True)
+    _common.say(text)

@@ -94,7 +94,7 @@ def join(
     app could bring nothing is run. No answer to the server depends on your records, but through the noise.
     """
     from mixveil.core import files
-    from mixveil.data.options import class_names
+    from mixveil.data.opening import class_names
     from mixveil.federated.jobs.party_config import PartyConfig
     from mixveil.federated.transport import certificates, link
     from mixveil.federated.transport.flower import environment
@@ -252,7 +252,7 @@ def _show_release(item: Waiting) -> tuple[LookedAt, str]:
     import mixveil
     from mixveil.cli import _release
     from mixveil.cli.audit import show
-    from mixveil.data.options import DataOptions
+    from mixveil.data.opening import DataOptions
     from mixveil.releases.reading import verify_release
 
     _release.show(item.records, verify_release(item.records))

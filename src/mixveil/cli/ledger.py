@@ -8,27 +8,24 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mixveil.cli import _common
-from mixveil.cli._common import DATA_HELP, AsJson, escape, number, out, print_json
+from mixveil.cli._common import DATA_HELP, AsJson, escape, number, out, print_json, say
+from mixveil.data.opening import DataOptions
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from mixveil.data.options import DataOptions
     from mixveil.releases.ledger import Entry
 
-Some = Annotated[
-    str | None, typer.Argument(metavar="[DATA]", help=f"Only of these records. {DATA_HELP}", show_default=False)
-]
+Some = Annotated[str | None, typer.Argument(metavar="[DATA]", help=f"Only of these records. {DATA_HELP}")]
 Standing = Annotated[
     float | None,
-    typer.Option("--budget", help="From now on, refuse what would bring any record beyond this μ.", show_default=False),
+    typer.Option("--budget", help="From now on, refuse what would bring any record beyond this μ."),
 ]
 StandingLabels = Annotated[
     float | None,
     typer.Option(
         "--label-budget",
         help="From now on, refuse what would bring any record's labels beyond this ε, or shows labels as they are.",
-        show_default=False,
     ),
 ]
 
@@ -64,20 +61,16 @@ def ledger(
         return
     out.print(entries_table(entries) if entries else "Nothing was released yet.")
     if entries:
-        out.print(str(accounting.spent_note(standing, "these-records" if data else "all-records")), soft_wrap=True)
+        say(accounting.spent_note(standing, "these-records" if data else "all-records"))
     if entries and data is None:
-        out.print(str(accounting.total_note(standing.total)), soft_wrap=True)
+        say(accounting.total_note(standing.total))
     if standing.budget is not None:
-        out.print(
-            f"The standing budget is μ = {standing.budget:g}: a release that would exceed it for any record or unit is "
-            f"refused.",
-            soft_wrap=True,
-        )
+        what = "a release that would exceed it for any record or unit is refused"
+        say(f"The standing budget is μ = {standing.budget:g}: {what}.")
     if standing.label_budget is not None:
-        out.print(
+        say(
             f"The standing label budget is ε = {standing.label_budget:g}: a release that would exceed it for the "
-            f"labels of any record or unit is refused, and so is one that shows labels as they are.",
-            soft_wrap=True,
+            f"labels of any record or unit is refused, and so is one that shows labels as they are."
         )
 
 
@@ -85,9 +78,8 @@ def entries_table(entries: list[Entry]) -> Table:
     from rich.table import Column, Table
 
     right = [Column(name, justify="right", no_wrap=True) for name in ("rows", "μ", "label ε")]
-    caption = (
-        "* not known to be finished: it counts all the same" if not all(entry.finished for entry in entries) else None
-    )
+    done = all(entry.finished for entry in entries)
+    caption = None if done else "* not known to be finished: it counts all the same"
     fixed = [Column(name, no_wrap=True) for name in ("begun (UTC)", "release")]
     table = Table(*fixed, "from → to", "what", *right, caption=caption)
     for entry in entries:

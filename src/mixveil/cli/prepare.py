@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
 from mixveil.cli import _common
-from mixveil.cli._common import AsJson, Cache, Mirror, NewFile, Stage, escape, out, plain, print_json
-
-if TYPE_CHECKING:
-    from mixveil.data.options import DataOptions
+from mixveil.cli._common import escape
+from mixveil.data.opening import DataOptions
 
 Backbone = Annotated[
-    str,
-    typer.Option("--backbone", help="Public network, several with + between, or none: the pixels themselves."),
+    str, typer.Option("--backbone", help="Public network, several with + between, or none: the pixels themselves.")
 ]
 
 
 @_common.data_options()
 def prepare(
     public: Annotated[str, typer.Argument(metavar="PUBLIC", help="PUBLIC data: " + _common.DATA_HELP)],
-    path: NewFile,
+    out: _common.NewFile,
     *,
     backbone: Backbone = "mobilenet_v2",
-    stage: Stage = None,
-    mirror: Mirror = False,
+    stage: _common.Stage = None,
+    mirror: _common.Mirror = False,
     whitening: Annotated[
         Literal["within", "total"], typer.Option("--whitening", help="By which covariance.")
     ] = "within",
@@ -40,36 +37,21 @@ def prepare(
         bool, typer.Option("--private", help="These are PRIVATE data: the projection says so, and certifies nothing.")
     ] = False,
     options: DataOptions,
-    cache: Cache = None,
-    as_json: AsJson = False,
+    cache: _common.Cache = None,
+    as_json: _common.AsJson = False,
 ) -> None:
     """Fit mean, whitening and directions on PUBLIC data, and write them as a projection that every party uses.
 
     With --mu, --parties, --rows and --num-classes the number of directions follows from public figures alone.
     """
+    asked = _common.asked(locals())
     import mixveil
 
-    made = mixveil.prepare(
-        public,
-        path,
-        backbone=backbone,
-        stage=stage,
-        mirror=mirror,
-        whitening=whitening,
-        directions=directions,
-        mu=mu,
-        parties=parties,
-        rows=rows,
-        num_classes=num_classes,
-        private=private,
-        options=options,
-        cache=cache,
-        watch=_common.progress,
-    )
+    made = mixveil.prepare(**asked, watch=_common.progress)
     fitted = made.projection
     if as_json:
         told = {
-            "projection": str(path),
+            "projection": str(out),
             "sha256": made.sha256,
             "backbone": str(fitted.extractor),
             "features": int(fitted.mean.numel()),
@@ -78,14 +60,12 @@ def prepare(
             "origin": fitted.origin,
             **fitted.about,
         }
-        print_json({**told, "warnings": plain(made.warnings)})
+        _common.print_json({**told, "warnings": _common.plain(made.warnings)})
         return
-    out.print(
-        f"[bold]{escape(str(path))}[/]: {fitted.mean.numel():,} features of {escape(str(fitted.extractor))} → "
+    _common.say(
+        f"[bold]{escape(str(out))}[/]: {fitted.mean.numel():,} features of {escape(str(fitted.extractor))} → "
         f"{fitted.dimension:,} directions, clipped to norm {fitted.clip:.4g}; fitted on {made.images:,} "
-        f"{fitted.origin} images",
-        soft_wrap=True,
+        f"{fitted.origin} images\n  sha256 {made.sha256}"
     )
-    out.print(f"  sha256 {made.sha256}")
     for item in made.warnings:
         _common.warn(item)

@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
-from mixveil.cli._common import AsJson, escape, out, print_json
+from mixveil.cli._common import AsJson, escape, print_json, say
 
 
 def results(
-    path: Annotated[Path, typer.Argument(metavar="FILE", help="A file of results.", show_default=False)],
+    path: Annotated[Path, typer.Argument(metavar="FILE", help="A file of results.")],
     as_json: AsJson = False,
 ) -> None:
     """Show results as a table, averaged over seeds, with where they came from."""
@@ -23,11 +23,9 @@ def results(
         rows = [dict(zip(heading, line, strict=True)) for line in lines]
         print_json({"title": found.title, "rows": rows, "provenance": dict(found.provenance)})
         return
-    out.print(f"[bold]{escape(found.title)}[/]", soft_wrap=True)
+    say(f"[bold]{escape(found.title)}[/]")
     for line in markdown(found).splitlines():
-        out.print(escape(line), soft_wrap=True)
-    out.print()
+        say(escape(line))
+    say("")
     known = found.provenance
-    out.print(
-        f"[dim]{escape(str(known['time']))}, commit {escape(str(known['commit']))}, {escape(str(known['device']))}[/]"
-    )
+    say(f"[dim]{escape(str(known['time']))}, commit {escape(str(known['commit']))}, {escape(str(known['device']))}[/]")

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from mixveil.cli import _common
-from mixveil.cli._common import AsJson, Backbone, Cache, Data, Mirror, escape, out, plain, print_json
+from mixveil.cli._common import AsJson, Backbone, Cache, Data, Mirror, escape, out, say
 from mixveil.core.wording.sentences import plural
+from mixveil.data.opening import DataOptions
 
 if TYPE_CHECKING:
-    from mixveil.data.options import DataOptions
     from mixveil.federated.simulation.comparison import Simulated
 
 Parties = Annotated[int, typer.Option("--parties", min=1, help="Among how many the rows are dealt.")]
@@ -22,7 +22,6 @@ Beta = Annotated[
     typer.Option(
         "--beta",
         help="Label skew: each class is dealt in proportions from Dir(β), the smaller the more unlike. Default: alike.",
-        show_default=False,
     ),
 ]
 Rho = Annotated[
@@ -35,7 +34,6 @@ NominalTau = Annotated[
     typer.Option(
         "--tau",
         help="Nominal τ of one-shot and of remixed. Default: 1e-6, the paper's, of features; 0.1 of pixels.",
-        show_default=False,
     ),
 ]
 Head = Annotated[
@@ -62,7 +60,6 @@ def simulate(
         typer.Option(
             "--learning-rate",
             help="Of AdamW, falling to zero. Default: 0.005, and 0.001 of mlp. The paper's FedProx keeps its own.",
-            show_default=False,
         ),
     ] = None,
     test: Annotated[
@@ -76,13 +73,12 @@ def simulate(
         typer.Option(
             "--public",
             help="Labelled PUBLIC data. Default: a quarter of DATA is set aside and plays them.",
-            show_default=False,
         ),
     ] = None,
     backbone: Backbone = None,
     mirror: Mirror = False,
     seed: Annotated[int, typer.Option("--seed", help="Of partition, noise and training.")] = 0,
-    out_file: Annotated[
+    out: Annotated[
         Path | None,
         typer.Option("--out", help="Keep what is found in this JSON file; the same command goes on with what is left."),
     ] = None,
@@ -104,47 +100,19 @@ def simulate(
 
     What the server and the other parties learn in each: docs/federated.md.
     """
+    asked = _common.asked(locals()) | {"mu": _common.several_mus(mu)}
     import mixveil
 
-    found = mixveil.simulate(
-        data,
-        parties=parties,
-        beta=beta,
-        rho=rho,
-        methods=methods,
-        mu=_common.several_mus(mu),
-        tau=tau,
-        head=head,
-        rounds=rounds,
-        epochs=epochs,
-        learning_rate=learning_rate,
-        test=test,
-        public=public,
-        backbone=backbone,
-        mirror=mirror,
-        seed=seed,
-        out=out_file,
-        page=page,
-        options=options,
-        cache=cache,
-        watch=_common.progress,
-        warn=_common.warn,
-    )
+    found = mixveil.simulate(**asked, watch=_common.progress, warn=_common.warn)
     if as_json:
-        print_json(
-            {
-                **found.whole,
-                "rows": list(found.rows),
-                "compared": [asdict(item) for item in found.compared],
-                "failed": {name: error.plain() for name, error in found.failed.items()},
-                "caveats": plain(found.caveats),
-            }
-        )
+        lists = {"rows": list(found.rows), "compared": [asdict(item) for item in found.compared]}
+        failed = {name: error.plain() for name, error in found.failed.items()}
+        _common.print_json({**found.whole, **lists, "failed": failed, "caveats": _common.plain(found.caveats)})
         return
     skew = ("" if beta is None else f", β = {beta:g}") + ("" if rho == 1 else f", ρ = {rho:g}")
     _print(f"{data}, {plural(parties, 'party', 'parties')}{skew}, head {head}", found, rounds)
     for told in found.caveats:
-        out.print(str(told), soft_wrap=True)
+        say(told)
 
 
 def _print(title: str, found: Simulated, rounds: int) -> None:
@@ -168,21 +136,18 @@ def _print(title: str, found: Simulated, rounds: int) -> None:
             cells.append(amount(row["bytes_up"] + row["bytes_down"]))
         table.add_row(*cells)
     out.print(table)
-    said: dict[str, list[str]] = {}
+    methods_of: dict[str, list[str]] = {}
     for row in found.rows:
-        said.setdefault(str(read(row["guarantee"])), []).append(row["method"])
-    for words, names in said.items():
-        out.print(f"[bold]{', '.join(dict.fromkeys(names))}[/]: {escape(words)}.", soft_wrap=True)
+        methods_of.setdefault(str(read(row["guarantee"])), []).append(row["method"])
+    for guarantee, names in methods_of.items():
+        say(f"[bold]{', '.join(dict.fromkeys(names))}[/]: {escape(guarantee)}.")
     for item in found.compared:
-        if not (method_named(item.other).compared and method_named(item.method).compared):
+        if not (method_named(item.method).compared and method_named(item.other).compared):
             continue
         name = item.method if item.mu is None else f"{item.method} at μ = {item.mu:g}"
         before = "has not finished a round" if item.at_bytes is None else f"is at {item.at_bytes:.1%}"
         after = f"is not there after {rounds} rounds"
         if item.bytes_ratio is not None and item.seconds_ratio is not None:
             after = f"needs {item.bytes_ratio:.3g} times its bytes and {item.seconds_ratio:.3g} times its seconds"
-        out.print(
-            f"{name} has {item.accuracy:.1%}: with the same bytes {item.other} {before}, and for the same accuracy it "
-            f"{after}.",
-            soft_wrap=True,
-        )
+        said = f"with the same bytes {item.other} {before}, and for the same accuracy it {after}."
+        say(f"{name} has {item.accuracy:.1%}: {said}")

@@ -6,16 +6,14 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
 from mixveil.cli import _common
-from mixveil.cli._common import AsJson, Cache, Data, escape, out, print_json
+from mixveil.cli._common import AsJson, Cache, Data, escape, print_json, say
 from mixveil.core.wording.sentences import plural, sentence
-
-if TYPE_CHECKING:
-    from mixveil.data.options import DataOptions
+from mixveil.data.opening import DataOptions
 
 Head = Annotated[
     Literal["discriminant", "mlp"],
@@ -24,7 +22,7 @@ Head = Annotated[
         help="discriminant: in closed form, each release weighed by its noise; mlp: the paper's classifier, trained.",
     ),
 ]
-Epochs = Annotated[int | None, typer.Option("--epochs", help="Of mlp. Default: 20.", show_default=False)]
+Epochs = Annotated[int | None, typer.Option("--epochs", help="Of mlp. Default: 20.")]
 BatchRows = Annotated[int | None, typer.Option("--batch", help="Rows of a step of mlp. Default: 128.")]
 Optimiser = Annotated[
     Literal["adamw", "sgd"] | None,
@@ -40,7 +38,7 @@ def train(
         list[Path],
         typer.Argument(metavar="RELEASE…", help="Releases of records, or statistics, of one or more parties."),
     ],
-    out_dir: Annotated[Path, typer.Option("--out", help="The folder of the model to make. It must not exist.")],
+    out: Annotated[Path, typer.Option("--out", help="The folder of the model to make. It must not exist.")],
     *,
     projection: Annotated[
         Path | None, typer.Option("--projection", help="The projection that the releases went through, if any.")
@@ -62,46 +60,35 @@ def train(
     seconds and when it is told to end; the same command goes on from there. On several GPUs of this machine:
     [bold]torchrun --nproc-per-node N -m mixveil train …[/] (docs/learning.md: how to keep torchrun off the network).
     """
+    asked = _common.asked(locals())
     for folder in releases:
-        _common.look_at_json(folder / "manifest.json", "a release")
-    _common.look_at_projection(projection)
+        _common.look_at(folder / "manifest.json", "a release")
+    _common.look_at(projection, "a projection")
     import mixveil
     from mixveil.learn.model import in_words
 
     made = mixveil.train(
-        releases,
-        out_dir,
-        projection=projection,
-        head=head,
-        epochs=epochs,
-        batch=batch,
-        optimiser=optimiser,
-        learning_rate=learning_rate,
-        seed=seed,
-        test=test,
-        options=options,
-        cache=cache,
+        **asked,
         watch=_common.progress,
         warn=_common.warn,
         say=lambda text: _common.err.print(escape(text)),
         stopping=_told_to_end,
     )
-    if made is None:  # another process leads, and speaks
+    if made is None:  # another process leads, and prints
         return
     if as_json:
-        print_json({"model": str(out_dir), **made.model.card})
+        print_json({"model": str(out), **made.model.card})
         return
     trained, tested = made.trained, made.tested
     rows = sum(source.rows for source in trained.sources)
-    out.print(
-        f"[bold]{escape(str(out_dir))}[/]: {plural(len(trained.classes), 'class', 'classes')}, from "
+    say(
+        f"[bold]{escape(str(out))}[/]: {plural(len(trained.classes), 'class', 'classes')}, from "
         f"{plural(rows, 'record')} of {plural(len(trained.spent), 'party', 'parties')}, on features of "
-        f"{escape(str(trained.extractor))}",
-        soft_wrap=True,
+        f"{escape(str(trained.extractor))}"
     )
     if tested:
-        out.print(f"  accuracy on {escape(tested['data'])}: {tested['accuracy']:.2%} of {tested['rows']:,}")
-    out.print(f"  {escape(in_words(trained))}", soft_wrap=True)
+        say(f"  accuracy on {escape(tested['data'])}: {tested['accuracy']:.2%} of {tested['rows']:,}")
+    say(f"  {escape(in_words(trained))}")
 
 
 @contextmanager
@@ -125,7 +112,7 @@ def _told_to_end() -> Iterator[Callable[[], bool]]:
 
 @_common.data_options()
 def predict(
-    folder: Annotated[Path, typer.Argument(metavar="MODEL", help="The folder of a model.", show_default=False)],
+    folder: Annotated[Path, typer.Argument(metavar="MODEL", help="The folder of a model.")],
     data: Data,
     *,
     options: DataOptions,
@@ -134,7 +121,7 @@ def predict(
 ) -> None:
     """Name the class of every image of DATA, which may be a folder of images without labels; and the accuracy, where
     DATA has the model's classes."""
-    _common.look_at_json(folder / "card.json", "a model")
+    _common.look_at(folder / "card.json", "a model")
     import mixveil
 
     named = mixveil.predict(folder, data, options=options, cache=cache, watch=_common.progress)
@@ -144,7 +131,7 @@ def predict(
         print_json({**told, "names": list(named.names), "classes": list(named.classes)})
         return
     for name, named_class in zip(named.names, named.classes, strict=True):
-        out.print(f"{escape(name)}\t{escape(named_class)}", soft_wrap=True)
+        say(f"{escape(name)}\t{escape(named_class)}")
     if named.accuracy is not None:
         _common.err.print(f"accuracy {named.accuracy:.2%} of {len(named.classes):,}")
     elif not named.loose:

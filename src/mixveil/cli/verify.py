@@ -8,19 +8,17 @@ from typing import Annotated
 import typer
 
 from mixveil.cli import _release
-from mixveil.cli._common import AsJson, look_at_json, out, print_json, warn_of_others
+from mixveil.cli._common import AsJson, look_at, print_json, say, warn_of_others
 
 
 def verify(
-    folder: Annotated[
-        Path, typer.Argument(metavar="DIR", help="The folder of a release, or of statistics.", show_default=False)
-    ],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a release, or of statistics.")],
     as_json: AsJson = False,
 ) -> None:
     """Check a release: sizes, hashes, dtypes, shapes, finiteness, grid, labels, and that what it certifies follows from
     its own settings. Files in the folder that its manifest does not name are listed. Only its owner can tell whether
     the noise was really drawn as stated."""
-    look_at_json(folder / "manifest.json", "a release")
+    look_at(folder / "manifest.json", "a release")
     import mixveil
 
     checked = mixveil.verify(folder)
@@ -31,11 +29,11 @@ def verify(
         return
     _release.show(folder, stated)
     if checked.others:  # speak of the whole folder only where the manifest does
-        out.print("[green]verified[/]: every byte of the files that the manifest names is as it says.")
+        say("[green]verified[/]: every byte of the files that the manifest names is as it says.")
         warn_of_others(checked.others, "release")
     else:
-        out.print("[green]verified[/]: every byte is as the manifest says.")
+        say("[green]verified[/]: every byte is as the manifest says.")
     if stated.certified:
-        out.print("What it certifies follows from its settings, provided the noise was drawn as they say.")
+        say("What it certifies follows from its settings, provided the noise was drawn as they say.")
     elif stated.guarantees:
-        out.print("What it states rests on the party's word: a reader cannot check it.")
+        say("What it states rests on the party's word: a reader cannot check it.")

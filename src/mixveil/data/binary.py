@@ -24,8 +24,19 @@ _LARGEST, _LABELS = 16 << 30, 64 << 20  # bytes of a mapped file, and of labels,
 _BLOCK = 1 << 20
 
 
-def idx_images(name: str, images: Path, labels: Path, classes: int = 10) -> Images:
-    """A pair of IDX files: images (n, h, w) and labels (n,), both of octets."""
+def named_images(root: Path, split: str) -> Images:
+    """MNIST, FashionMNIST, CIFAR-10 or CIFAR-100: the folder has the name of the set."""
+    if root.name == "cifar100":
+        return _cifar(root.name, [root / f"{split}.bin"], label_bytes=2, classes=100)
+    if root.name == "cifar10":
+        names = [f"data_batch_{i}.bin" for i in range(1, 6)] if split == "train" else ["test_batch.bin"]
+        return _cifar(root.name, [root / name for name in names], label_bytes=1, classes=10)
+    prefix = {"train": "train", "test": "t10k"}[split]
+    return _idx(root.name, root / f"{prefix}-images-idx3-ubyte", root / f"{prefix}-labels-idx1-ubyte")
+
+
+def _idx(name: str, images: Path, labels: Path) -> Images:
+    """A pair of IDX files: images (n, h, w) and labels (n,) of ten classes, both of octets."""
     pixels, marks = idx_array(images, _LARGEST), idx_array(labels, _LABELS)
     if pixels.ndim != 3 or marks.ndim != 1 or len(pixels) != len(marks):
         raise DataFormatError(
@@ -35,7 +46,7 @@ def idx_images(name: str, images: Path, labels: Path, classes: int = 10) -> Imag
     def read(index: Tensor) -> Tensor:
         return scaled(pixels[index.numpy()])[:, None]
 
-    return Images(name, read, torch.from_numpy(marks.astype(np.int64)), numbered(classes), (1, *pixels.shape[1:]))
+    return Images(name, read, torch.from_numpy(marks.astype(np.int64)), numbered(10), (1, *pixels.shape[1:]))
 
 
 def idx_array(path: Path, limit: int) -> Octets:
@@ -57,7 +68,7 @@ def idx_array(path: Path, limit: int) -> Octets:
     return data[offset:].reshape(shape)
 
 
-def cifar_images(name: str, parts_of: Sequence[Path], *, label_bytes: int, classes: int) -> Images:
+def _cifar(name: str, parts_of: Sequence[Path], *, label_bytes: int, classes: int) -> Images:
     """CIFAR's records: label bytes (the last one counts), then 3,072 bytes in (3, 32, 32) order."""
     record = label_bytes + 3072
     parts = []
@@ -88,7 +99,7 @@ def scaled(pixels: Octets) -> Tensor:
 
 
 def _mapped(path: Path, limit: int) -> Octets:
-    with _plain(path, limit) as file:
+    with plain_file(path, limit) as file:
         if file.seek(0, 2) == 0:
             raise DataFormatError(f"{path}: the file is empty")
         return np.memmap(file, np.uint8, mode="r")
@@ -98,7 +109,7 @@ def _unpacked(path: Path, limit: int) -> Octets:
     """Unpacked block by block: a small file can unpack to any number of bytes."""
     data = bytearray()
     try:
-        with _plain(path, limit) as file, gzip.GzipFile(fileobj=file) as unpacked:
+        with plain_file(path, limit) as file, gzip.GzipFile(fileobj=file) as unpacked:
             packed = file.seek(0, 2)
             file.seek(0)
             while block := unpacked.read(_BLOCK):
@@ -113,7 +124,8 @@ def _unpacked(path: Path, limit: int) -> Octets:
     return np.frombuffer(data, np.uint8)
 
 
-def _plain(path: Path, limit: int) -> BufferedReader:
+def plain_file(path: Path, limit: int | None = None) -> BufferedReader:
+    """Open a data file of at most `limit` bytes; links are followed to a plain file."""
     try:
         return files.open_plain(path, limit, links=True)
     except UnreadableFileError as error:

@@ -11,10 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mixveil.core.errors import DataFormatError, PixelError, UnreadableImageError
+from mixveil.core.errors import DataFormatError
 from mixveil.core.wording.notes import Note, note
 from mixveil.data import alike
 from mixveil.data.fingerprint import fingerprint
+from mixveil.data.header import every
 from mixveil.data.images import Images
 
 _BLOCK = 16
@@ -32,14 +33,7 @@ class Count:
 
 @dataclass(frozen=True)
 class Units:
-    """How many rows the units have.
-
-    Attributes:
-        count: of units.
-        least, median, most: rows of a unit.
-        largest: the unit with the most rows.
-        more_than_half: whether it has more than half of all rows.
-    """
+    """How many units there are, how many rows they have, and the largest of them."""
 
     count: int
     least: int
@@ -51,15 +45,7 @@ class Units:
 
 @dataclass(frozen=True)
 class Group:
-    """Rows with the same image.
-
-    Attributes:
-        size: how many rows.
-        rows: the numbers of the first of them.
-        files: the files of those, where rows have files.
-        labels_differ: whether the rows have different labels.
-        units_differ: whether they are in different units.
-    """
+    """Rows with the same image: how many, and the numbers and the files of the first of them."""
 
     size: int
     rows: tuple[int, ...]
@@ -70,12 +56,10 @@ class Group:
 
 @dataclass(frozen=True)
 class Copies:
-    """Groups of rows with the same image.
+    """How many groups of rows have the same image, and how many copies they hold beyond the first of each group.
 
     Attributes:
-        groups: how many there are.
-        copies: images beyond the first of each group.
-        labels_differ, units_differ: groups whose labels or units differ.
+        labels_differ, units_differ: how many groups have rows with different labels or units.
         examples: some groups; those whose labels or units differ come first.
     """
 
@@ -91,18 +75,12 @@ class Check:
     """The result of a check.
 
     Attributes:
-        name: of the data.
-        rows: how many there are.
-        shape: of a row.
-        range: of a pixel by the format.
-        met: the range of the pixels present.
+        range: of a pixel by the format; met: of the pixels present.
         sizes, kinds: of the image files.
-        classes: with their rows.
         few: classes with few rows.
         units: None where every row is a unit of its own.
         exact: rows with the same image.
         near: rows with images that look alike; None where rows are not images.
-        warnings: for the data owner.
     """
 
     name: str
@@ -179,22 +157,16 @@ def check(images: Images, step: Callable[[int], None] = lambda _: None) -> Check
 
 def _pass(images: Images, step: Callable[[int], None]) -> _Seen:
     seen = _Seen()
-    unreadable: list[str] = []
-    beyond: PixelError | None = None
-    for start in range(0, len(images), _BLOCK):
+
+    def add(start: int) -> None:
         index = torch.arange(start, min(start + _BLOCK, len(images)))
         try:
             for row, image in zip(index.tolist(), images.originals(index), strict=True):
                 seen.add(row, image)
-        except UnreadableImageError as error:
-            unreadable += error.files
-        except PixelError as error:
-            beyond = beyond or error
-        step(len(index))
-    if unreadable:
-        raise UnreadableImageError(*dict.fromkeys(unreadable))
-    if beyond:
-        raise beyond
+        finally:
+            step(len(index))
+
+    every(range(0, len(images), _BLOCK), add)
     return seen
 
 
@@ -222,14 +194,11 @@ def _units(units: Sequence[str]) -> Units:
 def _near(images: Images, seen: _Seen) -> Copies:
     """Groups of different images that look alike. All blank images are one group."""
     same = {rows[0]: rows for rows in seen.rows.values()}
-    found = [[seen.textured[place] for place in group] for group in _alike(seen)]
+    groups = alike.groups(np.array(seen.hashes, np.uint64), np.stack(seen.thumbs)) if seen.hashes else []
+    found = [[seen.textured[place] for place in group] for group in groups]
     if len(seen.blank) > 1:
         found.append(seen.blank)
     return _copies(images, [[same[row] for row in group] for group in found])
-
-
-def _alike(seen: _Seen) -> list[list[int]]:
-    return alike.groups(np.array(seen.hashes, np.uint64), np.stack(seen.thumbs)) if seen.hashes else []
 
 
 def _copies(images: Images, groups: Sequence[Sequence[Sequence[int]]]) -> Copies:

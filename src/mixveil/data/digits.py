@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import torch
 
 from mixveil.core.errors import MissingDependencyError
 from mixveil.data.images import Images, from_tensors
 
 
-def digits_images(split: str = "all") -> Images:
+def named_images(_: Path, split: str) -> Images:
     """Pixels 0…16 are scaled to [0, 1]. `train` is the first 1,200 images, `test` the rest."""
     try:
         from sklearn.datasets import load_digits

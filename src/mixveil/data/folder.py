@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from mixveil.core.errors import ArgumentError, DataFormatError, UnreadableImageError
+from mixveil.core.errors import DataFormatError, UnreadableImageError
 from mixveil.core.wording.notes import Note, note
 from mixveil.data import dicom
 from mixveil.data.decode import fitted_pixels, header, own_pixels
@@ -36,9 +36,8 @@ def folder_images(
     paths, labels = zip(*found, strict=True)
     images = listed_images(name or root.name, paths, torch.tensor(labels), classes, size=size, grey=grey, depth=depth)
     skipped = sum(path.is_file() and path.name[0] != "." for path in root.rglob("*")) - len(found)
-    if not skipped:
-        return images
-    return replace(images, notes=(*images.notes, note("files-left-out", files=skipped, folder=str(root))))
+    told = [note("files-left-out", files=skipped, folder=str(root))] if skipped else []
+    return replace(images, notes=(*images.notes, *told))
 
 
 def loose_files(root: Path) -> list[Path]:
@@ -69,18 +68,9 @@ def listed_images(
 
     Every image is read as colour, or with `grey` as greyscale: a single image must not change the shape of a release.
 
-    Args:
-        name: of the data.
-        paths: the files.
-        labels: (n,) class numbers.
-        classes: the names of the classes.
-        size: resize all images to this square; without it all must have one size.
-        grey: read greyscale.
-        depth: how many bits a pixel really has, where files have room for more than 8.
-        units: the unit of each row.
+    labels, units: (n,) class numbers, and the unit of each row. size: of the square to which all images are resized;
+    without it all must have one size. depth: how many bits a pixel really has, where files have room for more than 8.
     """
-    if depth is not None and not 1 <= depth <= 16:
-        raise ArgumentError(f"depth must be in 1…16, got {depth}")
     headers = read_headers(paths, depth)
     sizes = Counter(item.size for item in headers)
     if size is None and len(sizes) > 1:
@@ -90,18 +80,14 @@ def listed_images(
     shape = (1 if grey else 3, height, width)
 
     def read(index: Tensor) -> Tensor:
-        pixels = torch.empty(len(index), *shape)
-
-        def fill(place: int, path: Path) -> None:
-            pixels[place] = fitted_pixels(path, depth, shape)
-
-        every([paths[row] for row in index.tolist()], fill)
-        return pixels
+        pixels: list[Tensor] = []
+        every(index.tolist(), lambda row: pixels.append(fitted_pixels(paths[row], depth, shape)))
+        return torch.stack(pixels) if pixels else torch.empty(0, *shape)
 
     def full(index: Tensor) -> list[Tensor]:
-        found: list[Tensor] = []
-        every([paths[row] for row in index.tolist()], lambda _, path: found.append(own_pixels(path, depth)))
-        return found
+        pixels: list[Tensor] = []
+        every(index.tolist(), lambda row: pixels.append(own_pixels(paths[row], depth)))
+        return pixels
 
     notes: tuple[Note, ...] = ()
     if not grey and all(item.grey for item in headers):
@@ -114,19 +100,16 @@ def read_headers(paths: Sequence[Path], depth: int | None = None) -> list[Header
     header."""
     headers: list[Header] = []
     with suppress(UnreadableImageError):
-        every(paths, lambda _, path: headers.append(header(path)))
+        every(paths, lambda path: headers.append(header(path)))
     if len(headers) < len(paths):
-        every(paths, lambda _, path: (header(path), own_pixels(path, depth)))
+        every(paths, lambda path: (header(path), own_pixels(path, depth)))
     return headers
 
 
 def _is_image(path: Path) -> bool:
     """Whether a file is an image, by its suffix. DICOM files often have none, or the end of a number."""
-    return path.suffix.lower() in SUFFIXES or (path.name[0] != "." and path.name != "DICOMDIR" and _marked(path))
-
-
-def _marked(path: Path) -> bool:
-    try:
-        return dicom.is_dicom(path)
-    except OSError:
-        return False
+    if path.suffix.lower() in SUFFIXES:
+        return True
+    with suppress(OSError):
+        return path.name[0] != "." and path.name != "DICOMDIR" and dicom.is_dicom(path)
+    return False

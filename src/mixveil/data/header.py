@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -26,19 +26,14 @@ from mixveil.core.errors import (
 
 Whole = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]
+Item = TypeVar("Item")
 
 _LIMIT = 1 << 30  # bytes of an image file: four times the unpacked size of the most pixels that Pillow allows
 
 
 @dataclass(frozen=True)
 class Header:
-    """The header of one image file.
-
-    Attributes:
-        size: width and height.
-        kind: format, bits and colour, for a table.
-        grey: whether it has one channel.
-    """
+    """The header of one image file: width and height, and format, bits and colour as a text for tables."""
 
     size: tuple[int, int]
     kind: str
@@ -117,13 +112,13 @@ class _Quiet:
 quiet = _Quiet()
 
 
-def every(paths: Sequence[Path], use: Callable[[int, Path], object]) -> None:
-    """Call use(place, path) on all paths. One error names all files that cannot be read."""
+def every(items: Iterable[Item], use: Callable[[Item], object]) -> None:
+    """Call `use` on all items. One error names all files that cannot be read."""
     unreadable: list[str] = []
     beyond: PixelError | None = None
-    for place, path in enumerate(paths):
+    for item in items:
         try:
-            use(place, path)
+            use(item)
         except UnreadableImageError as error:
             unreadable += error.files
         except PixelError as error:

@@ -22,11 +22,8 @@ class Images:
     """Labelled images.
 
     Attributes:
-        name: of the data.
         read: from (m,) row numbers to (m, *shape) float32 pixels.
         labels: (n,) class numbers.
-        classes: the names of the classes.
-        shape: of a row.
         low, high: the range of a pixel by the format, not of the pixels present.
         notes: what the reader tells the data owner.
         units: the unit of each row; None where every row is a unit of its own.
@@ -75,9 +72,7 @@ class Images:
             low, high = torch.aminmax(x)  # both are NaN where one pixel is
             if not (self.low <= float(low) and float(high) <= self.high):
                 raise self._pixel_error(index, x)
-        y = torch.zeros(len(index), len(self.classes))
-        y[torch.arange(len(index)), self.labels[index]] = 1
-        return Batch(x, y)
+        return Batch(x, torch.nn.functional.one_hot(self.labels[index], len(self.classes)).float())
 
     def originals(self, index: Tensor) -> Sequence[Tensor]:
         """The images of some rows as their files hold them, (channels, height, width) float32, scaled to [0, 1]."""

@@ -81,8 +81,7 @@ def _units(path: Path, arrays: dict[str, Array], further: list[str], unit: str, 
             f"{path}: {unit} must be {rows} texts or whole numbers, it is {array.dtype} of shape {array.shape}"
         )
     units = tuple(str(value).strip() for value in array.tolist())
-    empty = [str(row) for row, value in enumerate(units) if not value]
-    if empty:
+    if empty := [str(row) for row, value in enumerate(units) if not value]:
         raise DataFormatError(f"{path}: {unit} is empty in {len(empty)} rows: {', '.join(empty[:20])}")
     return units
 

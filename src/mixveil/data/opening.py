@@ -1,37 +1,153 @@
-"""Readers: from a name or a path to `Images`."""
+"""From a name or a path to `Images`. Nothing slow is imported before data are opened."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from mixveil.core.errors import ArgumentError, DataNotFoundError
-from mixveil.data.images import Images, from_tensors, numbered
-from mixveil.data.options import DataOptions, DataSpec, class_names, data_folder
+from mixveil.core import checks, files
+from mixveil.core.errors import ArgumentError, DataFormatError, DataNotFoundError
+from mixveil.core.strict_json import MANIFEST_LIMIT
 
-__all__ = [
-    "NAMED",
-    "DataOptions",
-    "DataSpec",
-    "Images",
-    "NamedSet",
-    "class_names",
-    "data_folder",
-    "from_tensors",
-    "numbered",
-    "open_data",
-]
+if TYPE_CHECKING:
+    from mixveil.data.images import Images
+
+DataSpec: TypeAlias = "str | Path | Images"
+"""Data as users name them: the text or path that `open_data` takes, or a data set that is open already."""
 
 
-@dataclass(frozen=True)
-class NamedSet:
-    """A data set known by name: where it lies under the data folder (None: nowhere, a package brings it)."""
+class NamedSet(NamedTuple):
+    """A data set known by name.
+
+    Attributes:
+        title: What its files are.
+        folder: Where they lie under the data folder; None where a package brings them.
+        splits: The first is the default.
+        reader: The module of this room whose `named_images(folder, split)` opens it.
+    """
 
     title: str
     folder: str | None
     splits: tuple[str, ...]
-    open: Callable[[Path, str], Images]
+    reader: str
+
+
+NAMED: dict[str, NamedSet] = {
+    "digits": NamedSet("scikit-learn's 8×8 digits", None, ("all", "train", "test"), "digits"),
+    "mnist": NamedSet("MNIST's four IDX files", "mnist", ("train", "test"), "binary"),
+    "fashion-mnist": NamedSet("FashionMNIST's four IDX files", "fashion-mnist", ("train", "test"), "binary"),
+    "cifar10": NamedSet("CIFAR-10's binary files", "cifar10", ("train", "test"), "binary"),
+    "cifar100": NamedSet("CIFAR-100's binary files", "cifar100", ("train", "test"), "binary"),
+    "tiny-imagenet": NamedSet("Tiny-ImageNet's folders", "tiny-imagenet-200", ("train", "val"), "tiny_imagenet"),
+}
+
+
+@dataclass(frozen=True)
+class DataOptions:
+    """How data are read: what all jobs that open data share.
+
+    Attributes:
+        size: Image files are resized to this square.
+        grey: Image files are read as greyscale, not as colour.
+        depth: How many bits a pixel really has, in image files with room for 16.
+        unit: The column of a table, or the array of an .npz file, that says whose each row is.
+        classes: All classes there can be, in their order, where labels alone must not say it: names, or a text as
+            `class_names` takes it.
+        data_dir: Where named sets and weights lie; else the folder that MIXVEIL_DATA names.
+    """
+
+    size: int | None = None
+    grey: bool = False
+    depth: int | None = None
+    unit: str | None = None
+    classes: Sequence[str] | str | None = None
+    data_dir: Path | str | None = None
+
+    def __post_init__(self) -> None:
+        if self.size is not None:
+            checks.at_least("size", self.size, 1)
+        if self.depth is not None and not 1 <= self.depth <= 16:
+            raise ArgumentError(f"depth must be in 1…16, got {self.depth}")
+
+    @property
+    def folder(self) -> Path | None:
+        """Where named sets and weights are looked for."""
+        return data_folder(None if self.data_dir is None else Path(self.data_dir))
+
+    @property
+    def for_others(self) -> DataOptions:
+        """The same for data of others, public or to test on: units and the list of classes are the owner's."""
+        return replace(self, unit=None, classes=None)
+
+    def open(self, data: DataSpec) -> Images:
+        """Open `NAME`, `NAME:SPLIT`, an `.npz` file, a table of image files, or a folder with one subfolder a class.
+        A data set that is open already is only given its list of classes."""
+        from mixveil.data.images import Images
+
+        if isinstance(data, Images):
+            given = {"size": self.size, "grey": self.grey or None, "depth": self.depth, "unit": self.unit}
+            if named := [name for name, value in given.items() if value is not None]:
+                raise ArgumentError(f"{named[0]} = {given[named[0]]!r}: {data.name} is open already")
+            images = data
+        else:
+            images = self._read(str(data))
+        classes = class_names(self.classes) if isinstance(self.classes, str) else self.classes
+        return images if classes is None else images.listed(tuple(classes))
+
+    def _read(self, data: str) -> Images:
+        name, _, split = data.partition(":")
+        path = Path(data)
+        kind = "" if name in NAMED or not path.is_file() else path.suffix.lower()
+        folder = name not in NAMED and path.is_dir()
+        if self.unit is not None and (folder or name in NAMED):
+            what = "a folder" if folder else "a named set"
+            raise ArgumentError(f"{data}: {what} has no columns: unit {self.unit!r} goes with a table or an .npz file")
+        if folder:
+            from mixveil.data.folder import folder_images
+
+            return folder_images(path, size=self.size, grey=self.grey, depth=self.depth)
+        if kind in (".csv", ".parquet"):
+            from mixveil.data.table import table_images
+
+            return table_images(path, unit=self.unit, size=self.size, grey=self.grey, depth=self.depth)
+        if (self.size is not None or self.grey or self.depth is not None) and (name in NAMED or kind == ".npz"):
+            raise ArgumentError(f"{data}: size, grey and depth are for folders and tables of image files only")
+        if name in NAMED:
+            return self._read_named(name, split)
+        if kind == ".npz":
+            from mixveil.data.npz import npz_images
+
+            return npz_images(path, unit=self.unit)
+        what = "is a file of no known kind" if path.exists() else "does not exist"
+        raise DataNotFoundError(
+            f"{data}: no data set of this name ({', '.join(NAMED)}), and as a path it {what}: give an .npz file with x "
+            f"and y, a .csv or .parquet table with the columns path and label, or a folder with one subfolder a class"
+        )
+
+    def _read_named(self, name: str, split: str) -> Images:
+        known = NAMED[name]
+        split = split or known.splits[0]
+        if split not in known.splits:
+            raise ArgumentError(f"{name} has the splits {', '.join(known.splits)}, got {split!r}")
+        root = Path(name)
+        if known.folder is not None:
+            if self.folder is None:
+                raise DataNotFoundError(
+                    f"{name}: nowhere to look for it; put {known.title} into a folder DIR/{known.folder} "
+                    f"and give --data-dir DIR, or set MIXVEIL_DATA=DIR"
+                )
+            root = self.folder / known.folder
+            if not root.is_dir():
+                raise DataNotFoundError(
+                    f"{name}: looked for {known.title} in {root}, which does not exist; put it there, "
+                    f"or point --data-dir or MIXVEIL_DATA at the folder that holds {known.folder}/"
+                )
+        images: Images = import_module(f"mixveil.data.{known.reader}").named_images(root, split)
+        return replace(images, declared=True)
 
 
 def open_data(
@@ -53,9 +169,8 @@ def open_both(data: DataSpec, public: DataSpec | None, options: DataOptions) -> 
     images = options.open(data)
     if public is None:
         return images, None
-    same = public is data or (not isinstance(public, Images) and not isinstance(data, Images) and _same(data, public))
-    if same:
-        shown = public.name if isinstance(public, Images) else public
+    if public is data or (isinstance(public, str | Path) and isinstance(data, str | Path) and _same(data, public)):
+        shown = public if isinstance(public, str | Path) else public.name
         raise ArgumentError(f"public = {shown}: these are the private data; facts from them would not be public")
     return images, options.for_others.open(public)
 
@@ -65,98 +180,19 @@ def _same(one: str | Path, other: str | Path) -> bool:
     return str(one) == str(other) or (there and Path(one).samefile(other))
 
 
-def opened(data: str, options: DataOptions) -> Images:
-    """Open data by their name or path; see `DataOptions.open`."""
-    size, grey, depth, unit = options.size, options.grey, options.depth, options.unit
-    name, _, split = data.partition(":")
-    path = Path(data)
-    kind = "" if name in NAMED or not path.is_file() else path.suffix.lower()
-    folder = name not in NAMED and path.is_dir()
-    if unit is not None and (folder or name in NAMED):
-        what = "a folder" if folder else "a named set"
-        raise ArgumentError(f"{data}: {what} has no columns: unit {unit!r} goes with a table or an .npz file")
-    if folder:
-        from mixveil.data.folder import folder_images
-
-        return folder_images(path, size=size, grey=grey, depth=depth)
-    if kind in (".csv", ".parquet"):
-        from mixveil.data.table import table_images
-
-        return table_images(path, unit=unit, size=size, grey=grey, depth=depth)
-    if (size is not None or grey or depth is not None) and (name in NAMED or kind == ".npz"):
-        raise ArgumentError(f"{data}: size, grey and depth are for folders and tables of image files only")
-    if name in NAMED:
-        return _named(name, split, options)
-    if kind == ".npz":
-        from mixveil.data.npz import npz_images
-
-        return npz_images(path, unit=unit)
-    what = "is a file of no known kind" if path.exists() else "does not exist"
-    raise DataNotFoundError(
-        f"{data}: no data set of this name ({', '.join(NAMED)}), and as a path it {what}: give an .npz file with x "
-        f"and y, a .csv or .parquet table with the columns path and label, or a folder with one subfolder a class"
-    )
+def class_names(text: str) -> tuple[str, ...]:
+    """The list of classes, from names with commas between or from a file with one name a line."""
+    path = Path(text)
+    if not path.is_file():
+        return tuple(name.strip() for name in text.split(",") if name.strip())
+    try:
+        lines = files.read_small(path.resolve(), MANIFEST_LIMIT).decode("utf-8").splitlines()
+    except UnicodeDecodeError as error:
+        raise DataFormatError(f"{path}: not UTF-8: {error}") from None
+    return tuple(line.strip() for line in lines if line.strip())
 
 
-def _named(name: str, split: str, options: DataOptions) -> Images:
-    known = NAMED[name]
-    split = split or known.splits[0]
-    if split not in known.splits:
-        raise ArgumentError(f"{name} has the splits {', '.join(known.splits)}, got {split!r}")
-    if known.folder is None:
-        return replace(known.open(Path(), split), declared=True)
-    base = options.folder
-    if base is None:
-        raise DataNotFoundError(
-            f"{name}: nowhere to look for it; put {known.title} into a folder DIR/{known.folder} "
-            f"and give --data-dir DIR, or set MIXVEIL_DATA=DIR"
-        )
-    root = base / known.folder
-    if not root.is_dir():
-        raise DataNotFoundError(
-            f"{name}: looked for {known.title} in {root}, which does not exist; put it there, "
-            f"or point --data-dir or MIXVEIL_DATA at the folder that holds {known.folder}/"
-        )
-    return replace(known.open(root, split), declared=True)
-
-
-def _digits(_: Path, split: str) -> Images:
-    from mixveil.data.digits import digits_images
-
-    return digits_images(split)
-
-
-def _mnist(root: Path, split: str) -> Images:
-    from mixveil.data.binary import idx_images
-
-    prefix = {"train": "train", "test": "t10k"}[split]
-    return idx_images(root.name, root / f"{prefix}-images-idx3-ubyte", root / f"{prefix}-labels-idx1-ubyte")
-
-
-def _cifar10(root: Path, split: str) -> Images:
-    from mixveil.data.binary import cifar_images
-
-    names = [f"data_batch_{i}.bin" for i in range(1, 6)] if split == "train" else ["test_batch.bin"]
-    return cifar_images("cifar10", [root / name for name in names], label_bytes=1, classes=10)
-
-
-def _cifar100(root: Path, split: str) -> Images:
-    from mixveil.data.binary import cifar_images
-
-    return cifar_images("cifar100", [root / f"{split}.bin"], label_bytes=2, classes=100)
-
-
-def _tiny_imagenet(root: Path, split: str) -> Images:
-    from mixveil.data.tiny_imagenet import tiny_imagenet_images
-
-    return tiny_imagenet_images(root, split)
-
-
-NAMED: dict[str, NamedSet] = {
-    "digits": NamedSet("scikit-learn's 8×8 digits", None, ("all", "train", "test"), _digits),
-    "mnist": NamedSet("MNIST's four IDX files", "mnist", ("train", "test"), _mnist),
-    "fashion-mnist": NamedSet("FashionMNIST's four IDX files", "fashion-mnist", ("train", "test"), _mnist),
-    "cifar10": NamedSet("CIFAR-10's binary files", "cifar10", ("train", "test"), _cifar10),
-    "cifar100": NamedSet("CIFAR-100's binary files", "cifar100", ("train", "test"), _cifar100),
-    "tiny-imagenet": NamedSet("Tiny-ImageNet's folders", "tiny-imagenet-200", ("train", "val"), _tiny_imagenet),
-}
+def data_folder(data_dir: Path | None) -> Path | None:
+    """Where named sets are looked for: the given folder, else the one that MIXVEIL_DATA names."""
+    named = os.environ.get("MIXVEIL_DATA")
+    return data_dir or (Path(named) if named else None)

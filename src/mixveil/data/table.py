@@ -8,15 +8,15 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from io import BufferedReader, TextIOWrapper
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 
-from mixveil.core import files
-from mixveil.core.errors import DataFormatError, MissingDependencyError, UnreadableFileError
+from mixveil.core.errors import DataFormatError, MissingDependencyError
 from mixveil.core.wording.notes import note
+from mixveil.data.binary import plain_file
 from mixveil.data.folder import listed_images
 from mixveil.data.images import Images
 
@@ -45,8 +45,7 @@ def table_images(
     if not cells["path"]:
         raise DataFormatError(f"{path}: the table has no rows")
     for name in wanted:
-        empty = [place(row) for row, cell in enumerate(cells[name]) if not cell]
-        if empty:
+        if empty := [place(row) for row, cell in enumerate(cells[name]) if not cell]:
             raise DataFormatError(f"{path}: no {name} in {_list(empty)}")
     classes = _classes(cells["label"])
     number = {name: label for label, name in enumerate(classes)}
@@ -54,17 +53,10 @@ def table_images(
     named = [path.parent / cell for cell in cells["path"]]
     units = None if unit is None else tuple(cells[unit])
     images = listed_images(path.stem, named, labels, classes, size=size, grey=grey, depth=depth, units=units)
-    seen: set[str] = set()
-    again = []
-    for row, file in enumerate(named):
-        real = os.path.normpath(file)
-        if real in seen:
-            again.append(place(row))
-        seen.add(real)
-    if not again:
-        return images
-    told = note("files-named-again", table=str(path), places=_list(again))
-    return replace(images, notes=(*images.notes, told))
+    first: dict[str, int] = {}
+    again = [place(row) for row, file in enumerate(named) if first.setdefault(os.path.normpath(file), row) != row]
+    told = [note("files-named-again", table=str(path), places=_list(again))] if again else []
+    return replace(images, notes=(*images.notes, *told))
 
 
 def _classes(labels: Sequence[str]) -> tuple[str, ...]:
@@ -83,7 +75,7 @@ def _csv(path: Path, wanted: Sequence[str]) -> _Columns:
     lines: list[int] = []
     uneven: list[str] = []
     try:
-        with TextIOWrapper(_plain_file(path, _LIMIT), encoding="utf-8-sig", newline="") as file:
+        with TextIOWrapper(plain_file(path, _LIMIT), encoding="utf-8-sig", newline="") as file:
             reader = csv.reader(file, strict=True)
             names = [name.strip() for name in next(reader, [])]
             where = _positions(path, names, wanted)
@@ -111,7 +103,7 @@ def _parquet(path: Path, wanted: Sequence[str]) -> _Columns:
     except ImportError:
         raise MissingDependencyError("reading Parquet tables needs pyarrow: pip install 'mixveil[tables]'") from None
     try:
-        with _plain_file(path) as opened, parquet.ParquetFile(opened) as file:
+        with plain_file(path) as opened, parquet.ParquetFile(opened) as file:
             schema = file.schema_arrow
             _positions(path, schema.names, wanted)
             for name in wanted:
@@ -122,13 +114,6 @@ def _parquet(path: Path, wanted: Sequence[str]) -> _Columns:
     except (pyarrow.ArrowException, OSError, ValueError) as error:
         raise DataFormatError(f"{path}: not a readable Parquet file: {error}") from None
     return _Columns(columns, lambda row: f"row {row + 1}")
-
-
-def _plain_file(path: Path, limit: int | None = None) -> BufferedReader:
-    try:
-        return files.open_plain(path, limit, links=True)
-    except UnreadableFileError as error:
-        raise DataFormatError(str(error)) from None
 
 
 def _check_unfolded(path: Path, stated: Any, wanted: Sequence[str]) -> None:
@@ -163,11 +148,9 @@ def _plain(path: Path, types: Any, name: str, kind: Any) -> None:
 
 def _positions(path: Path, names: Sequence[str], wanted: Sequence[str]) -> dict[str, int]:
     """The positions of the wanted columns. Two columns with one name are refused."""
-    twice = sorted(name for name, count in Counter(names).items() if count > 1)
-    if twice:
+    if twice := sorted(name for name, count in Counter(names).items() if count > 1):
         raise DataFormatError(f"{path}: several columns have the name {twice[0]!r}")
-    missing = [name for name in wanted if name not in names]
-    if missing:
+    if missing := [name for name in wanted if name not in names]:
         has = ", ".join(repr(name) for name in names) or "none"
         raise DataFormatError(f"{path}: no column {missing[0]!r}; its columns are: {has}")
     return {name: names.index(name) for name in wanted}

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import torch
 
-from mixveil.core import files
 from mixveil.core.errors import DataFormatError, DataNotFoundError
+from mixveil.data.binary import plain_file
 from mixveil.data.folder import folder_images, listed_images
 from mixveil.data.images import Images
 
 _LIMIT = 16 << 20
 
 
-def tiny_imagenet_images(root: Path, split: str) -> Images:
+def named_images(root: Path, split: str) -> Images:
     """Classes are the WordNet ids of train/, in alphabetical order, in both splits."""
     train = root / "train"
     if not train.is_dir():
@@ -27,7 +27,7 @@ def tiny_imagenet_images(root: Path, split: str) -> Images:
     if not annotations.exists():
         raise DataNotFoundError(f"{annotations} does not exist")
     paths, labels = [], []
-    with files.open_plain(annotations, _LIMIT, links=True) as opened:
+    with plain_file(annotations, _LIMIT) as opened:
         lines = opened.read().decode("utf-8", "replace").splitlines()
     for line in lines:
         file, _, rest = line.partition("\t")

@@ -33,13 +33,7 @@ _BATCH = {"cpu": 16, "cuda": 512}  # images at a time: more do not fit the cache
 
 @dataclass(frozen=True)
 class Loaded:
-    """An extractor with its networks, on a device.
-
-    Attributes:
-        extractor: the settings.
-        nets: the loaded networks, in the order of its names.
-        device: where they compute.
-    """
+    """An extractor with its networks, in the order of its names, on a device."""
 
     extractor: Extractor
     nets: tuple[loading.Backbone, ...]
@@ -109,10 +103,8 @@ class Features(RowsView):
         return self.rows.labels
 
     def take(self, index: Tensor) -> Batch:
-        checks.rows_within(index, len(self))
-        y = torch.zeros(len(index), len(self.classes))
-        y[torch.arange(len(index)), self.labels[index]] = 1
-        return Batch(self.read(index), y)
+        labels = self.labels[checks.rows_within(index, len(self))]
+        return Batch(self.read(index), torch.nn.functional.one_hot(labels, len(self.classes)).float())
 
     def originals(self, index: Tensor) -> Sequence[Tensor]:
         """The images behind some rows. Images that changed since their features were computed are refused."""

@@ -21,7 +21,7 @@ from mixveil.core import checks
 from mixveil.core.errors import ArgumentError
 from mixveil.core.randomness import Stream
 from mixveil.core.types import Progress
-from mixveil.data.opening import Images
+from mixveil.data.images import Images
 from mixveil.features.backbones.loading import IMAGENET
 from mixveil.features.cache import Loaded
 from mixveil.theory import snr
@@ -47,13 +47,11 @@ TABLE7: dict[str, Scale] = {
 
 @dataclass(frozen=True)
 class Displacement:
-    """How far image noise moves features.
+    """How far image noise of a nominal τ moves features.
 
     Attributes:
-        tau: the nominal τ of the image noise.
-        image_radius: its radius, in normalised pixels.
-        radius: the mean distance that features moved.
-        feature_norm: the mean norm of features.
+        image_radius: of the noise, in normalised pixels.
+        radius: the mean distance that features moved; feature_norm: their mean norm.
         images: how many images were given noise.
         clamped: the share of pixel values that left their range.
     """

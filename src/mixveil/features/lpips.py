@@ -76,13 +76,7 @@ def _vgg16() -> LpipsNetwork:
 
 @dataclass(frozen=True)
 class LpipsSpec:
-    """A network and its file.
-
-    Attributes:
-        make: builds the network.
-        file: the name of its file.
-        digest: the first digits of the SHA-256 of the file.
-    """
+    """How to build a network, its file, and the first digits of the file's SHA-256."""
 
     make: Callable[[], LpipsNetwork]
     file: str
@@ -97,14 +91,7 @@ KNOWN: dict[Net, LpipsSpec] = {
 
 @dataclass(frozen=True)
 class Lpips:
-    """A loaded network.
-
-    Attributes:
-        net: its name.
-        digest: the SHA-256 of its file.
-        layers: the network.
-        device: where it computes.
-    """
+    """A loaded network. digest: the SHA-256 of its file."""
 
     net: Net
     digest: str
@@ -132,9 +119,8 @@ class Lpips:
         with _FLAGS, torch.inference_mode(), torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
             for start in range(0, len(truth), batch):
                 part = slice(start, start + batch)
-                distances[part] = (
-                    self.layers(self._input(truth[part], size), self._input(guess[part], size)).double().cpu()
-                )
+                pair = self._input(truth[part], size), self._input(guess[part], size)
+                distances[part] = self.layers(*pair).double().cpu()
         return distances
 
     def _input(self, images: Tensor, size: tuple[int, int]) -> Tensor:

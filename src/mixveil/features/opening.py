@@ -8,7 +8,8 @@ from pathlib import Path
 from mixveil.core.errors import ArgumentError, PrivateFactError
 from mixveil.core.watching import Watch, unwatched
 from mixveil.core.wording.notes import Note, note
-from mixveil.data.opening import DataOptions, Images
+from mixveil.data.images import Images
+from mixveil.data.opening import DataOptions
 from mixveil.features import cache, projection, projection_file
 from mixveil.features.cache import Features, Loaded
 from mixveil.features.extractor import Extractor
@@ -65,12 +66,8 @@ class FeatureOptions:
 
 
 def chosen_extractor(backbone: str | None, stage: str | None = None, mirror: bool = False) -> Extractor | None:
-    """The features that were asked for; None where none were."""
-    if backbone is None:
-        if stage is not None or mirror:
-            raise ArgumentError("stage and mirror are of a network's features: name a backbone")
-        return None
-    extractor = Extractor.parse(backbone, stage=stage, mirror=mirror)
-    if not extractor.names:
+    """The features that were asked for; None for pixels."""
+    if backbone == "none":
         raise ArgumentError("backbone = none are the pixels: leave it out for them")
-    return extractor
+    extractor = Extractor.parse(backbone or "none", stage=stage, mirror=mirror)
+    return extractor if extractor.names else None

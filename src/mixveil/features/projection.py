@@ -127,12 +127,7 @@ class Projection:
         )
 
     def along(
-        self,
-        directions: Tensor,
-        means: Tensor,
-        precision: Tensor,
-        classes: tuple[str, ...],
-        spent: tuple[Used, ...],
+        self, directions: Tensor, means: Tensor, precision: Tensor, classes: tuple[str, ...], spent: tuple[Used, ...]
     ) -> Projection:
         """Its part along orthonormal directions (k, m), clipped at a public quantile of the norms there.
 
@@ -182,7 +177,10 @@ class Projection:
             "classes": list(self.classes),
         }
         header = {"mixveil": json.dumps(settings, sort_keys=True)}  # one entry: the order of several is not fixed
-        return save({name: getattr(self, name).contiguous() for name in TENSOR_KINDS}, header)
+        return save({name: tensor.contiguous() for name, tensor in self.tensors().items()}, header)
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {name: getattr(self, name) for name in TENSOR_KINDS}
 
     def digest(self) -> str:
         """The SHA-256 of its file, by which every release names it."""
@@ -191,12 +189,7 @@ class Projection:
 
 @dataclass(frozen=True)
 class Projected(RowsView):
-    """Features through a projection: what enters a mixture or a sum. All values are in ±clip.
-
-    Attributes:
-        rows: the features.
-        projection: what they go through.
-    """
+    """Features through a projection: what enters a mixture or a sum. All values are in ±clip."""
 
     rows: Features
     projection: Projection

@@ -30,7 +30,7 @@ _LIMIT = 2 << 30  # bytes of a file
 
 def check(projection: Projection) -> None:
     """Refuse a projection that `read` would refuse."""
-    _check(projection.clip, {name: getattr(projection, name) for name in TENSOR_KINDS}, projection.classes)
+    _check(projection.clip, projection.tensors(), projection.classes)
 
 
 def write(path: Path, projection: Projection) -> str:

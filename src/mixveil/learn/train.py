@@ -16,7 +16,8 @@ from mixveil.core.errors import ArgumentError, MismatchError
 from mixveil.core.watching import Warn, Watch, unheard, unwatched
 from mixveil.core.wording.notes import note
 from mixveil.data.folder import loose_files, loose_images
-from mixveil.data.opening import DataOptions, DataSpec, Images
+from mixveil.data.images import Images
+from mixveil.data.opening import DataOptions, DataSpec
 from mixveil.features import projection_file
 from mixveil.features.cache import Features
 from mixveil.features.opening import FeatureOptions

@@ -14,7 +14,8 @@ from mixveil.core.randomness import SeededStream
 from mixveil.core.types import Cost, Mu
 from mixveil.core.watching import Watch, unwatched
 from mixveil.core.wording.notes import Note, note
-from mixveil.data.opening import DataOptions, DataSpec, Images, open_both
+from mixveil.data.images import Images
+from mixveil.data.opening import DataOptions, DataSpec, open_both
 from mixveil.encoders import calibration, calibration_report
 from mixveil.encoders.calibration_report import Choice, Figures
 from mixveil.encoders.singular import PAPER_ALPHA, Singular

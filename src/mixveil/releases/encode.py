@@ -15,7 +15,8 @@ from mixveil.core.errors import ArgumentError, MismatchError, MissingFactError
 from mixveil.core.types import Calibration, Encoder, Fact, Mu, Scheme, Target, Tau
 from mixveil.core.watching import Warn, Watch, unheard, unwatched
 from mixveil.core.wording.notes import Note
-from mixveil.data.opening import DataOptions, DataSpec, Images, open_both
+from mixveil.data.images import Images
+from mixveil.data.opening import DataOptions, DataSpec, open_both
 from mixveil.encoders import calibration as calibrations
 from mixveil.encoders import catalogue
 from mixveil.encoders.singular import PAPER_ALPHA

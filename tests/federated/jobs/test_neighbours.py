@@ -21,7 +21,7 @@ from safetensors.torch import load
 from mixveil.core.errors import BudgetError
 from mixveil.core.randomness import SecureStream
 from mixveil.core.types import Mu
-from mixveil.data.opening import Images, from_tensors
+from mixveil.data.images import Images, from_tensors
 from mixveil.encoders.calibration import calibrate
 from mixveil.encoders.singular import Singular
 from mixveil.features import projection_file, projection_fit

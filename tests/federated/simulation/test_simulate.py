@@ -13,7 +13,8 @@ import torch
 
 from mixveil.core.errors import ArgumentError, DataFormatError, OutputError
 from mixveil.core.wording.notes import note
-from mixveil.data.opening import Images, open_data
+from mixveil.data.images import Images
+from mixveil.data.opening import open_data
 from mixveil.federated.methods.catalogue import METHODS, chosen_methods, method_named, method_names
 from mixveil.federated.simulation import one_shot_methods, round_methods, simulate
 from mixveil.federated.simulation.setup import Outcome, Point, Simulation

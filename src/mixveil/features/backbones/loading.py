@@ -19,12 +19,9 @@ IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
 @dataclass(frozen=True)
 class BackboneSpec:
-    """A network and its file.
+    """How to build a network, its file, and the first digits of the file's SHA-256.
 
     Attributes:
-        make: builds the network.
-        file: the name of its file.
-        digest: the first digits of the SHA-256 of the file.
         mean, std: of the channels of an input in [0, 1], in the order of the network.
         bgr: whether the network takes the channels in reversed order.
     """
@@ -37,37 +34,23 @@ class BackboneSpec:
     bgr: bool = False
 
 
-_127 = 127 / 255
-_128 = 128 / 255
-_1 = 1 / 255
+_KERAS = (103.939 / 255, 116.779 / 255, 123.68 / 255), (1 / 255,) * 3
+_LITE = (127 / 255,) * 3, (128 / 255,) * 3
 KNOWN: dict[str, BackboneSpec] = {
     "resnet18": BackboneSpec(resnet.resnet18, "resnet18-f37072fd.pth", "f37072fd"),
     "resnet34": BackboneSpec(resnet.resnet34, "resnet34-b627a593.pth", "b627a593"),
     "resnet50": BackboneSpec(resnet.resnet50, "resnet50-0676ba61.pth", "0676ba61"),
-    "resnet50-keras": BackboneSpec(
-        resnet.resnet50_keras,
-        "resnet50-keras.safetensors",
-        "802e1f52",
-        (103.939 / 255, 116.779 / 255, 123.68 / 255),
-        (_1, _1, _1),
-        bgr=True,
-    ),
+    "resnet50-keras": BackboneSpec(resnet.resnet50_keras, "resnet50-keras.safetensors", "802e1f52", *_KERAS, bgr=True),
     "mobilenet_v2": BackboneSpec(inverted.MobileNetV2, "mobilenet_v2-b0353104.pth", "b0353104"),
     "efficientnet_lite0": BackboneSpec(
-        inverted.EfficientNetLite0, "efficientnet-lite0-57934424.pth", "57934424", (_127,) * 3, (_128,) * 3
+        inverted.EfficientNetLite0, "efficientnet-lite0-57934424.pth", "57934424", *_LITE
     ),
 }
 
 
 @dataclass(frozen=True)
 class Backbone:
-    """A loaded network.
-
-    Attributes:
-        name: its key in `KNOWN`.
-        digest: the SHA-256 of its file.
-        net: the network.
-    """
+    """A loaded network of `KNOWN`. digest: the SHA-256 of its file."""
 
     name: str
     digest: str

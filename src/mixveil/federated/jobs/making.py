@@ -13,7 +13,7 @@ from typing import Any
 from mixveil.core import files, randomness
 from mixveil.core.errors import FalseClaimError, MismatchError
 from mixveil.core.wording.notes import note
-from mixveil.data.opening import Images
+from mixveil.data.images import Images
 from mixveil.encoders import calibration
 from mixveil.encoders.singular import Singular
 from mixveil.features import projection, projection_file

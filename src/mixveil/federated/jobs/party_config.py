@@ -20,7 +20,7 @@ from mixveil.federated.methods.catalogue import between_machines, method_named
 from mixveil.releases.spending import Total, within
 
 if TYPE_CHECKING:
-    from mixveil.data.opening import Images
+    from mixveil.data.images import Images
     from mixveil.features.cache import Features, Loaded
     from mixveil.features.extractor import Extractor
 

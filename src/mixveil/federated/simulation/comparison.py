@@ -14,7 +14,8 @@ from mixveil.core.randomness import SeededStream
 from mixveil.core.watching import Warn, Watch, unheard, unwatched
 from mixveil.core.wording.notes import Note, note
 from mixveil.data.fingerprint import among, fingerprints
-from mixveil.data.opening import NAMED, DataOptions, DataSpec, Images
+from mixveil.data.images import Images
+from mixveil.data.opening import NAMED, DataOptions, DataSpec
 from mixveil.data.partition import set_aside
 from mixveil.features.cache import Features, Loaded
 from mixveil.features.extractor import Extractor
