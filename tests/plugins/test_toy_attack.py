@@ -36,9 +36,8 @@ def test_it_looks_through_random_signs() -> None:
 
 @pytest.fixture
 def registered() -> Iterator[None]:
-    ATTACKS.register(AbsoluteValues)
-    yield
-    ATTACKS._registered.pop(AbsoluteValues.name)
+    with ATTACKS.including(AbsoluteValues):
+        yield
 
 
 @pytest.mark.usefixtures("registered")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import torch
 
@@ -12,7 +10,6 @@ from mixveil.core.types import Progress
 from mixveil.core.wording import sentences
 from mixveil.core.wording.notes import note
 from mixveil.federated.methods.base import Method
-from mixveil.federated.methods.catalogue import METHODS
 from mixveil.federated.simulation.setup import Outcome, Simulation, share_right
 
 sentences.add({"means-in-the-clear": "no guarantee: class means leave without noise"})
@@ -35,13 +32,3 @@ class NearestMean(Method):
         sent = len(simulation.parties) * (sums.nbytes + counts.nbytes)
         seconds, messages = time.perf_counter() - started, 2 * len(simulation.parties)
         return Outcome(accuracy, sent, sent, messages, seconds, note("means-in-the-clear"))
-
-
-@contextmanager
-def registered() -> Iterator[None]:
-    """The method is known inside the block, and forgotten after it."""
-    METHODS.register(NearestMean)
-    try:
-        yield
-    finally:
-        METHODS._registered.pop(NearestMean.name)

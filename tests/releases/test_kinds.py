@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 import torch
@@ -15,14 +15,11 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from mixveil.core import errors
-from mixveil.core.types import Cost, Guarantee
 from mixveil.core.wording import sentences
-from mixveil.encoders.noisy import gdp_conditions
 from mixveil.releases import notes
-from mixveil.releases.envelope import Envelope, File, parse
+from mixveil.releases.envelope import Envelope, parse
 from mixveil.releases.kinds.catalogue import KINDS
 from mixveil.releases.kinds.representations import RepresentationSettings
-from mixveil.releases.kinds.settings import PayloadSettings
 from mixveil.releases.kinds.updates import UpdateSettings
 from mixveil.releases.ledger import Ledger
 from mixveil.releases.reading import read_release, verify_release
@@ -31,6 +28,7 @@ from tests.command import Run
 from tests.forged.forge import agreeing
 from tests.made import images
 from tests.made import write as write_records
+from tests.plugins.toy_kind import Histogram
 
 
 def written(out: Path, envelope: Envelope, tensors: Mapping[str, Tensor], rows: int | None = None) -> Envelope:
@@ -164,37 +162,11 @@ def test_representations_that_are_not_finite(tmp_path: Path, spoil: str) -> None
 # A kind from elsewhere
 
 
-@dataclass(frozen=True)
-class Histogram(PayloadSettings):
-    """Noisy counts of bins: replacing a record moves two of them by one, so that μ = √2/σ."""
-
-    name: ClassVar[str] = "toy-histogram"
-    bins: int
-    sigma: float
-
-    def claims(self) -> Mapping[str, Guarantee]:
-        mu = 2**0.5 / self.sigma
-        return {"gdp": Guarantee("gdp", mu, mu, gdp_conditions(1))}
-
-    def cost(self) -> Cost:
-        mu = 2**0.5 / self.sigma
-        return Cost(mu, mu, 1.0)
-
-    def file_bytes(self, file: File, envelope: Envelope) -> int:
-        return 4 * self.bins
-
-    def checked(self, where: str, tensors: Mapping[str, Tensor], file: File, envelope: Envelope) -> Tensor:
-        if set(tensors) != {"counts"} or tensors["counts"].shape != (self.bins,):
-            raise errors.ShapeError(f"{where}: not {self.bins} counts")
-        return tensors["counts"]
-
-
 @pytest.fixture
-def toy(monkeypatch: pytest.MonkeyPatch) -> Iterator[Envelope]:
-    monkeypatch.setattr(KINDS, "_registered", {})
-    KINDS.register(Histogram)
+def toy() -> Iterator[Envelope]:
     settings = Histogram(3, 2.0)
-    yield Envelope(settings, "p", CLASSES, tuple(settings.claims().values()))
+    with KINDS.including(Histogram):
+        yield Envelope(settings, "p", CLASSES, tuple(settings.claims().values()))
 
 
 def test_a_kind_from_elsewhere_is_written_verified_and_counted(

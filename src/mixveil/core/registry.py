@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pkgutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, Generic, TypeVar
 
@@ -33,6 +35,17 @@ class Registry(Generic[T]):
             raise ArgumentError(f"another {self.kind} has the name {name!r} already")
         self._registered[name] = thing
         return thing
+
+    @contextmanager
+    def including(self, *things: type[T]) -> Iterator[None]:
+        """Classes that are known inside the block, and forgotten after it."""
+        before = dict(self._registered)
+        for thing in things:
+            self.register(thing)
+        try:
+            yield
+        finally:
+            self._registered = before
 
     def all(self) -> dict[str, type[T]]:
         """Every class, by its name."""
