@@ -14,7 +14,7 @@ import typer
 from mixveil.cli._common import AsJson, err, escape, out, print_json, warn
 from mixveil.cli.serve import Server
 from mixveil.core import files
-from mixveil.core.errors import ServiceError
+from mixveil.core.errors import ArgumentError, ServiceError
 from mixveil.federated.methods.catalogue import between_machines
 
 _LOOK = 0.3  # seconds between two looks at a job's folder
@@ -78,7 +78,7 @@ def run(
     server = server.absolute()
     known = link.expected(server)
     if parties is None and not known:
-        raise ServiceError("this server knows no keys: say with --parties how many parties there are")
+        raise ArgumentError("--parties is missing: this server knows no keys, so say how many parties there are")
     count = len(known) if parties is None else parties
     config = JobConfig(
         job=job,

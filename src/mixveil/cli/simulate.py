@@ -150,6 +150,7 @@ def simulate(
 def _print(title: str, found: Simulated, rounds: int) -> None:
     from rich.table import Column, Table
 
+    from mixveil.federated.simulation.simulate import readable
     from mixveil.report.pages import amount
 
     wide = out.width >= 78
@@ -167,7 +168,7 @@ def _print(title: str, found: Simulated, rounds: int) -> None:
         table.add_row(*cells)
     out.print(table)
     said: dict[str, list[str]] = {}
-    for row in found.rows:
+    for row in readable(found.rows):
         said.setdefault(row["guarantee"], []).append(row["method"])
     for words, names in said.items():
         out.print(f"[bold]{', '.join(dict.fromkeys(names))}[/]: {escape(words)}.", soft_wrap=True)

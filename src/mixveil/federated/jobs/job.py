@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from mixveil.core import files
-from mixveil.core.errors import ServiceError
+from mixveil.core.errors import ArgumentError
 from mixveil.core.wording.notes import Note, note
 from mixveil.federated.jobs.job_config import JobConfig, check_order
 from mixveil.federated.jobs.messages import JobId, check_name
@@ -158,7 +158,7 @@ def find(server: Path, name: str) -> Path:
     """The folder of a job that was begun."""
     folder = server / "jobs" / check_name("job", name)
     if not (folder / "job.json").is_file():
-        raise ServiceError(f"{server} has no job {name}")
+        raise ArgumentError(f"{server} has no job {name}")
     return folder
 
 
