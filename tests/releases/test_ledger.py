@@ -123,7 +123,7 @@ def test_what_promises_nothing_binds_nobody(tmp_path: Path) -> None:
     seeded = release(tmp_path / "a", data, stream=SeededStream(0))
     write_release(tmp_path / "b", data, Identity(), (), party="p", stream=SecureStream())
     found = spent(data)
-    assert found.unbounded[0] == seeded and len(found.unbounded) == 2 and found.left(100.0) == 0
+    assert found.unbounded[0] == seeded and len(found.unbounded) == 2 and found.worst.left(100.0) == 0
     assert spent(images(seed=9)).unbounded == ()
 
 
