@@ -16,20 +16,7 @@ from torch import Tensor
 from mixveil.core import checks
 from mixveil.core.errors import ArgumentError, MissingFactError, PrivateFactError
 from mixveil.core.randomness import Stream
-from mixveil.core.types import (
-    Batch,
-    Dataset,
-    Encoder,
-    Fact,
-    Facts,
-    Guarantee,
-    Mu,
-    Origin,
-    Rows,
-    Scheme,
-    Target,
-    Tau,
-)
+from mixveil.core.types import Batch, Dataset, Encoder, Fact, Facts, Guarantee, Mu, Origin, Rows, Scheme, Target, Tau
 from mixveil.core.watching import Watch, unwatched
 from mixveil.core.wording.notes import Note, note
 from mixveil.data import fingerprint, privacy_units

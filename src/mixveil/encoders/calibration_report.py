@@ -183,12 +183,7 @@ def survey(
         if certified not in settled:
             settled[certified] = settled_facts(data, certified=certified, public=public, clip=clip, watch=watch)
         facts = facts_for(
-            target,
-            data,
-            public=public,
-            moments_of=moments_of,
-            displacement=displacement,
-            settled=settled[certified],
+            target, data, public=public, moments_of=moments_of, displacement=displacement, settled=settled[certified]
         )
         private = moments_of(data, facts)
         found.append(

@@ -201,9 +201,7 @@ class CalibratedSingular(Noisy):
         if self.noise != "gaussian" or self.fixed_points:
             return None
         return Cost(
-            gdp.mu_worst(self.clip, self.sigma, self.alpha),
-            gdp.mu_together(self.clip, self.sigma, self.alpha),
-            0.5,
+            gdp.mu_worst(self.clip, self.sigma, self.alpha), gdp.mu_together(self.clip, self.sigma, self.alpha), 0.5
         )
 
     def possible_labels(self, y: Tensor) -> Tensor:
