@@ -6,8 +6,8 @@ The attacks see a View; only the judge sees the truth. The result shows private 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -15,16 +15,16 @@ from torch import Tensor
 from mixveil.attacks.catalogue import attacks as known_attacks
 from mixveil.attacks.shared.training import NO_CACHE, TrainingCache, with_cache
 from mixveil.audit import verdict
-from mixveil.audit.ceilings import MembershipBound, membership_bounds, unit_rows
-from mixveil.audit.figures import AttackRun, Figure
+from mixveil.audit.ceilings import membership_bounds, unit_rows
+from mixveil.audit.figures import AttackRun
 from mixveil.audit.ground_truth import EnteringRecords, GroundTruth
 from mixveil.audit.groups import UnitView
-from mixveil.audit.guarantees_found import Promise, by_value, label_faults, noise_faults, promises, unit_faults
+from mixveil.audit.guarantees_found import by_value, label_faults, noise_faults, promises, unit_faults
 from mixveil.audit.images_behind_features import SmallImages
 from mixveil.audit.judge import Judge, told
-from mixveil.audit.metrics import detection
 from mixveil.audit.sample import sample, unit_sample
 from mixveil.audit.truth import Inspected, check_truth, in_record_order, inspect, ranged, rows_first, unsure
+from mixveil.audit.verdict import Audit as Audit
 from mixveil.core.errors import ArgumentError
 from mixveil.core.randomness import Stream
 from mixveil.core.types import Attack, Dataset, Rows, View
@@ -62,47 +62,6 @@ PROFILES = {
     "quick": Profile(2000, 1 << 23, (20, 60)),
     "full": Profile(5000, 1 << 25, (100, 200), perceptual=2000, trains=True),
 }
-
-
-@dataclass(frozen=True)
-class Audit:
-    """What an audit found. It shows private records.
-
-    Attributes:
-        view: What was attacked, of n rows.
-        pixels: (n, …) the records that own these rows.
-        low, high: The range that values can have.
-        numbers: (n,) of these rows in the releases.
-        of: How many rows the releases have.
-        unit: What a unit is called, where the releases promise something to units of several rows (`patient`); None
-            where they promise to records.
-        promised: What all releases together promise of membership, to units first.
-        figures: Of all attacks.
-        attacks: How each attack fared.
-        promises: Each guarantee, and what was found of it.
-        warnings: What the owner must know before the release is sent.
-        verdict: What the best attack of each kind got.
-        images: (n, …) the records as attacks guess them, by attack.
-        curves: ROCs, by attack.
-        pictures: The images behind features, `original` and as attacks guess them.
-    """
-
-    view: View = field(repr=False)
-    pixels: Tensor = field(repr=False)
-    low: float
-    high: float
-    numbers: Tensor = field(repr=False)
-    of: int
-    unit: str | None
-    promised: tuple[MembershipBound, ...]
-    figures: tuple[Figure, ...]
-    attacks: tuple[AttackRun, ...]
-    promises: tuple[Promise, ...]
-    warnings: tuple[Note, ...]
-    verdict: tuple[Note, ...]
-    images: Mapping[str, Tensor] = field(default_factory=dict, repr=False)
-    curves: Mapping[str, detection.Roc] = field(default_factory=dict, repr=False)
-    pictures: Mapping[str, Tensor] = field(default_factory=dict, repr=False)
 
 
 def audit(
@@ -163,37 +122,26 @@ def audit(
     watch("noise")
     kept = tuple(promises(view, inspected, spread, privacy_units.numbered(truth)))
     faults = noise_faults(seen, records, inspected) + label_faults(view, inspected, whole) + unit_faults(view, truth)
-    facts = verdict.Facts(
-        view=view,
-        figures=tuple(judge.figures),
-        attacks=tuple(ran),
-        promises=kept,
-        bounds=membership_bounds(view.releases),
-        unit=unit if unit_rows(view.releases) > 1 else None,
-        attacked=len(numbers),
-        rows=whole,
-        spread=spread.energy / len(spread.mean) / known.span**2,
-        moved=_moved(view, inspected),
-    )
-    warnings = (*verdict.warnings(facts), *faults, *unsure(view, inspected), *overlap)
-    return Audit(
+    found = Audit(
         view=seen,
         pixels=own.x,
         low=truth.low,
         high=truth.high,
         numbers=numbers,
         of=whole,
-        unit=facts.unit,
-        promised=facts.bounds,
-        figures=facts.figures,
-        attacks=facts.attacks,
+        unit=unit if unit_rows(view.releases) > 1 else None,
+        promised=membership_bounds(view.releases),
+        figures=tuple(judge.figures),
+        attacks=tuple(ran),
         promises=kept,
-        warnings=warnings,
-        verdict=tuple(verdict.verdict(facts, len(warnings))),
+        spread=spread.energy / len(spread.mean) / known.span**2,
+        moved=_moved(view, inspected),
         images=judge.images,
         curves=judge.curves,
         pictures={} if originals is None else {"original": originals, **judge.pictures},
     )
+    warnings = (*verdict.warnings(found), *faults, *unsure(view, inspected), *overlap)
+    return replace(found, warnings=warnings, verdict=tuple(verdict.verdict(found, len(warnings))))
 
 
 def most_rows(truth: Dataset, limits: Profile) -> int:

@@ -49,19 +49,21 @@ def stated_mu(release: Release) -> float:
 
 
 def record_mu(release: Release) -> float:
-    """The μ of one record, by what a release states of units."""
-    return stated_mu(release) / math.sqrt(release.encoder.unit_rows)
+    """The μ of one record, by what a release states of units and how its cost grows with their rows. Where that is not
+    known, what holds for a unit holds for each of its records."""
+    cost = release.encoder.cost()
+    return stated_mu(release) / (1.0 if cost is None else math.pow(release.encoder.unit_rows, cost.group_exponent))
 
 
 def unit_mu(release: Release, rows: int) -> float:
-    """The μ of a unit of so many rows: as stated; or, where a release was made for records alone, by what its settings
+    """The μ of a unit of so many rows: as stated; or, where a release was made for smaller units, by what its settings
     cost that many rows, which may be paired with one another."""
-    if release.encoder.unit_rows > 1:
-        return stated_mu(release)
-    cost, stated = release.encoder.cost(), stated_mu(release)
+    stated, own, cost = stated_mu(release), release.encoder.unit_rows, release.encoder.cost()
+    if own == rows:
+        return stated
     if cost is None or not math.isfinite(stated):
         return math.inf
-    return stated * cost.mu_if_paired / cost.mu * math.pow(rows, cost.group_exponent)
+    return stated * cost.mu_if_paired / cost.mu * math.pow(rows / own, cost.group_exponent)
 
 
 def membership_bounds(releases: Sequence[Release]) -> tuple[MembershipBound, ...]:

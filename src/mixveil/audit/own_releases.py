@@ -216,7 +216,7 @@ def _perceptual(shape: tuple[int, ...], options: DataOptions) -> tuple[list[Lpip
         return [], []
     found = lpips.found(options.folder)
     missing = {net: known.file for net, known in lpips.KNOWN.items() if net not in found}
-    told = [note("lpips-not-measured", nets=" and ".join(missing), files=" and ".join(missing.values()))]
+    told = [note("lpips-not-measured", nets=[*missing], files=[*missing.values()])]
     return [lpips.load(net, options.folder) for net in found], told if missing else []
 
 

@@ -117,7 +117,10 @@ def fails_on_bare_pairs(attack: Attack, view: View, records: Dataset, stream: St
         return None  # one class only: no label shows any weight
     truth = torch.stack([torch.arange(len(some)), trace.partner[:, 0]], dim=1).sort(1).values
     best = 0.0
-    for release in (clean, _coarse(view.releases[0], x, trace, clean, stream)):
+    bare = [clean]
+    if view.releases[0].encoder.linear:  # else weighed sums under noise are not what its encoder makes
+        bare.append(_coarse(view.releases[0], x, trace, clean, stream))
+    for release in bare:
         seen = View((release,), candidates=x, candidate_labels=y.argmax(1))
         pairs = attack(seen, stream=stream.fork("attack")).pairs
         if pairs is not None:

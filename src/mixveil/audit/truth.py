@@ -215,8 +215,9 @@ def _check_equal(release: Release, seen: Tensor, mean: Tensor) -> None:
 
 def _kept_labels(release: Release, trace: Trace, truth: Dataset, rows: Tensor) -> Tensor:
     """(m,) of the rows whose own source's said class can be read, whether it is the true one. The weights of the trace
-    say which of a row's two classes is its own; where both sources say the same there is one."""
-    if trace.partner.shape[1] > 1:
+    say which of a row's two classes is its own; where both sources say the same there is one. Nothing can be read of
+    rows that are no weighed sums, or sums of more than two records."""
+    if trace.partner.shape[1] > 1 or not release.encoder.linear:
         return torch.empty(0, dtype=torch.bool)
     y, weight = release.payload.take(rows).y, trace.weight[rows]
     said = (y - weight[:, :1]).abs().argmin(1)

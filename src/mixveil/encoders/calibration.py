@@ -72,7 +72,8 @@ def calibrate(
     ready, guarantees = encoder.calibrate(target, facts)
     warnings: list[Note] = []
     if isinstance(target, Mu):
-        warnings += meaningless(target.value) + drowned(ready.sigma, facts["clip"], data)
+        warnings += meaningless(target.value)
+        warnings += drowned(ready.sigma, facts["clip"], data) if ready.linear else []
     if isinstance(target, Tau) and isinstance(ready, CalibratedSingular):
         warnings += _unkept(ready, target, facts, moments_of(data, facts))
     return ready, guarantees, warnings

@@ -49,7 +49,8 @@ _NOT_RUN = {
     "known-records-do-not-vary": "the records that the attacker knows do not vary: there is nothing to guess from them",
     "no-row-of-two-classes": "no row is a pair of two classes whose trace is known",
     "no-units-promised": "the release promises nothing to units of several rows",
-    "nobody-asked-for-it": "the attack was not asked for",
+    "attack-not-asked-for": "the attack was not asked for",
+    "no-figures": "it gave no figures",
     "pictures-of-other-size": "private images are {private} and public ones {public}: give --size or --grey",
     "strangers-look-different": "records and strangers look different: on a release that holds neither their AUC is "
     "{auc:.2f}",
@@ -190,6 +191,8 @@ _FOUND_WRONG = {
     "(--unit): that no two of them are paired is not checked.",
     "units-paired": "Release {release}: {rows:n row} are paired with rows of their own unit, and a unit has up to "
     "{largest:n row} where {stated} are stated: its μ is false. Do not send it.",
+    "labels-unchecked": "Release {release} says that its labels were randomised with ε = {epsilon:g}. That is not "
+    "checked: rows of this encoder do not show which label a record was given.",
     "labels-not-randomised": "Release {release}: {found:.1%} of the labels are said as they are, where randomising "
     "them with ε = {epsilon:g} keeps {keep:.1%}. Do not send this release.",
 }
@@ -244,7 +247,8 @@ _VERDICT = {
     "verdict-members-untested-bounded": "{what}: NOT tested: {why}; as μ is stated, on average no attack on these "
     "releases finds more than {tpr:.1%}.",
     "attack-not-run": "{attack} {status}, {why}",
-    "verdict-untested": "{what}: NOT tested: no figures of {attacks}.",
+    "verdict-untested": "{what}: NOT tested: {attacks} gave no figures: {why}.",
+    "verdict-not-linear": "NOT run: {attacks}: {why}. What this release shows to such attackers is not measured.",
     "verdict-unasked": "{what}: NOT tested: no attack of this kind was asked for.",
     "verdict-untrained": "Networks: attacks that train them gave NO figures ({attacks}): {why}.",
     "verdict-noise-unmeasured": "Noise: NOT measured, as the trace is not here: whether it is what the release says is "
