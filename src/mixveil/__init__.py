@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from mixveil.releases.screening import Screen as Screen
     from mixveil.releases.statistics import statistics as statistics
     from mixveil.releases.verify import verify as verify
-    from mixveil.report.audit_report import write_report as write_report
+    from mixveil.report.audit_page import write_report as write_report
 
 __all__ = open_door(
     __name__,
@@ -85,6 +85,6 @@ __all__ = open_door(
         "statistics": "mixveil.releases.statistics",
         "train": "mixveil.learn.train",
         "verify": "mixveil.releases.verify",
-        "write_report": "mixveil.report.audit_report",
+        "write_report": "mixveil.report.audit_page",
     },
 )

@@ -8,10 +8,11 @@ import torch
 from mixveil.attacks.catalogue import attacks
 from mixveil.attacks.records.grid import Grid
 from mixveil.attacks.shared.base import BaseAttack
-from mixveil.audit.auditing import Audit, audit
+from mixveil.audit.auditing import audit
 from mixveil.audit.measuring import assigned
 from mixveil.audit.sample import sample
 from mixveil.audit.self_test import fails_on_bare_pairs
+from mixveil.audit.verdict import Audit
 from mixveil.core.errors import ArgumentError, WrongTruthError
 from mixveil.core.randomness import SeededStream, Stream
 from mixveil.core.types import Attack, Batch, Encoder, Guess, Mu, Tau, View

@@ -17,14 +17,14 @@ from mixveil.attacks.shared.training import NO_CACHE, TrainingCache, with_cache
 from mixveil.audit import verdict
 from mixveil.audit.ceilings import membership_bounds, unit_rows
 from mixveil.audit.figures import AttackRun
-from mixveil.audit.ground_truth import EnteringRecords, GroundTruth
+from mixveil.audit.ground_truth import GroundTruth
 from mixveil.audit.groups import UnitView
 from mixveil.audit.guarantees_found import by_value, label_faults, noise_faults, promises, unit_faults
 from mixveil.audit.images_behind_features import SmallImages
 from mixveil.audit.judge import Judge, told
 from mixveil.audit.sample import sample, unit_sample
 from mixveil.audit.truth import Inspected, check_truth, in_record_order, inspect, ranged, rows_first, unsure
-from mixveil.audit.verdict import Audit as Audit
+from mixveil.audit.verdict import Audit
 from mixveil.core.errors import ArgumentError
 from mixveil.core.randomness import Stream
 from mixveil.core.types import Attack, Dataset, Rows, View
@@ -32,6 +32,7 @@ from mixveil.core.wording.notes import Note, note
 from mixveil.data import privacy_units
 from mixveil.data.fingerprint import fingerprint
 from mixveil.data.row_views import Subset
+from mixveil.encoders.calibration import PreparedRows
 from mixveil.features.lpips import Lpips
 from mixveil.theory.moments import blocks, moments
 
@@ -41,15 +42,9 @@ _PAYLOAD = "records"
 
 @dataclass(frozen=True)
 class Profile:
-    """How much an audit attacks.
-
-    Attributes:
-        rows: At most so many rows.
-        values: At most so many values in all of them.
-        pairs: How many rows the attacks on pairs are asked about, and among how many candidates.
-        perceptual: How many records LPIPS looks at.
-        trains: Whether attacks that train a network run unasked.
-    """
+    """How much an audit attacks: at most so many rows, and values in all of them. pairs: how many rows the attacks on
+    pairs are asked about, and among how many candidates; perceptual: how many records LPIPS looks at; trains: whether
+    attacks that train a network run unasked."""
 
     rows: int
     values: int
@@ -106,7 +101,7 @@ def audit(
     others, overlap = _strangers(truth, view.public, others)
     own = records.take(torch.arange(len(numbers)))
     seen = replace(seen, candidates=torch.cat([own.x, others[: len(own.x)]]), candidate_labels=own.y.argmax(1))
-    spread = moments(EnteringRecords(truth, view.releases[0].encoder), stream=stream.fork("moments"))
+    spread = moments(PreparedRows(truth, view.releases[0].encoder.prepare), stream=stream.fork("moments"))
     originals = None if pictures is None else SmallImages(pictures).take(numbers).x
     known = GroundTruth(seen, records, spread, whole, originals)
     judge = Judge(
@@ -131,14 +126,14 @@ def audit(
         of=whole,
         unit=unit if unit_rows(view.releases) > 1 else None,
         promised=membership_bounds(view.releases),
-        figures=tuple(judge.figures),
+        figures=tuple(judge.measure.figures),
         attacks=tuple(ran),
         promises=kept,
         spread=spread.energy / len(spread.mean) / known.span**2,
         moved=_moved(view, inspected),
-        images=judge.images,
-        curves=judge.curves,
-        pictures={} if originals is None else {"original": originals, **judge.pictures},
+        images=judge.measure.images,
+        curves=judge.measure.curves,
+        pictures={} if originals is None else {"original": originals, **judge.measure.pictures},
     )
     warnings = (*verdict.warnings(found), *faults, *unsure(view, inspected), *overlap)
     return replace(found, warnings=warnings, verdict=tuple(verdict.verdict(found, len(warnings))))

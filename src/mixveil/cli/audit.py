@@ -14,8 +14,8 @@ from mixveil.cli import _common
 from mixveil.cli._common import AsJson, Cache, ProjectionFile, err, escape, number, out, print_json
 
 if TYPE_CHECKING:
-    from mixveil.audit.auditing import Audit
     from mixveil.audit.sweep import Swept
+    from mixveil.audit.verdict import Audit
     from mixveil.data.options import DataOptions
 
 Releases = Annotated[
@@ -70,7 +70,7 @@ def audit(
     """
     import mixveil
     from mixveil.core.files import check_new
-    from mixveil.report.audit_report import plain, write_report
+    from mixveil.report.audit_page import plain, write_report
 
     check_new(out_dir)
     with err.status("attacking") if err.is_terminal else nullcontext() as status:

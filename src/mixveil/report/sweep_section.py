@@ -14,10 +14,9 @@ from mixveil.audit.figures import attack_title, caption
 from mixveil.audit.metrics.catalogue import METRICS, Metric
 from mixveil.audit.sweep import Swept
 from mixveil.audit.thumbnails import LARGEST, Thumbnails, shrunk
-from mixveil.core.wording.notes import Note, note
+from mixveil.core.wording.notes import Note, note, read
 from mixveil.core.wording.sentences import sentence
 from mixveil.report.lines import Curve, plot, styles
-from mixveil.report.pages import read_note
 from mixveil.report.pictures import png
 
 PREFIX = "sweep/"
@@ -131,7 +130,7 @@ def _missing(points: Sequence[Mapping[str, Any]], symbol: str) -> list[Note]:
             symbol=symbol,
             value=point["value"],
             status=run["status"],
-            why=read_note(run["why"]),
+            why=read(run["why"]),
         )
         for point in points
         for run in point["attacks"]
