@@ -23,7 +23,7 @@ from mixveil.audit.guarantees_found import by_value, label_faults, noise_faults,
 from mixveil.audit.images_behind_features import SmallImages
 from mixveil.audit.judge import Judge, told
 from mixveil.audit.sample import sample, unit_sample
-from mixveil.audit.truth import Inspected, check_truth, in_record_order, inspect, ranged, rows_first, unsure
+from mixveil.audit.truth import check_truth, in_record_order, inspect, ranged, rows_first, unsure
 from mixveil.audit.verdict import Audit
 from mixveil.core.errors import ArgumentError
 from mixveil.core.randomness import Stream
@@ -76,16 +76,11 @@ def audit(
     """Attack the releases of `truth` in every way that the view allows.
 
     Args:
-        view: The releases, their traces, and what else an attacker may hold.
-        truth: The records that the releases were made of.
         others: (m, …) images that are not in the releases, for membership.
         names: The attacks to run; else all, but those that train a network only where the profile says so.
-        profile: `quick` or `full`: how many rows and pairs are tried.
         stream: Of the attacks' own draws.
-        watch: Is told what is being done.
         perceptual: The LPIPS to measure, of images.
         pictures: The images that the records are features of.
-        cache: Where attacks keep the networks that they train.
         unit: What a unit of several rows is called, where the releases promise something to such.
     """
     if profile not in PROFILES:
@@ -115,7 +110,6 @@ def audit(
     )
     ran = [_run(judge, attack, names is not None or limits.trains, watch) for attack in chosen]
     watch("noise")
-    kept = tuple(promises(view, inspected, spread, privacy_units.numbered(truth)))
     faults = noise_faults(seen, records, inspected) + label_faults(view, inspected, whole) + unit_faults(view, truth)
     found = Audit(
         view=seen,
@@ -128,9 +122,9 @@ def audit(
         promised=membership_bounds(view.releases),
         figures=tuple(judge.measure.figures),
         attacks=tuple(ran),
-        promises=kept,
+        promises=tuple(promises(view, inspected, spread, privacy_units.numbered(truth))),
         spread=spread.energy / len(spread.mean) / known.span**2,
-        moved=_moved(view, inspected),
+        moved=inspected[0].moved if view.traces is not None and by_value(view.releases[0]) else None,
         images=judge.measure.images,
         curves=judge.measure.curves,
         pictures={} if originals is None else {"original": originals, **judge.measure.pictures},
@@ -160,11 +154,6 @@ def _run(judge: Judge, attack: Attack, trains: bool, watch: Watch) -> AttackRun:
         return told(attack, "skipped", note("attack-trains", attack=attack.name))
     watch(attack.name)
     return judge.run(attack)
-
-
-def _moved(view: View, inspected: list[Inspected]) -> float | None:
-    """What choosing the rows can have done to a test of single values; None where none was made."""
-    return inspected[0].moved if view.traces is not None and by_value(view.releases[0]) else None
 
 
 def _units(view: View, truth: Dataset, seen: View, others: Tensor, most: int, stream: Stream) -> UnitView | Note:

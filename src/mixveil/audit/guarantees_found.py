@@ -56,7 +56,7 @@ def promises(view: View, inspected: list[Inspected], found: Moments, whose: Tens
 def _left_unknown(view: View, found: Moments) -> list[Promise]:
     """The share of the records' variance that the μ of all releases together leaves to any linear attacker, beside what
     the weights that were drawn leave to one who knows all other records. Of records as they enter the mixture, each by
-    itself: who knows that images of a unit are alike, and takes them together, may explain more."""
+    itself: an attacker who takes the alike images of a unit together may explain more."""
     mu, encoders = gdp.compose(map(record_mu, view.releases)), [release.encoder for release in view.releases]
     ways_in, clip = {(encoder.centre, encoder.clip) for encoder in encoders}, encoders[0].clip
     gaussian = all(encoder.linear and encoder.law == "gaussian" for encoder in encoders)  # what the bound rests on

@@ -26,9 +26,9 @@ _PICTURES = 0.97  # what a brief training may leave of the error of pictures: fe
 def fails_on_bare_records(
     attack: Attack, view: View, records: Dataset, others: Tensor, stream: Stream, pictures: Tensor | None = None
 ) -> Note | None:
-    """Why the attack is broken; None if it gets records that were released as they are, and something of records
-    that were mixed in pairs without noise. An attack that trains is tried briefly, on records as they are. pictures:
-    (n, …) the images that records are features of."""
+    """Why the attack is broken; None if it gets records that were released as they are, and something of records that
+    were mixed in pairs without noise. Attacks that train are tried briefly, on records as they are. pictures: (n, …)
+    the images that records are features of."""
     n = min(len(records), _ROWS)
     trials: list[tuple[Encoder, float, float]] = [(Identity(), 0.5, 0.5), (Mixup(), 0.95, 0.2)]
     if attack.trains:

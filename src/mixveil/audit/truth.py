@@ -128,9 +128,8 @@ def unsure(view: View, inspected: list[Inspected]) -> list[Note]:
     notes = []
     for release, found in zip(view.releases, inspected, strict=True):
         if not found.telling:
-            code = (
-                f"truth-not-shown{'-screened' * bool(found.moved)}{'-randomised' * (release.label_epsilon is not None)}"
-            )
+            randomised = "" if release.label_epsilon is None else "-randomised"
+            code = f"truth-not-shown{'-screened' if found.moved else ''}{randomised}"
             notes.append(note(code, release=release.id[:8]))
     return notes
 

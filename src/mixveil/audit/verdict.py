@@ -95,24 +95,13 @@ class Audit:
 def warnings(found: Audit) -> list[Note]:
     """What to be warned of; the labels first."""
     notes = [_labels(found)]
-    notes += [
-        note(
-            "ceiling-beaten",
-            attack=figure.attack,
-            figure=caption(figure.metric, figure.of, figure.know_nothing, found.unit),
-            mean=figure.mean,
-            ceiling=figure.ceiling,
-        )
-        for figure in found.figures
-        if figure.beaten
-    ]
-    for promise in found.promises:
-        if promise.broken or promise.loose:
-            code = "promise-broken" if promise.broken else "promise-loose"
-            if promise.broken and promise.name == "noise":
-                code = "noise-false"
-            name = promise_caption(promise.name, promise.of, found.unit)
-            notes.append(note(code, promise=name, nominal=promise.nominal, found=promise.found))
+    for row in (figure for figure in found.figures if figure.beaten):
+        figure = caption(row.metric, row.of, row.know_nothing, found.unit)
+        notes.append(note("ceiling-beaten", attack=row.attack, figure=figure, mean=row.mean, ceiling=row.ceiling))
+    for promise in (promise for promise in found.promises if promise.broken or promise.loose):
+        code = "promise-loose" if not promise.broken else "noise-false" if promise.name == "noise" else "promise-broken"
+        name = promise_caption(promise.name, promise.of, found.unit)
+        notes.append(note(code, promise=name, nominal=promise.nominal, found=promise.found))
     notes += _successes(found)
     notes += [note("attack-broken", attack=r.attack, why=r.why) for r in found.attacks if r.status == "broken"]
     if any(release.reproducible for release in found.view.releases):
@@ -132,8 +121,8 @@ def _labels(found: Audit) -> Note:
 def _successes(found: Audit) -> list[Note]:
     """What came out, where it is much."""
     notes = []
-    kinds = (("mse", 0.2, "images-reconstructed" if found.of_images else "values-reconstructed"),)
-    for metric, much, code in (*kinds, ("picture-mse", 0.1, "pictures-decoded")):
+    records = "images-reconstructed" if found.of_images else "values-reconstructed"
+    for metric, much, code in (("mse", 0.2, records), ("picture-mse", 0.1, "pictures-decoded")):
         best, gained = found.best(metric)
         if best and gained >= much:
             notes.append(note(code, attack=best.attack, gained=gained))
@@ -164,12 +153,8 @@ def verdict(found: Audit, warned: int) -> list[Note]:
     if found.view.traces is None:
         notes.append(note("verdict-noise-unmeasured"))
     epsilon = found.label_epsilon
-    notes.append(
-        note("verdict-labels-shown") if epsilon is None else note("verdict-labels-randomised", epsilon=epsilon)
-    )
-    if warned > 1:
-        notes.append(note("verdict-warnings", count=warned - 1))
-    return notes
+    notes += [note("verdict-labels-shown") if epsilon is None else note("verdict-labels-randomised", epsilon=epsilon)]
+    return notes + ([note("verdict-warnings", count=warned - 1)] if warned > 1 else [])
 
 
 def _dropped(found: Audit) -> list[Note]:
@@ -216,9 +201,7 @@ def _known(found: Audit) -> list[Note]:
     if all(figure.mean > (figure.know_nothing or 0) for figure in errors):
         return [note("verdict-known-too-weak")]
     gains = {f"gained_{100 * (f.known or 0):.0f}": max(0.0, 1 - f.mean / (f.know_nothing or 1)) for f in errors}
-    if found.unit:
-        return [note("verdict-known-of-unit", unit=found.unit, **gains)]
-    return [note("verdict-known", **gains)]
+    return [note("verdict-known-of-unit", unit=found.unit, **gains) if found.unit else note("verdict-known", **gains)]
 
 
 def _recognised(found: Audit) -> list[Note]:

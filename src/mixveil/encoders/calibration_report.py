@@ -47,9 +47,9 @@ class Figures:
 
     realised_snr: of deviations from the mean record; …_with_mean: a bound on it with the mean counted as signal too;
     mean_snr: of the average row instead of the one with the largest weight; lambda_max: the records' own; mu: of a unit
-    of unit_rows rows, mu_median: of the median record; minimax: quantiles over records of σ²T_i (Theorem 1), null beyond
-    1e308; …_known_others: against an attacker who knows all other records; bayes_mse: of the best linear attacker with
-    the pairing known."""
+    of unit_rows rows, mu_median: of the median record; minimax: quantiles over records of σ²T_i (Theorem 1), none
+    beyond 1e308; …_known_others: against an attacker who knows all other records; bayes_mse: of the best linear
+    attacker with the pairing known."""
 
     calibration: str
     certified: bool
