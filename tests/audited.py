@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import torch
 
-from mixveil.audit.auditing import Audit, audit
+from mixveil.audit.auditing import audit
+from mixveil.audit.verdict import Audit
 from mixveil.core.randomness import SeededStream
 from mixveil.core.types import Mu, Release, Target, Tau, Trace, View
 from mixveil.data.images import Images

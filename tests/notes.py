@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from mixveil.core.wording import notes
 from mixveil.core.wording.notes import Note
 
 
@@ -27,6 +28,4 @@ def holds(notes: Iterable[Note | None], code: str, **figures: Any) -> bool:
 
 def read(plain: Iterable[dict[str, Any]]) -> list[Note]:
     """Notes from JSON."""
-    from mixveil.report.pages import read_note
-
-    return [read_note(told) for told in plain]
+    return [notes.read(told) for told in plain]

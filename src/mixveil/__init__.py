@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from mixveil.releases.reading import verify as verify
     from mixveil.releases.screening import Screen as Screen
     from mixveil.releases.sums import statistics as statistics
-    from mixveil.report.audit_report import write_report as write_report
+    from mixveil.report.audit_page import write_report as write_report
 
 _HOMES = {
     "attacks.catalogue": "attacks",
@@ -74,6 +74,6 @@ _HOMES = {
     "releases.reading": "read_release verify",
     "releases.screening": "Screen",
     "releases.sums": "statistics",
-    "report.audit_report": "write_report",
+    "report.audit_page": "write_report",
 }
 __all__ = open_door(__name__, {name: f"mixveil.{home}" for home, names in _HOMES.items() for name in names.split()})

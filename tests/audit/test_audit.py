@@ -8,10 +8,11 @@ import torch
 from mixveil.attacks.catalogue import attacks
 from mixveil.attacks.records.grid import Grid
 from mixveil.attacks.shared.base import BaseAttack
-from mixveil.audit.auditing import Audit, audit
+from mixveil.audit.auditing import audit
 from mixveil.audit.measuring import assigned
 from mixveil.audit.sample import sample
 from mixveil.audit.self_test import fails_on_bare_pairs
+from mixveil.audit.verdict import Audit
 from mixveil.core.errors import ArgumentError, WrongTruthError
 from mixveil.core.randomness import SeededStream, Stream
 from mixveil.core.types import Attack, Batch, Encoder, Guess, Mu, Tau, View
@@ -348,7 +349,10 @@ def test_what_an_attack_lacks_is_said() -> None:
     assert all(item.threat in WORDS for item in found.attacks)
     assert "average" not in skipped  # it needs nothing
     without = audit(View((release,)), PRIVATE, names=["lmmse", "lowpass"], stream=SeededStream(0))
-    assert holds(without.verdict, "verdict-untested", attacks="lmmse, lowpass") and "images" in codes(without.verdict)
+    for name, fields in {"lmmse": "traces", "lowpass": "public, traces"}.items():
+        (told,) = [told for told in without.verdict if told.figures.get("attacks") == name]
+        assert told.code == "verdict-untested" and holds([told], "attack-needs", fields=fields)
+    assert "images" in codes(without.verdict)
 
 
 def test_an_attack_that_fails_without_a_defence_is_broken_not_a_defence(monkeypatch: pytest.MonkeyPatch) -> None:

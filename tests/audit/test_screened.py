@@ -11,11 +11,12 @@ from torch import Tensor
 
 from mixveil.attacks.catalogue import attacks
 from mixveil.audit import auditing as audits
-from mixveil.audit.auditing import Audit, Profile, audit
+from mixveil.audit.auditing import Profile, audit
 from mixveil.audit.guarantees_found import noise_faults, promises
 from mixveil.audit.noise_check import noticed
 from mixveil.audit.sample import sample
 from mixveil.audit.truth import chosen, inspect, rows_first, standardised_noise
+from mixveil.audit.verdict import Audit
 from mixveil.core.errors import ArgumentError, WrongTruthError
 from mixveil.core.randomness import SeededStream
 from mixveil.core.types import Batch, Encoder, Release, Tau, Trace, View

@@ -3,24 +3,27 @@ weighed sums."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
+from typing import ClassVar
 
 import pytest
 import torch
 
 from mixveil.attacks.catalogue import attacks
-from mixveil.audit.auditing import Audit, audit
-from mixveil.audit.guarantees_found import noise_faults, promises
+from mixveil.audit.auditing import audit
+from mixveil.audit.ceilings import record_mu, unit_mu
+from mixveil.audit.guarantees_found import label_faults, noise_faults, promises
 from mixveil.audit.sample import sample
 from mixveil.audit.truth import covered_in_pairs, in_record_order, inspect, rows_first
+from mixveil.audit.verdict import Audit
 from mixveil.core.errors import ArgumentError, WrongTruthError
 from mixveil.core.randomness import SeededStream
-from mixveil.core.types import Encoder, Mu, Release, Trace, View
+from mixveil.core.types import Cost, Encoder, Fact, Mu, Release, Trace, View
 from mixveil.data.row_views import Subset
 from mixveil.encoders.gaussian import Gaussian
 from mixveil.encoders.identity import Identity
 from mixveil.encoders.mixup import Mixup
-from mixveil.encoders.singular import Singular
+from mixveil.encoders.singular import CalibratedSingular, Singular
 from mixveil.learn.discriminant import from_records
 from mixveil.releases.records import traced_in_memory
 from mixveil.releases.screening import Screen, Screened
@@ -94,7 +97,50 @@ def test_an_encoder_that_is_not_linear_gets_an_honest_audit(audited: Audit) -> N
         if kind.linear and kind.needs <= {"traces", "candidates", "candidate_labels", "known"}:
             assert holds([ran[name].why], "attack-needs-linear", encoder=SignMask.name)
     assert ran["labels"].status == "ran"
+    for code, names in {"verdict-not-linear": {"lmmse", "known"}, "verdict-untested": {"linkage", "radius"}}.items():
+        said = [told for told in audited.verdict if told.code == code and holds([told], "attack-needs-linear")]
+        assert any(names <= set(told.figures["attacks"].split(", ")) for told in said)
+    assert not any(figure.ceiling for figure in audited.figures)
     assert not any(promise.broken for promise in audited.promises)
+
+
+class Bent(CalibratedSingular):
+    """Says that its rows are no weighed sums."""
+
+    linear: ClassVar[bool] = False
+
+
+def test_nothing_that_rests_on_weighed_sums_is_said_of_other_rows() -> None:
+    """That μ leaves a share of the variance unknown, and what μ the weights give, follows for Gaussian sums alone."""
+    ready, guarantees = Singular().calibrate(Mu(1.0), range_facts(FEW))
+    names = []
+    for encoder in (ready, Bent(**asdict(ready))):
+        release, trace = made(encoder)
+        view = View((release.with_(guarantees=guarantees),), (trace,))
+        said = promises(view, inspect(view, FEW), moments(FEW, stream=SeededStream(0)))
+        names.append({promise.name for promise in said if promise.found is not None})
+    assert names[0] - names[1] == {"gdp", "variance-left-unknown"}
+
+
+def test_randomised_labels_that_rows_do_not_show_are_said_to_be_unchecked() -> None:
+    for encoder, due in ((MASKED, True), (Mixup(k=3), True), (Mixup(), False)):
+        release, trace = made(encoder, label_epsilon=1.0)
+        found = inspect(in_record_order(View((release,), (trace,))), FEW)
+        assert holds(label_faults(View((release,), (trace,)), found, 120), "labels-unchecked") == due
+
+
+def test_the_mu_of_a_record_and_of_a_larger_unit_follow_from_the_cost() -> None:
+    ready, guarantees = Singular().calibrate(Mu(1.0), range_facts(FEW).with_(unit_rows=Fact(4.0, "public")))
+    release = made(MASKED)[0].with_(encoder=ready, guarantees=guarantees)
+    assert record_mu(release) == pytest.approx(0.5) and unit_mu(release, 4) == 1.0
+    assert unit_mu(release, 16) >= 2.0  # made for units of four rows
+    together = Cost(1.0, 1.0, 0.0)  # all rows of a unit cost no more than one
+
+    class Shared(CalibratedSingular):
+        def cost(self) -> Cost | None:
+            return together
+
+    assert record_mu(release.with_(encoder=Shared(**asdict(ready)))) == 1.0
 
 
 def test_the_discriminant_refuses_rows_that_are_no_weighed_sums() -> None:

@@ -56,7 +56,7 @@ def test_every_verb_takes_the_toy_encoder(run: Run, blobs: Path) -> None:
     assert attacks[AbsoluteValues.name]["status"] == "ran"
     assert {item["status"] for item in attacks.values()} <= {"ran", "skipped"}  # none is called broken, and none lies
     found = {(row["attack"], row["metric"]): row for row in audit.json["figures"]}
-    assert found[AbsoluteValues.name, "row-identified"]["mean"] > 0.3
+    assert found[AbsoluteValues.name, "row-identified"]["mean"] > 0.1  # guessing: 1/120
     assert (Path("a") / "report.html").exists()
     refused = run("train", "r", "--out", "closed", "--json")
     assert refused.code == 2 and refused.json["error"]["code"] == "argument"  # it needs weighed sums, and says so

@@ -6,8 +6,8 @@ The attacks see a View; only the judge sees the truth. The result shows private 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -15,16 +15,16 @@ from torch import Tensor
 from mixveil.attacks.catalogue import attacks as known_attacks
 from mixveil.attacks.shared.training import NO_CACHE, TrainingCache, with_cache
 from mixveil.audit import verdict
-from mixveil.audit.ceilings import MembershipBound, membership_bounds, unit_rows
-from mixveil.audit.figures import AttackRun, Figure
-from mixveil.audit.ground_truth import EnteringRecords, GroundTruth
+from mixveil.audit.ceilings import membership_bounds, unit_rows
+from mixveil.audit.figures import AttackRun
+from mixveil.audit.ground_truth import GroundTruth
 from mixveil.audit.groups import UnitView
-from mixveil.audit.guarantees_found import Promise, by_value, label_faults, noise_faults, promises, unit_faults
+from mixveil.audit.guarantees_found import by_value, label_faults, noise_faults, promises, unit_faults
 from mixveil.audit.images_behind_features import SmallImages
 from mixveil.audit.judge import Judge, told
-from mixveil.audit.metrics import detection
 from mixveil.audit.sample import sample, unit_sample
-from mixveil.audit.truth import Inspected, check_truth, in_record_order, inspect, ranged, rows_first, unsure
+from mixveil.audit.truth import check_truth, in_record_order, inspect, ranged, rows_first, unsure
+from mixveil.audit.verdict import Audit
 from mixveil.core.errors import ArgumentError
 from mixveil.core.randomness import Stream
 from mixveil.core.types import Attack, Dataset, Rows, View
@@ -32,6 +32,7 @@ from mixveil.core.wording.notes import Note, note
 from mixveil.data import privacy_units
 from mixveil.data.fingerprint import fingerprint
 from mixveil.data.row_views import Subset
+from mixveil.encoders.calibration import PreparedRows
 from mixveil.features.lpips import Lpips
 from mixveil.theory.moments import blocks, moments
 
@@ -41,15 +42,9 @@ _PAYLOAD = "records"
 
 @dataclass(frozen=True)
 class Profile:
-    """How much an audit attacks.
-
-    Attributes:
-        rows: At most so many rows.
-        values: At most so many values in all of them.
-        pairs: How many rows the attacks on pairs are asked about, and among how many candidates.
-        perceptual: How many records LPIPS looks at.
-        trains: Whether attacks that train a network run unasked.
-    """
+    """How much an audit attacks: at most so many rows, and values in all of them. pairs: how many rows the attacks on
+    pairs are asked about, and among how many candidates; perceptual: how many records LPIPS looks at; trains: whether
+    attacks that train a network run unasked."""
 
     rows: int
     values: int
@@ -62,47 +57,6 @@ PROFILES = {
     "quick": Profile(2000, 1 << 23, (20, 60)),
     "full": Profile(5000, 1 << 25, (100, 200), perceptual=2000, trains=True),
 }
-
-
-@dataclass(frozen=True)
-class Audit:
-    """What an audit found. It shows private records.
-
-    Attributes:
-        view: What was attacked, of n rows.
-        pixels: (n, …) the records that own these rows.
-        low, high: The range that values can have.
-        numbers: (n,) of these rows in the releases.
-        of: How many rows the releases have.
-        unit: What a unit is called, where the releases promise something to units of several rows (`patient`); None
-            where they promise to records.
-        promised: What all releases together promise of membership, to units first.
-        figures: Of all attacks.
-        attacks: How each attack fared.
-        promises: Each guarantee, and what was found of it.
-        warnings: What the owner must know before the release is sent.
-        verdict: What the best attack of each kind got.
-        images: (n, …) the records as attacks guess them, by attack.
-        curves: ROCs, by attack.
-        pictures: The images behind features, `original` and as attacks guess them.
-    """
-
-    view: View = field(repr=False)
-    pixels: Tensor = field(repr=False)
-    low: float
-    high: float
-    numbers: Tensor = field(repr=False)
-    of: int
-    unit: str | None
-    promised: tuple[MembershipBound, ...]
-    figures: tuple[Figure, ...]
-    attacks: tuple[AttackRun, ...]
-    promises: tuple[Promise, ...]
-    warnings: tuple[Note, ...]
-    verdict: tuple[Note, ...]
-    images: Mapping[str, Tensor] = field(default_factory=dict, repr=False)
-    curves: Mapping[str, detection.Roc] = field(default_factory=dict, repr=False)
-    pictures: Mapping[str, Tensor] = field(default_factory=dict, repr=False)
 
 
 def audit(
@@ -122,16 +76,11 @@ def audit(
     """Attack the releases of `truth` in every way that the view allows.
 
     Args:
-        view: The releases, their traces, and what else an attacker may hold.
-        truth: The records that the releases were made of.
         others: (m, …) images that are not in the releases, for membership.
         names: The attacks to run; else all, but those that train a network only where the profile says so.
-        profile: `quick` or `full`: how many rows and pairs are tried.
         stream: Of the attacks' own draws.
-        watch: Is told what is being done.
         perceptual: The LPIPS to measure, of images.
         pictures: The images that the records are features of.
-        cache: Where attacks keep the networks that they train.
         unit: What a unit of several rows is called, where the releases promise something to such.
     """
     if profile not in PROFILES:
@@ -147,7 +96,7 @@ def audit(
     others, overlap = _strangers(truth, view.public, others)
     own = records.take(torch.arange(len(numbers)))
     seen = replace(seen, candidates=torch.cat([own.x, others[: len(own.x)]]), candidate_labels=own.y.argmax(1))
-    spread = moments(EnteringRecords(truth, view.releases[0].encoder), stream=stream.fork("moments"))
+    spread = moments(PreparedRows(truth, view.releases[0].encoder.prepare), stream=stream.fork("moments"))
     originals = None if pictures is None else SmallImages(pictures).take(numbers).x
     known = GroundTruth(seen, records, spread, whole, originals)
     judge = Judge(
@@ -161,39 +110,27 @@ def audit(
     )
     ran = [_run(judge, attack, names is not None or limits.trains, watch) for attack in chosen]
     watch("noise")
-    kept = tuple(promises(view, inspected, spread, privacy_units.numbered(truth)))
     faults = noise_faults(seen, records, inspected) + label_faults(view, inspected, whole) + unit_faults(view, truth)
-    facts = verdict.Facts(
-        view=view,
-        figures=tuple(judge.figures),
-        attacks=tuple(ran),
-        promises=kept,
-        bounds=membership_bounds(view.releases),
-        unit=unit if unit_rows(view.releases) > 1 else None,
-        attacked=len(numbers),
-        rows=whole,
-        spread=spread.energy / len(spread.mean) / known.span**2,
-        moved=_moved(view, inspected),
-    )
-    warnings = (*verdict.warnings(facts), *faults, *unsure(view, inspected), *overlap)
-    return Audit(
+    found = Audit(
         view=seen,
         pixels=own.x,
         low=truth.low,
         high=truth.high,
         numbers=numbers,
         of=whole,
-        unit=facts.unit,
-        promised=facts.bounds,
-        figures=facts.figures,
-        attacks=facts.attacks,
-        promises=kept,
-        warnings=warnings,
-        verdict=tuple(verdict.verdict(facts, len(warnings))),
-        images=judge.images,
-        curves=judge.curves,
-        pictures={} if originals is None else {"original": originals, **judge.pictures},
+        unit=unit if unit_rows(view.releases) > 1 else None,
+        promised=membership_bounds(view.releases),
+        figures=tuple(judge.measure.figures),
+        attacks=tuple(ran),
+        promises=tuple(promises(view, inspected, spread, privacy_units.numbered(truth))),
+        spread=spread.energy / len(spread.mean) / known.span**2,
+        moved=inspected[0].moved if view.traces is not None and by_value(view.releases[0]) else None,
+        images=judge.measure.images,
+        curves=judge.measure.curves,
+        pictures={} if originals is None else {"original": originals, **judge.measure.pictures},
     )
+    warnings = (*verdict.warnings(found), *faults, *unsure(view, inspected), *overlap)
+    return replace(found, warnings=warnings, verdict=tuple(verdict.verdict(found, len(warnings))))
 
 
 def most_rows(truth: Dataset, limits: Profile) -> int:
@@ -217,11 +154,6 @@ def _run(judge: Judge, attack: Attack, trains: bool, watch: Watch) -> AttackRun:
         return told(attack, "skipped", note("attack-trains", attack=attack.name))
     watch(attack.name)
     return judge.run(attack)
-
-
-def _moved(view: View, inspected: list[Inspected]) -> float | None:
-    """What choosing the rows can have done to a test of single values; None where none was made."""
-    return inspected[0].moved if view.traces is not None and by_value(view.releases[0]) else None
 
 
 def _units(view: View, truth: Dataset, seen: View, others: Tensor, most: int, stream: Stream) -> UnitView | Note:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
@@ -23,14 +23,8 @@ FPR = 0.01
 
 @dataclass(frozen=True)
 class MembershipBound:
-    """What is promised of membership.
-
-    Attributes:
-        of: To whom.
-        mu: Of all releases together.
-        fpr: The share of false alarms.
-        tpr: The most members that any attack finds at these false alarms, by that μ.
-    """
+    """What is promised of membership: by the μ of all releases together, no attack finds a larger share `tpr` of the
+    members at a share `fpr` of false alarms."""
 
     of: Subject
     mu: float
@@ -49,19 +43,21 @@ def stated_mu(release: Release) -> float:
 
 
 def record_mu(release: Release) -> float:
-    """The μ of one record, by what a release states of units."""
-    return stated_mu(release) / math.sqrt(release.encoder.unit_rows)
+    """The μ of one record, by what a release states of units and how its cost grows with their rows. Where that is not
+    known, what holds for a unit holds for each of its records."""
+    cost = release.encoder.cost()
+    return stated_mu(release) / (1.0 if cost is None else math.pow(release.encoder.unit_rows, cost.group_exponent))
 
 
 def unit_mu(release: Release, rows: int) -> float:
-    """The μ of a unit of so many rows: as stated; or, where a release was made for records alone, by what its settings
+    """The μ of a unit of so many rows: as stated; or, where a release was made for smaller units, by what its settings
     cost that many rows, which may be paired with one another."""
-    if release.encoder.unit_rows > 1:
-        return stated_mu(release)
-    cost, stated = release.encoder.cost(), stated_mu(release)
+    stated, own, cost = stated_mu(release), release.encoder.unit_rows, release.encoder.cost()
+    if own == rows:
+        return stated
     if cost is None or not math.isfinite(stated):
         return math.inf
-    return stated * cost.mu_if_paired / cost.mu * math.pow(rows, cost.group_exponent)
+    return stated * cost.mu_if_paired / cost.mu * math.pow(rows / own, cost.group_exponent)
 
 
 def membership_bounds(releases: Sequence[Release]) -> tuple[MembershipBound, ...]:
@@ -85,29 +81,14 @@ def above_bound(attack: Attack, members: Tensor, others: Tensor, bound: Membersh
         interval = detection.clopper_pearson(hits, len(members), 0.999)
         high = detection.clopper_pearson(math.ceil(alarms * trials - 1e-9), trials, 0.999)[1]
         if high < 1 and interval[0] > (most := gdp.member_tpr(bound.mu, high)):
-            return [
-                Figure(
-                    attack.name,
-                    attack.kind,
-                    "tpr-above-bound",
-                    hits / len(members),
-                    know_nothing=high,
-                    ceiling=most,
-                    interval=interval,
-                    beaten=True,
-                    of=bound.of,
-                )
-            ]
+            figure = Figure(attack.name, attack.kind, "tpr-above-bound", hits / len(members), know_nothing=high)
+            return [replace(figure, ceiling=most, interval=interval, beaten=True, of=bound.of)]
     return []
 
 
 class ErrorBound(NamedTuple):
-    """The least mean squared error of a value, in units of the range squared.
-
-    Attributes:
-        ceiling: What theory leaves on average.
-        least: Smaller errors are not chance.
-    """
+    """The least mean squared error of a value, in units of the range squared: what theory leaves on average, and below
+    which `least` it is not chance."""
 
     ceiling: float
     least: float

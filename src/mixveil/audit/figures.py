@@ -16,24 +16,19 @@ Subject = Literal["record", "unit"]
 """Of whom a figure or a promise speaks: of single records, or of units, all rows of a person together."""
 
 Status = Literal["ran", "skipped", "broken"]
+"""`skipped`: it lacks something. `broken`: it fails even without a defence."""
 
 
 @dataclass(frozen=True)
 class Figure:
-    """One figure of one attack.
+    """One figure of one attack: mean, deviation and most revealing value over records; or the figure itself, as mean.
 
     Attributes:
         attack: Its name; with known records also how many of a hundred are known (`known-10`).
-        kind: What the attack guesses.
         metric: The code of the metric.
-        mean: Over records, or the figure itself.
-        std: Over records.
-        worst: Of the record for which it is most revealing.
         know_nothing: The same for the mean image, or for a guess.
-        ceiling: The most that theory permits any attacker of this kind.
+        ceiling: The most that theory permits any attacker of this kind; `beaten`: beyond chance.
         interval: 95 %, for shares, as if candidates were independent: they share the rows, so it is too narrow.
-        beaten: Whether the ceiling was beaten beyond chance.
-        of: Whom it speaks of.
         known: The share of the records that the attacker has already.
     """
 
@@ -53,17 +48,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class AttackRun:
-    """How an attack fared.
-
-    Attributes:
-        attack: Its name.
-        kind: What it guesses.
-        of: Whom it attacks.
-        trains: Whether it trains a network.
-        threat: The code of its threat model.
-        status: `ran`; `skipped`: it lacks something; `broken`: it fails even without a defence.
-        why: The reason, or a remark where it ran.
-    """
+    """What became of an attack, and why; where it ran, `why` is a remark. threat: the code of its threat model."""
 
     attack: str
     kind: AttackKind

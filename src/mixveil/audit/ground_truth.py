@@ -10,9 +10,9 @@ from torch import Tensor
 
 from mixveil.attacks.shared.model import prior_of
 from mixveil.core.errors import ArgumentError
-from mixveil.core.types import Batch, Dataset, Encoder, Release, View
+from mixveil.core.types import Dataset, Release, View
 from mixveil.data import similarity
-from mixveil.data.row_views import RowsView, Subset
+from mixveil.data.row_views import Subset
 from mixveil.theory.moments import Moments
 
 
@@ -21,8 +21,7 @@ class GroundTruth:
     """The truth about n attacked rows.
 
     Attributes:
-        view: What attacks see; its candidates are the rows' own records first, and then strangers, which are in no
-            release.
+        view: What attacks see; its candidates are the rows' own records, and then strangers, which are in no release.
         records: The n records that own the rows, then those that only were partners.
         moments: Of all records, as they enter the mixture.
         rows: How many rows the whole releases have, of which these are a part.
@@ -87,17 +86,6 @@ class GroundTruth:
     def clipped(self) -> bool:
         """Whether any of these records was made shorter on its way into a release."""
         return any(_clips(release, self.pixels) for release in self.view.releases)
-
-
-@dataclass(frozen=True)
-class EnteringRecords(RowsView):
-    """Records as they enter the mixture of an encoder."""
-
-    encoder: Encoder
-
-    def take(self, index: Tensor) -> Batch:
-        batch = self.rows.take(index)
-        return Batch(self.encoder.prepare(batch.x), batch.y)
 
 
 def _clips(release: Release, pixels: Tensor) -> bool:

@@ -19,13 +19,8 @@ FEW_GROUPS = 100  # enough for an AUC
 
 
 class UnitGroups(NamedTuple):
-    """What an attack on whole units is asked about.
-
-    Attributes:
-        units: Groups of candidates.
-        members: How many of them, the first, are units of the release; the others are strangers, several groups in the
-            place of one unit where there are few units.
-    """
+    """Groups of candidates that an attack on whole units is asked about. The first `members` are units of the release;
+    the others are strangers, several groups in the place of one unit where there are few units."""
 
     units: Units
     members: int
@@ -33,13 +28,8 @@ class UnitGroups(NamedTuple):
 
 @dataclass(frozen=True)
 class UnitView:
-    """What the attack on units sees.
-
-    Attributes:
-        view: Of n rows, with candidates: their records first, and then strangers.
-        records: The n records.
-        whose: (n,) the unit of each row, −1 where it is not asked about.
-    """
+    """What the attack on units sees: n rows, with their records and then strangers as candidates. whose: (n,) the unit
+    of each row, −1 where it is not asked about."""
 
     view: View
     records: Dataset

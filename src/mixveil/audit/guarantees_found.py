@@ -56,10 +56,11 @@ def promises(view: View, inspected: list[Inspected], found: Moments, whose: Tens
 def _left_unknown(view: View, found: Moments) -> list[Promise]:
     """The share of the records' variance that the μ of all releases together leaves to any linear attacker, beside what
     the weights that were drawn leave to one who knows all other records. Of records as they enter the mixture, each by
-    itself: who knows that images of a unit are alike, and takes them together, may explain more."""
+    itself: an attacker who takes the alike images of a unit together may explain more."""
     mu, encoders = gdp.compose(map(record_mu, view.releases)), [release.encoder for release in view.releases]
     ways_in, clip = {(encoder.centre, encoder.clip) for encoder in encoders}, encoders[0].clip
-    if not math.isfinite(mu) or len(ways_in) > 1 or clip is None or not found.energy > 0:
+    gaussian = all(encoder.linear and encoder.law == "gaussian" for encoder in encoders)  # what the bound rests on
+    if not gaussian or not math.isfinite(mu) or len(ways_in) > 1 or clip is None or not found.energy > 0:
         return []
     values, measured = found.energy / len(found.mean), None
     nominal = found.average(bayes.certified_risk(found.eigenvalues, mu, clip)) / values
@@ -83,7 +84,8 @@ def _kept(release: Release, trace: Trace | None, stated: Guarantee, found: Momen
             untrue = stated.realised is not None and measured > exact * stated.realised
             broken = untrue or measured > 2 * stated.nominal
             loose = measured < stated.nominal / 2
-    if stated.name == "gdp" and encoder.clip is not None and trace is not None and covered_in_pairs(release, trace):
+    paired = encoder.law == "gaussian" and trace is not None and covered_in_pairs(release, trace)
+    if stated.name == "gdp" and paired and trace is not None and encoder.clip is not None:
         measured = _largest(gdp.mu_records(encoder.clip, encoder.sigma, trace.weight), rows, whose)
         broken = measured > stated.nominal * (1 + 1e-6)
     of: Subject = "unit" if stated.name == "gdp" and rows > 1 else "record"
@@ -126,7 +128,10 @@ def label_faults(view: View, inspected: list[Inspected], n: int) -> list[Note]:
     """What is wrong with the labels of releases that say that they were randomised."""
     said = []
     for release, found in zip(view.releases, inspected, strict=False):
-        if release.label_epsilon is None or found.kept is None:
+        if release.label_epsilon is None:
+            continue
+        if found.kept is None:
+            said.append(note("labels-unchecked", release=release.id[:8], epsilon=release.label_epsilon))
             continue
         keep = keep_probability(release.label_epsilon, len(release.classes))
         if abs(found.kept - keep) > 6 * math.sqrt(keep * (1 - keep) / n) + 1 / n:

@@ -15,7 +15,7 @@ from mixveil.audit import known_records, self_test
 from mixveil.audit.figures import AttackRun, Figure, Status, Subject
 from mixveil.audit.ground_truth import GroundTruth
 from mixveil.audit.groups import GROUPS, LEAST_STRANGERS, UnitView, groups
-from mixveil.audit.measuring import Measure
+from mixveil.audit.measuring import Measure, counted
 from mixveil.audit.metrics import detection
 from mixveil.core.errors import ArgumentError, TrainingError
 from mixveil.core.randomness import Stream
@@ -30,14 +30,7 @@ Outcome = tuple[Status, Note | None]
 
 
 class Judge:
-    """Runs attacks and keeps what came of them.
-
-    Attributes:
-        figures: Of all attacks so far.
-        images: (n, …) guesses at records, by attack.
-        pictures: (n, c, h, w) guesses at the images behind features, by attack.
-        curves: ROCs, by attack.
-    """
+    """Runs attacks; `measure` keeps what came of them."""
 
     def __init__(
         self,
@@ -59,10 +52,6 @@ class Judge:
         none = torch.empty(0, dtype=torch.int64)
         known = KnownRecords(none, truth.pixels[:0])
         self._offered = replace(truth.view, known=known, units=Units(none, none, none))  # the judge deals these out
-        self.figures: list[Figure] = []
-        self.images: dict[str, Tensor] = {}
-        self.pictures: dict[str, Tensor] = {}
-        self.curves: dict[str, detection.Roc] = {}
 
     def run(self, attack: Attack) -> AttackRun:
         try:
@@ -103,7 +92,7 @@ class Judge:
         if (why := self._broken(attack)) is not None:
             return "broken", why
         if attack.kind == "pairs":
-            self.figures.append(self._pairs(attack))
+            self.measure.figures.append(self._pairs(attack))
             return "ran", None
         if attack.kind == "membership" and (why := self._told_by_looks(attack)) is not None:
             return "skipped", why
@@ -123,14 +112,7 @@ class Judge:
             alone = attack(replace(view, public=None), stream=self.stream.fork(attack.name))
             if self.measure.better(attack, alone, guess):
                 guess, why = alone, note("better-without-public-data")
-        measured = self.measure(attack, guess)
-        self.figures += measured.figures
-        if measured.images is not None:
-            self.images[attack.name] = measured.images
-        if measured.pictures is not None:
-            self.pictures[attack.name] = measured.pictures
-        if measured.curve is not None:
-            self.curves[attack.name] = measured.curve
+        self.measure(attack, guess)
         return "ran", why
 
     def _on_units(self, attack: Attack, seen: UnitView) -> Outcome:
@@ -143,8 +125,7 @@ class Judge:
         scores = attack(replace(seen.view, units=units), stream=self.stream.fork(attack.name)).scores
         if scores is None or not bool(scores.isfinite().all()):
             return "broken", note("no-number")
-        self.figures += self.measure.membership(attack, scores[:members], scores[members:], "unit")
-        self.curves[attack.name] = detection.roc(scores[:members], scores[members:])
+        self.measure.membership(attack, scores[:members], scores[members:], "unit")
         return "ran", None
 
     def _with_known_records(self, attack: Attack) -> None:
@@ -160,9 +141,7 @@ class Judge:
             better = {share: self.measure.better(attack, Guess(more[share]), Guess(guesses[share])) for share in more}
             guesses = {share: more[share] if better[share] else guess for share, guess in guesses.items()}
         for share, guess in guesses.items():
-            figures = self.measure.reconstruction(attack, guess, known=share)
-            self.figures += figures
-            self.images[figures[0].attack] = self.truth.clamped(guess)
+            self.measure.reconstruction(attack, guess, known=share)
 
     def _broken(self, attack: Attack) -> Note | None:
         """Why it shows nothing here: it fails even where there is no defence."""
@@ -231,9 +210,7 @@ class Judge:
         if "candidate_labels" in attack.needs:  # only pairs of the right classes are left to guess from
             counts = labels[chosen].bincount(minlength=len(self.truth.records.classes)).double()
             chance = float((1 / counts[labels[rows]] / counts[labels[partner[rows]]]).mean())
-        interval = detection.clopper_pearson(hits, len(rows))
-        share = hits / len(rows)
-        return Figure(attack.name, attack.kind, "pair-found", share, know_nothing=chance, interval=interval)
+        return counted(attack, "pair-found", hits, len(rows), chance)
 
 
 def told(attack: Attack, status: Status, why: Note | None) -> AttackRun:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,8 +14,8 @@ from mixveil.audit.ceilings import FPR
 from mixveil.audit.figures import Figure, Subject, finite
 from mixveil.audit.ground_truth import GroundTruth
 from mixveil.audit.metrics import detection
-from mixveil.audit.metrics.catalogue import METRICS
-from mixveil.core.types import Attack, Guess
+from mixveil.audit.metrics.catalogue import BY_CODE, METRICS, Metric
+from mixveil.core.types import Attack, Guess, Rows
 from mixveil.data import similarity
 from mixveil.features.lpips import Lpips
 
@@ -23,25 +23,16 @@ _ROC_CANDIDATES = 1000
 _MEAN_OF = 5000
 
 
-class Measured(NamedTuple):
-    """What comes of one guess.
+class Measure:
+    """Measures guesses against the truth, and keeps what comes of them. perceptual: the LPIPS to measure, of images, on
+    at most `perceived` records.
 
     Attributes:
-        figures: All of them.
-        images: (n, …) the guess at records, within their range.
-        pictures: (n, c, h, w) the guess at the images behind features, in [0, 1].
-        curve: The ROC of links or scores.
+        figures: Of all attacks so far.
+        images: (n, …) guesses at records, within their range, by attack.
+        pictures: (n, c, h, w) guesses at the images behind features, in [0, 1], by attack.
+        curves: ROCs of links or scores, by attack.
     """
-
-    figures: list[Figure]
-    images: Tensor | None = None
-    pictures: Tensor | None = None
-    curve: detection.Roc | None = None
-
-
-class Measure:
-    """Measures guesses against the truth. perceptual: the LPIPS to measure, of images, on at most `perceived`
-    records."""
 
     def __init__(self, truth: GroundTruth, perceptual: Sequence[Lpips], perceived: int) -> None:
         self.truth = truth
@@ -50,54 +41,45 @@ class Measure:
         self.perceived = torch.linspace(0, truth.n - 1, min(truth.n, perceived)).long()
         self.bounds = {bound.of: bound for bound in ceilings.membership_bounds(truth.view.releases)}
         self._equal = self_test.same(truth.pixels)
+        self.figures: list[Figure] = []
+        self.images: dict[str, Tensor] = {}
+        self.pictures: dict[str, Tensor] = {}
+        self.curves: dict[str, detection.Roc] = {}
 
-    def __call__(self, attack: Attack, guess: Guess) -> Measured:
+    def __call__(self, attack: Attack, guess: Guess) -> None:
         """All that a guess says."""
-        figures: list[Figure] = []
-        images = pictures = curve = None
         if guess.images is not None:
-            images = self.truth.clamped(guess.images)
-            figures += self.reconstruction(attack, guess.images)
+            self.reconstruction(attack, guess.images)
         if guess.links is not None:
-            figures.append(self.identified(attack, guess.links))
-            curve = self._link_curve(guess.links)
+            self.figures.append(self.identified(attack, guess.links))
+            self.curves[attack.name] = self._link_curve(guess.links)
         if guess.scores is not None:
-            members, others = guess.scores[: self.truth.n], guess.scores[self.truth.n :]
-            figures += self.membership(attack, members, others, "record")
-            curve = detection.roc(members, others)
+            self.membership(attack, guess.scores[: self.truth.n], guess.scores[self.truth.n :], "record")
         if guess.labels is not None:
-            figures += self._labels(attack, guess.labels)
+            self.figures += self._labels(attack, guess.labels)
         if guess.pictures is not None and self.truth.pictures is not None and self.truth.view.pictures is not None:
-            pictures = guess.pictures.clamp(0, 1).float()
-            figures += self._pictures(attack, self.truth.pictures, pictures)
-        return Measured(figures, images, pictures, curve)
+            self.pictures[attack.name] = guess.pictures.clamp(0, 1).float()
+            self._pictures(attack, self.truth.pictures, self.pictures[attack.name], self.truth.view.pictures)
 
-    def reconstruction(self, attack: Attack, guess: Tensor, known: float | None = None) -> list[Figure]:
+    def reconstruction(self, attack: Attack, guess: Tensor, known: float | None = None) -> None:
         """Of guessed records (n, …). known: the share of records that the attacker has already."""
         name = attack.name if known is None else f"{attack.name}-{100 * known:.0f}"
+        self.images[name] = self.truth.clamped(guess)
         truth, raw, nothing = (self.truth.scaled(x) for x in (self.truth.pixels, guess, self.truth.know_nothing))
         guess, bound = raw.clamp(0, 1), ceilings.error_bound(self.truth, attack.bound)
-        figures = []
         for metric in METRICS:
             if metric.compares != "records" or (metric.needs == "images" and truth.dim() != 4):
                 continue
-            values, blank = metric.measure(truth, guess), metric.measure(truth, nothing)
+            values, blank = metric.measure(truth, guess), finite(metric.measure(truth, nothing).mean())
             bounded = bound if metric.ceiling is not None else None
-            figures.append(
-                Figure(
-                    attack=name,
-                    kind=attack.kind,
-                    metric=metric.code,
-                    mean=finite(values.mean()),
-                    std=finite(values.std()),
-                    worst=finite(metric.worst(values)),
-                    know_nothing=finite(blank.mean()),
-                    ceiling=None if bounded is None else bounded.ceiling,
-                    beaten=bounded is not None and float(metric.measure(truth, raw).mean()) < bounded.least,
-                    known=known,
-                )
-            )
-        return figures + self._perceived(attack, name, truth, guess, known)
+            beaten = bounded is not None and float(metric.measure(truth, raw).mean()) < bounded.least
+            figure = _averaged(name, attack, metric, values, blank)
+            ceiling = None if bounded is None else bounded.ceiling
+            self.figures.append(replace(figure, ceiling=ceiling, beaten=beaten, known=known))
+        for lpips in self.perceptual:
+            values = lpips(truth[self.perceived], guess[self.perceived])
+            figure = _averaged(name, attack, BY_CODE[lpips.name], values, self._unseen[lpips.name])
+            self.figures.append(replace(figure, known=known))
 
     @cached_property
     def _unseen(self) -> dict[str, float]:
@@ -105,53 +87,30 @@ class Measure:
         truth, nothing = (self.truth.scaled(x)[self.perceived] for x in (self.truth.pixels, self.truth.know_nothing))
         return {lpips.name: finite(lpips(truth, nothing).mean()) for lpips in self.perceptual}
 
-    def _perceived(self, attack: Attack, name: str, truth: Tensor, guess: Tensor, known: float | None) -> list[Figure]:
-        """LPIPS of some records, the smaller the more alike."""
-        figures = []
-        for lpips in self.perceptual:
-            values = lpips(truth[self.perceived], guess[self.perceived])
-            mean, std, worst = finite(values.mean()), finite(values.std()), finite(values.amin())
-            nothing = self._unseen[lpips.name]
-            figures.append(Figure(name, attack.kind, lpips.name, mean, std, worst, nothing, known=known))
-        return figures
-
-    def _pictures(self, attack: Attack, truth: Tensor, guess: Tensor) -> list[Figure]:
+    def _pictures(self, attack: Attack, truth: Tensor, guess: Tensor, public: Rows) -> None:
         """Of guessed pictures (n, c, h, w) in [0, 1], beside those of guessing the mean of public pictures."""
-        public = self.truth.view.pictures
-        if public is None:
-            return []
         mean = public.take(torch.arange(min(_MEAN_OF, len(public)))).x.mean(0).expand_as(truth)
-        figures = []
         for metric in METRICS:
             if metric.compares == "pictures":
-                values, blank = metric.measure(truth, guess), metric.measure(truth, mean)
-                worst, nothing = finite(metric.worst(values)), finite(blank.mean())
-                mean_, std = finite(values.mean()), finite(values.std())
-                figures.append(Figure(attack.name, attack.kind, metric.code, mean_, std, worst, nothing))
-        return figures
+                values, blank = metric.measure(truth, guess), finite(metric.measure(truth, mean).mean())
+                self.figures.append(_averaged(attack.name, attack, metric, values, blank))
 
     def identified(self, attack: Attack, links: Tensor) -> Figure:
         """The better of two readings, by the truth: each candidate's likeliest row, or the likeliest assignment of
         candidates to rows. A row of an equal record is right as well."""
-        n, equal = self.truth.n, self._equal
-        readings = []
+        n, equal, best = self.truth.n, self._equal, (-1, 0.0)
         for rows, chance in ((links.argmax(1), 1 / n), (assigned(links), 1 / len(links))):
             rows = rows[:n]
             hits = int(((rows >= 0) & equal[rows.clamp(min=0)].eq(equal)).sum())
-            interval = detection.clopper_pearson(hits, n)
-            readings.append(
-                Figure(attack.name, attack.kind, "row-identified", hits / n, know_nothing=chance, interval=interval)
-            )
-        return max(readings, key=lambda figure: figure.mean)
+            best = max(best, (hits, chance), key=lambda reading: reading[0])
+        return counted(attack, "row-identified", best[0], n, best[1])
 
     def better(self, attack: Attack, one: Guess, other: Guess) -> bool:
         """Whether a guess is the better one, by the truth: an owner should see the worst of both."""
         if one.images is not None and other.images is not None:
-            errors = [
-                float(similarity.mse(self.truth.pixels, self.truth.clamped(guess)).mean())
-                for guess in (one.images, other.images)
-            ]
-            return errors[0] < errors[1]
+            guesses = (self.truth.clamped(guess) for guess in (one.images, other.images))
+            mine, others = (float(similarity.mse(self.truth.pixels, guess).mean()) for guess in guesses)
+            return mine < others
         if one.links is not None and other.links is not None:
             return self.identified(attack, one.links).mean > self.identified(attack, other.links).mean
         return False
@@ -162,13 +121,14 @@ class Measure:
         own = torch.zeros(some.shape, dtype=torch.bool).fill_diagonal_(True)
         return detection.roc(some[own], some[~own])
 
-    def membership(self, attack: Attack, members: Tensor, others: Tensor, of: Subject) -> list[Figure]:
+    def membership(self, attack: Attack, members: Tensor, others: Tensor, of: Subject) -> None:
         """Of the scores of members and of strangers."""
+        self.curves[attack.name] = detection.roc(members, others)
         tpr = detection.tpr_at_fpr(members, others, FPR)
         interval = detection.clopper_pearson(round(tpr * len(members)), len(members))
         bound, auc = self.bounds.get(of), detection.auc(members, others)
         name, kind, ceiling = attack.name, attack.kind, None if bound is None else bound.tpr
-        return [
+        self.figures += [
             Figure(name, kind, "auc", auc, know_nothing=0.5, of=of),
             Figure(name, kind, "tpr-at-1-fpr", tpr, know_nothing=FPR, ceiling=ceiling, interval=interval, of=of),
             *([] if bound is None else ceilings.above_bound(attack, members, others, bound)),
@@ -186,6 +146,18 @@ class Measure:
             exact = float(shown.eq(counts).double().mean())
             figures.append(Figure(attack.name, attack.kind, "class-counts-shown", exact))
         return figures
+
+
+def _averaged(name: str, attack: Attack, metric: Metric, values: Tensor, nothing: float) -> Figure:
+    """The figure of (n,) values. nothing: what knowing nothing gets."""
+    mean, std, worst = finite(values.mean()), finite(values.std()), finite(metric.worst(values))
+    return Figure(name, attack.kind, metric.code, mean, std, worst, nothing)
+
+
+def counted(attack: Attack, metric: str, hits: int, trials: int, chance: float) -> Figure:
+    """The share of hits, with its interval."""
+    interval = detection.clopper_pearson(hits, trials)
+    return Figure(attack.name, attack.kind, metric, hits / trials, know_nothing=chance, interval=interval)
 
 
 def assigned(links: Tensor) -> Tensor:

@@ -19,9 +19,10 @@ from torch import Tensor
 from mixveil.attacks.shared.training import TrainingCache
 from mixveil.audit import auditing
 from mixveil.audit import sweep as sweeps
-from mixveil.audit.auditing import PROFILES, Audit, most_rows
+from mixveil.audit.auditing import PROFILES, most_rows
 from mixveil.audit.images_behind_features import SmallImages
 from mixveil.audit.sweep import Ready, Sweep, Swept
+from mixveil.audit.verdict import Audit
 from mixveil.core.errors import ArgumentError, FalseClaimError, MismatchError
 from mixveil.core.files import read_small
 from mixveil.core.randomness import SeededStream
@@ -32,6 +33,7 @@ from mixveil.core.wording.notes import Note, note
 from mixveil.data.images import Images
 from mixveil.data.opening import DataOptions, DataSpec
 from mixveil.data.row_views import Subset
+from mixveil.encoders.calibration import check_same_kind
 from mixveil.features import lpips
 from mixveil.features.cache import Features, cache_folder
 from mixveil.features.lpips import Lpips
@@ -41,7 +43,6 @@ from mixveil.releases import accounting
 from mixveil.releases.envelope import MANIFEST
 from mixveil.releases.ledger import Ledger
 from mixveil.releases.reading import read_release
-from mixveil.releases.spending import Owners
 from mixveil.releases.traces import load_trace, recorded_manifest
 
 _MOST_OTHERS = 5000
@@ -51,13 +52,8 @@ Rows = Images | Features | Projected
 
 @dataclass(frozen=True)
 class Audited:
-    """An audit of an owner's own releases, for the owner's eyes only.
-
-    Attributes:
-        audit: What was found.
-        swept: The same at other settings, where a sweep was asked for.
-        seed: Of the attacks' own draws.
-    """
+    """An audit of an owner's own releases, for the owner's eyes only. swept: the same at other settings, where a sweep
+    was asked for; seed: of the attacks' own draws."""
 
     audit: Audit
     swept: Swept | None
@@ -95,7 +91,7 @@ def audit(
         sweep: Curves, as `mu=1,2`: the same attacks on the data encoded at other settings, in memory.
         seed: Of the attacks' own draws, and of a sweep's encodings.
         projection: The file of the projection that the releases went through.
-        watch: Is told what is being done. tell: Is told what a sweep will cost.
+        watch, tell: Are told what is being done, and what a sweep will cost.
     """
     options, ledger = options or DataOptions(), ledger or Ledger()
     asked = Sweep.parse(sweep) if isinstance(sweep, str) else sweep
@@ -130,7 +126,10 @@ def audit(
     if asked is not None and ready is not None:
         swept = sweeps.run(asked, ready, found, data, attack, seed=seed, pictures=pictures, watch=watch)
     certified = any(release.certified for release in opened) or (asked is not None and asked.name == "mu")
-    more = [*unmeasured, *_counted(ledger, owners), *([note("for-knowing")] if certified else [])]
+    more = list(unmeasured)
+    if owners is not None:  # of all releases of these records: this audit saw only those it was given
+        more.append(note("in-all", spent=accounting.spent_note(ledger.standing(owners))))
+    more += [note("for-knowing")] if certified else []
     found = replace(found, warnings=(*found.warnings, *told), verdict=(*found.verdict, *more))
     return Audited(found, swept, seed)
 
@@ -169,7 +168,7 @@ def _attacked(
 
 
 def _check_manifests(folders: Sequence[Path], opened: tuple[Release, ...]) -> None:
-    """Refuse a manifest that is not the one that was written here: its figures are somebody else's."""
+    """Refuse a manifest that is not the one that was written here: the owner did not state its figures."""
     for folder, release in zip(folders, opened, strict=True):
         written = recorded_manifest(release.id)
         if written is None:
@@ -182,11 +181,7 @@ def _public(public: Rows | None, data: Dataset) -> tuple[Subset | None, Tensor |
     """Public data in two halves: what the attacker knows, and images that are not in the release."""
     if public is None:
         return None, None
-    if public.shape != data.shape or (public.low, public.high) != (data.low, data.high):
-        raise ArgumentError(
-            f"the public data have the shape {public.shape} and values in {public.low:g}…{public.high:g}, the private "
-            f"ones {data.shape} and {data.low:g}…{data.high:g}"
-        )
+    check_same_kind(data, public)
     half = len(public) // 2
     if half < 2:
         raise ArgumentError(f"{len(public)} rows are too few for public data")
@@ -217,7 +212,7 @@ def _perceptual(shape: tuple[int, ...], options: DataOptions) -> tuple[list[Lpip
         return [], []
     found = lpips.found(options.folder)
     missing = {net: known.file for net, known in lpips.KNOWN.items() if net not in found}
-    told = [note("lpips-not-measured", nets=" and ".join(missing), files=" and ".join(missing.values()))]
+    told = [note("lpips-not-measured", nets=[*missing], files=[*missing.values()])]
     return [lpips.load(net, options.folder) for net in found], told if missing else []
 
 
@@ -232,8 +227,3 @@ def _prepared(sweep: Sweep, opened: tuple[Release, ...], data: Dataset, profile:
     else:
         tell(note("sweep-cost", **figures))
     return ready
-
-
-def _counted(ledger: Ledger, owners: Owners | None) -> list[Note]:
-    """What the ledger says of all releases of these records: this audit saw only those it was given."""
-    return [] if owners is None else [note("in-all", spent=accounting.spent_note(ledger.standing(owners)))]

@@ -26,9 +26,9 @@ _PICTURES = 0.97  # what a brief training may leave of the error of pictures: fe
 def fails_on_bare_records(
     attack: Attack, view: View, records: Dataset, others: Tensor, stream: Stream, pictures: Tensor | None = None
 ) -> Note | None:
-    """Why the attack is broken; None if it gets records that were released as they are, and something of records
-    that were mixed in pairs without noise. An attack that trains is tried briefly, on records as they are. pictures:
-    (n, …) the images that records are features of."""
+    """Why the attack is broken; None if it gets records that were released as they are, and something of records that
+    were mixed in pairs without noise. Attacks that train are tried briefly, on records as they are. pictures: (n, …)
+    the images that records are features of."""
     n = min(len(records), _ROWS)
     trials: list[tuple[Encoder, float, float]] = [(Identity(), 0.5, 0.5), (Mixup(), 0.95, 0.2)]
     if attack.trains:
@@ -117,7 +117,10 @@ def fails_on_bare_pairs(attack: Attack, view: View, records: Dataset, stream: St
         return None  # one class only: no label shows any weight
     truth = torch.stack([torch.arange(len(some)), trace.partner[:, 0]], dim=1).sort(1).values
     best = 0.0
-    for release in (clean, _coarse(view.releases[0], x, trace, clean, stream)):
+    bare = [clean]
+    if view.releases[0].encoder.linear:  # else weighed sums under noise are not what its encoder makes
+        bare.append(_coarse(view.releases[0], x, trace, clean, stream))
+    for release in bare:
         seen = View((release,), candidates=x, candidate_labels=y.argmax(1))
         pairs = attack(seen, stream=stream.fork("attack")).pairs
         if pairs is not None:

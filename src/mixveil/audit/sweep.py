@@ -1,4 +1,4 @@
-"""Privacy curves: the records of a release encoded anew at other settings, and every encoding attacked alike.
+"""Privacy curves: the records of a release encoded at other settings, and every encoding attacked alike.
 
 Encodings are made in memory by a seeded stream and forgotten. Nothing is written, nothing is entered in the ledger, and
 none of them may leave. All settings share records, attacks' draws, pairing, weights and the directions of the noise, so
@@ -14,11 +14,12 @@ from typing import ClassVar, get_args
 import torch
 from torch import Tensor
 
-from mixveil.audit.auditing import Audit, Watch
+from mixveil.audit.auditing import Watch
 from mixveil.audit.figures import AttackRun, Figure
 from mixveil.audit.metrics.catalogue import METRICS
 from mixveil.audit.thumbnails import Thumbnails, thumbnails
 from mixveil.audit.truth import ranged
+from mixveil.audit.verdict import Audit
 from mixveil.core import checks
 from mixveil.core.errors import ArgumentError
 from mixveil.core.randomness import SeededStream
@@ -110,16 +111,8 @@ def _check_value(name: str, value: float) -> None:
 
 @dataclass(frozen=True)
 class SweepPoint:
-    """The audit at one value.
-
-    Attributes:
-        value: Of what is varied.
-        sigma: The noise of one value.
-        figures: Of all attacks.
-        attacks: How each attack fared.
-        followed: By attack, the record that is the same at all values.
-        best: By attack, the record of which it got most at this value.
-    """
+    """The audit at one value of what is varied. followed: by attack, the record that is the same at all values; best:
+    the record of which it got most at this value."""
 
     value: float
     sigma: float
@@ -131,7 +124,7 @@ class SweepPoint:
 
 @dataclass(frozen=True)
 class Swept:
-    """records: how many were encoded anew at every value; of: how many the release has."""
+    """records: how many were encoded at every value; of: how many the release has."""
 
     sweep: Sweep
     seed: int
@@ -195,11 +188,10 @@ def run(
     pictures: Dataset | None = None,
     watch: Watch = lambda _: None,
 ) -> Swept:
-    """Encode the records that `found` attacked anew at every value, and attack them as it did.
+    """Encode the records that `found`, the template's audit, attacked again at every value, and attack them as it did.
 
-    found: the template's audit; attack: called as `attack(view, records, stream=, watch=, pictures=)`; pictures: the
-    images that `truth` is features of. Of large releases only the
-    part that was attacked is encoded: by itself, so that at every value the same records are attacked."""
+    attack: called as `attack(view, records, stream=, watch=, pictures=)`; pictures: the images that `truth` is features
+    of. Of large releases only the part that was attacked is encoded, by itself: at every value the same records."""
     template = found.view.releases[0]
     records = Subset(ranged(truth), found.numbers)
     chosen: dict[str, int] = {}
@@ -224,7 +216,7 @@ def _encoded(
     template: Release, encoder: Encoder, guarantees: tuple[Guarantee, ...], records: Dataset, times: int, seed: int
 ) -> tuple[tuple[Release, ...], tuple[Trace, ...]]:
     """Releases in memory that state what they would if their noise were secret: their audit should know the ceilings.
-    The stream is begun anew, so every value gets the same draws; each further encoding gets new ones."""
+    The stream starts from the seed, so every value gets the same draws; each further encoding gets new ones."""
     stream = SeededStream(seed).fork("sweep")
     releases, traces = [], []
     for _ in range(times):

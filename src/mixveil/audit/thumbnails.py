@@ -7,21 +7,15 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from mixveil.audit.auditing import Audit
+from mixveil.audit.verdict import Audit
 
 LARGEST = 96
 """No picture that is kept is wider or higher."""
 
 
 class Thumbnails(NamedTuple):
-    """One record under an attack, as small pictures (c, h, w) in [0, 1].
-
-    Attributes:
-        number: Of the record.
-        original: The record.
-        released: Its row, stretched to its own range; of the first encoding where there are several.
-        guess: What the attack says.
-    """
+    """One record under an attack, as small pictures (c, h, w) in [0, 1]. released: its row, stretched to its own range;
+    of the first encoding where there are several."""
 
     number: int
     original: Tensor

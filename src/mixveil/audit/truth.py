@@ -31,20 +31,10 @@ def check_truth(view: View, truth: Dataset) -> None:
 
 @dataclass(frozen=True)
 class _Ranged(RowsView):
-    """The same rows, said to lie within `span`."""
+    """The same rows, said to lie within a range."""
 
-    span: tuple[float, float]
-
-    @property
-    def low(self) -> float:
-        return self.span[0]
-
-    @property
-    def high(self) -> float:
-        return self.span[1]
-
-    def take(self, index: Tensor) -> Batch:
-        return self.rows.take(index)
+    low: float = 0.0
+    high: float = 1.0
 
 
 def ranged(truth: Dataset) -> Dataset:
@@ -54,7 +44,7 @@ def ranged(truth: Dataset) -> Dataset:
         return truth
     found = torch.stack([torch.stack(torch.aminmax(block)) for block in blocks(truth)])
     low, high = float(found[:, 0].min()), float(found[:, 1].max())
-    return _Ranged(truth, (low, high if high > low else low + 1))
+    return _Ranged(truth, low, high if high > low else low + 1)
 
 
 def in_record_order(view: View) -> View:
@@ -66,15 +56,12 @@ def in_record_order(view: View) -> View:
                 "be measured"
             )
         return view
-    releases, traces = [], []
-    for release, trace in zip(view.releases, view.traces, strict=True):
-        if trace.order is None:
-            releases.append(release)
-            traces.append(trace)
-            continue
-        place = trace.order.argsort()
-        releases.append(replace(release, payload=Subset(release.payload, place)))
-        traces.append(trace.part(place, trace.order))
+    releases, traces = list(view.releases), list(view.traces)
+    for t, (release, trace) in enumerate(zip(releases, traces, strict=True)):
+        if trace.order is not None:
+            place = trace.order.argsort()
+            releases[t] = replace(release, payload=Subset(release.payload, place))
+            traces[t] = trace.part(place, trace.order)
     return replace(view, releases=tuple(releases), traces=tuple(traces))
 
 
@@ -111,10 +98,9 @@ class Inspected:
     """All rows of a release, beside the records that they should be made of.
 
     Attributes:
-        telling: Whether the rows show that they are made of these records.
+        telling: Whether the rows show that they are made of these records. values: How many a row has.
         energies: (n,) the sum of squares of each row's noise over its strength, χ² of `values` degrees if all is well;
             (0,) without noise.
-        values: How many values a row has.
         kept: The share of records whose label is said as it is, where labels were randomised and that can be read.
         moved: What choosing the rows can have done to sums over them (`chosen`).
     """
@@ -139,16 +125,13 @@ def unsure(view: View, inspected: list[Inspected]) -> list[Note]:
     """What could not be told."""
     if view.traces is None:
         return [note("no-trace", release=release.id[:8]) for release in view.releases]
-    return [
-        note(
-            "truth-not-shown"
-            + ("-screened" if found.moved else "")
-            + ("" if release.label_epsilon is None else "-randomised"),
-            release=release.id[:8],
-        )
-        for release, found in zip(view.releases, inspected, strict=True)
-        if not found.telling
-    ]
+    notes = []
+    for release, found in zip(view.releases, inspected, strict=True):
+        if not found.telling:
+            randomised = "" if release.label_epsilon is None else "-randomised"
+            code = f"truth-not-shown{'-screened' if found.moved else ''}{randomised}"
+            notes.append(note(code, release=release.id[:8]))
+    return notes
 
 
 def covered_in_pairs(release: Release, trace: Trace) -> bool:
@@ -215,8 +198,9 @@ def _check_equal(release: Release, seen: Tensor, mean: Tensor) -> None:
 
 def _kept_labels(release: Release, trace: Trace, truth: Dataset, rows: Tensor) -> Tensor:
     """(m,) of the rows whose own source's said class can be read, whether it is the true one. The weights of the trace
-    say which of a row's two classes is its own; where both sources say the same there is one."""
-    if trace.partner.shape[1] > 1:
+    say which of a row's two classes is its own; where both sources say the same there is one. Nothing can be read of
+    rows that are no weighed sums, or sums of more than two records."""
+    if trace.partner.shape[1] > 1 or not release.encoder.linear:
         return torch.empty(0, dtype=torch.bool)
     y, weight = release.payload.take(rows).y, trace.weight[rows]
     said = (y - weight[:, :1]).abs().argmin(1)

@@ -1,12 +1,17 @@
-"""An audit as notes: what to be warned of, and what the best attack of each kind got."""
+"""What an audit found; and as notes: what to be warned of, what the best attack of each kind got, what did not run."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
 
 from mixveil.audit.ceilings import MembershipBound
 from mixveil.audit.figures import AttackRun, Figure, Subject, caption, promise_caption
 from mixveil.audit.guarantees_found import Promise
+from mixveil.audit.metrics.detection import Roc
 from mixveil.audit.noise_check import noticed
 from mixveil.core.types import AttackKind, View
 from mixveil.core.wording.notes import Note, note
@@ -22,32 +27,42 @@ _KINDS: tuple[tuple[str, tuple[AttackKind, ...]], ...] = (
 
 
 @dataclass(frozen=True)
-class Facts:
-    """What an audit found, before anything is said of it.
+class Audit:
+    """What an audit found. It shows private records.
 
     Attributes:
-        view: All releases, whole.
-        figures: Of all attacks.
-        attacks: How each attack fared.
-        promises: Each guarantee, and what was found of it.
-        bounds: What is promised of membership.
-        unit: What a unit is called, where something is promised to units of several rows.
-        attacked: How many rows were attacked.
-        rows: How many rows the releases have.
+        view: What was attacked, of n rows.
+        pixels: (n, …) the records that own these rows.
+        low, high: The range that values can have.
+        numbers: (n,) of these rows in the releases.
+        of: How many rows the releases have.
+        unit: What a unit of several rows is called (`patient`); None where nothing is promised to such units.
+        promised: What all releases together promise of membership, to units first.
         spread: The variance of a value of the records, in units of the range squared.
         moved: What choosing the rows can have done to a test of single values' noise; None where none was made.
+        images: (n, …) the records as attacks guess them, by attack.
+        curves: ROCs, by attack.
+        pictures: The images behind features, `original` and as attacks guess them.
     """
 
-    view: View
+    view: View = field(repr=False)
+    pixels: Tensor = field(repr=False)
+    low: float
+    high: float
+    numbers: Tensor = field(repr=False)
+    of: int
+    unit: str | None
+    promised: tuple[MembershipBound, ...]
     figures: tuple[Figure, ...]
     attacks: tuple[AttackRun, ...]
     promises: tuple[Promise, ...]
-    bounds: tuple[MembershipBound, ...]
-    unit: str | None
-    attacked: int
-    rows: int
     spread: float
     moved: float | None
+    warnings: tuple[Note, ...] = ()
+    verdict: tuple[Note, ...] = ()
+    images: Mapping[str, Tensor] = field(default_factory=dict, repr=False)
+    curves: Mapping[str, Roc] = field(default_factory=dict, repr=False)
+    pictures: Mapping[str, Tensor] = field(default_factory=dict, repr=False)
 
     @property
     def of_images(self) -> bool:
@@ -77,184 +92,171 @@ class Facts:
         return best, 1 - best.mean / best.know_nothing if best and best.know_nothing else 0.0
 
 
-def warnings(facts: Facts) -> list[Note]:
+def warnings(found: Audit) -> list[Note]:
     """What to be warned of; the labels first."""
-    notes = [_labels(facts)]
-    notes += [
-        note(
-            "ceiling-beaten",
-            attack=figure.attack,
-            figure=caption(figure.metric, figure.of, figure.know_nothing, facts.unit),
-            mean=figure.mean,
-            ceiling=figure.ceiling,
-        )
-        for figure in facts.figures
-        if figure.beaten
-    ]
-    for promise in facts.promises:
-        if promise.broken or promise.loose:
-            code = "promise-broken" if promise.broken else "promise-loose"
-            if promise.broken and promise.name == "noise":
-                code = "noise-false"
-            name = promise_caption(promise.name, promise.of, facts.unit)
-            notes.append(note(code, promise=name, nominal=promise.nominal, found=promise.found))
-    notes += _successes(facts)
-    notes += [note("attack-broken", attack=r.attack, why=r.why) for r in facts.attacks if r.status == "broken"]
-    if any(release.reproducible for release in facts.view.releases):
+    notes = [_labels(found)]
+    for row in (figure for figure in found.figures if figure.beaten):
+        figure = caption(row.metric, row.of, row.know_nothing, found.unit)
+        notes.append(note("ceiling-beaten", attack=row.attack, figure=figure, mean=row.mean, ceiling=row.ceiling))
+    for promise in (promise for promise in found.promises if promise.broken or promise.loose):
+        code = "promise-loose" if not promise.broken else "noise-false" if promise.name == "noise" else "promise-broken"
+        name = promise_caption(promise.name, promise.of, found.unit)
+        notes.append(note(code, promise=name, nominal=promise.nominal, found=promise.found))
+    notes += _successes(found)
+    notes += [note("attack-broken", attack=r.attack, why=r.why) for r in found.attacks if r.status == "broken"]
+    if any(release.reproducible for release in found.view.releases):
         notes.append(note("noise-reproducible"))
-    if any(not release.guarantees for release in facts.view.releases):
+    if any(not release.guarantees for release in found.view.releases):
         notes.append(note("no-guarantee-stated"))
     return notes
 
 
-def _labels(facts: Facts) -> Note:
-    if (epsilon := facts.label_epsilon) is not None:
+def _labels(found: Audit) -> Note:
+    if (epsilon := found.label_epsilon) is not None:
         return note("audit-labels-randomised", epsilon=epsilon)
-    screened = any(release.screened is not None for release in facts.view.releases)
+    screened = any(release.screened is not None for release in found.view.releases)
     return note("audit-labels-screened" if screened else "audit-labels-shown")
 
 
-def _successes(facts: Facts) -> list[Note]:
+def _successes(found: Audit) -> list[Note]:
     """What came out, where it is much."""
     notes = []
-    kinds = (("mse", 0.2, "images-reconstructed" if facts.of_images else "values-reconstructed"),)
-    for metric, much, code in (*kinds, ("picture-mse", 0.1, "pictures-decoded")):
-        best, gained = facts.best(metric)
+    records = "images-reconstructed" if found.of_images else "values-reconstructed"
+    for metric, much, code in (("mse", 0.2, records), ("picture-mse", 0.1, "pictures-decoded")):
+        best, gained = found.best(metric)
         if best and gained >= much:
             notes.append(note(code, attack=best.attack, gained=gained))
     shares: list[tuple[str, Subject, str]] = [
         ("row-identified", "record", "rows-recognised"),
         ("pair-found", "record", "pairs-recognised"),
         ("tpr-at-1-fpr", "unit", "units-recognised"),
-        ("tpr-at-1-fpr", "record", "members-recognised-single" if facts.unit else "members-recognised"),
+        ("tpr-at-1-fpr", "record", "members-recognised-single" if found.unit else "members-recognised"),
     ]
     for metric, of, code in shares:
-        top = facts.surest(metric, of)
+        top = found.surest(metric, of)
         if top and top.interval and top.interval[0] > 3 * (top.know_nothing or 0):
-            notes.append(note(code, attack=top.attack, mean=top.mean, chance=top.know_nothing, unit=facts.unit))
+            notes.append(note(code, attack=top.attack, mean=top.mean, chance=top.know_nothing, unit=found.unit))
     return notes
 
 
-def verdict(facts: Facts, warned: int) -> list[Note]:
+def verdict(found: Audit, warned: int) -> list[Note]:
     """What the best attack of each kind got, and what was not tested. warned: how many warnings there are."""
     notes = []
-    if facts.attacked < facts.rows:
-        notes.append(note("verdict-part", attacked=facts.attacked, rows=facts.rows))
-    notes += _dropped(facts)
-    members = _members(facts)
-    notes += members if facts.unit else []
-    notes += [*_reconstructed(facts), *_known(facts), *_recognised(facts)]
-    notes += [] if facts.unit else members
-    notes += [*_untested(facts), *_untrained(facts)]
-    if facts.view.traces is None:
+    if len(found.numbers) < found.of:
+        notes.append(note("verdict-part", attacked=len(found.numbers), rows=found.of))
+    notes += _dropped(found)
+    members = _members(found)
+    notes += members if found.unit else []
+    notes += [*_reconstructed(found), *_known(found), *_recognised(found)]
+    notes += [] if found.unit else members
+    notes += _not_run(found)
+    if found.view.traces is None:
         notes.append(note("verdict-noise-unmeasured"))
-    epsilon = facts.label_epsilon
-    notes.append(
-        note("verdict-labels-shown") if epsilon is None else note("verdict-labels-randomised", epsilon=epsilon)
-    )
-    if warned > 1:
-        notes.append(note("verdict-warnings", count=warned - 1))
-    return notes
+    epsilon = found.label_epsilon
+    notes += [note("verdict-labels-shown") if epsilon is None else note("verdict-labels-randomised", epsilon=epsilon)]
+    return notes + ([note("verdict-warnings", count=warned - 1)] if warned > 1 else [])
 
 
-def _dropped(facts: Facts) -> list[Note]:
+def _dropped(found: Audit) -> list[Note]:
     """What an audit of a screened release leaves open."""
-    screened = facts.view.releases[0].screened
+    screened = found.view.releases[0].screened
     if screened is None:
         return []
-    dropped = screened.records - facts.rows
+    dropped = screened.records - found.of
     told = note("verdict-screened", dropped=dropped, records=screened.records, screen=str(screened.screen))
-    return [told] if facts.moved is None else [told, noticed(facts.attacked, facts.moved)]
+    return [told] if found.moved is None else [told, noticed(len(found.numbers), found.moved)]
 
 
-def _reconstructed(facts: Facts) -> list[Note]:
+def _reconstructed(found: Audit) -> list[Note]:
     """What the best attack on values got, and what a decoder makes of features."""
     notes = []
-    best, gained = facts.best("mse")
-    possible = _possible(facts)
+    best, gained = found.best("mse")
+    possible = _possible(found)
     if best and (gained < -0.005 or gained <= 0 < possible - 0.02):
-        notes.append(note("verdict-images-too-weak" if facts.of_images else "verdict-values-too-weak"))
+        notes.append(note("verdict-images-too-weak" if found.of_images else "verdict-values-too-weak"))
         notes += [note("verdict-linear-possible", possible=possible)] if possible > 0 else []
     elif best:
         amount = "next-to-nothing" if gained < 0.02 else "something" if gained < 0.2 else "a-great-deal"
         figures = {"attack": best.attack, "gained": max(gained, 0.0), "amount": note(f"amount-{amount}")}
-        notes.append(note("verdict-images" if facts.of_images else "verdict-values", **figures))
-    decoded = next((figure for figure in facts.figures if figure.metric == "picture-ssim"), None)
+        notes.append(note("verdict-images" if found.of_images else "verdict-values", **figures))
+    decoded = next((figure for figure in found.figures if figure.metric == "picture-ssim"), None)
     if decoded:
         means = {"mean": decoded.mean, "worst": decoded.worst, "nothing": decoded.know_nothing}
         notes.append(note("verdict-pictures", attack=decoded.attack, **means))
     return notes
 
 
-def _possible(facts: Facts) -> float:
+def _possible(found: Audit) -> float:
     """The share of the records' variance that the best linear attacker would explain, if that is known. They know the
     records' mean: what the mean itself is worth is not the release's doing."""
-    errors = [figure for figure in facts.figures if figure.metric == "mse" and figure.known is None]
-    return max((1 - f.ceiling / facts.spread for f in errors if f.ceiling and facts.spread), default=0.0)
+    errors = [figure for figure in found.figures if figure.metric == "mse" and figure.known is None]
+    return max((1 - f.ceiling / found.spread for f in errors if f.ceiling and found.spread), default=0.0)
 
 
-def _known(facts: Facts) -> list[Note]:
+def _known(found: Audit) -> list[Note]:
     """What attackers got who have some of the records."""
-    errors = [f for f in facts.figures if f.metric == "mse" and f.known is not None and f.know_nothing]
+    errors = [f for f in found.figures if f.metric == "mse" and f.known is not None and f.know_nothing]
     if not errors:
         return []
     if all(figure.mean > (figure.know_nothing or 0) for figure in errors):
         return [note("verdict-known-too-weak")]
     gains = {f"gained_{100 * (f.known or 0):.0f}": max(0.0, 1 - f.mean / (f.know_nothing or 1)) for f in errors}
-    if facts.unit:
-        return [note("verdict-known-of-unit", unit=facts.unit, **gains)]
-    return [note("verdict-known", **gains)]
+    return [note("verdict-known-of-unit", unit=found.unit, **gains) if found.unit else note("verdict-known", **gains)]
 
 
-def _recognised(facts: Facts) -> list[Note]:
+def _recognised(found: Audit) -> list[Note]:
     """How many records or pairs were recognised."""
-    codes = {"row-identified": "verdict-rows-single" if facts.unit else "verdict-rows", "pair-found": "verdict-pairs"}
-    tops = [(facts.surest(metric), code) for metric, code in codes.items()]
+    codes = {"row-identified": "verdict-rows-single" if found.unit else "verdict-rows", "pair-found": "verdict-pairs"}
+    tops = [(found.surest(metric), code) for metric, code in codes.items()]
     return [note(code, mean=top.mean, chance=top.know_nothing) for top, code in tops if top]
 
 
-def _members(facts: Facts) -> list[Note]:
+def _members(found: Audit) -> list[Note]:
     """How many members were recognised, and how many any attack may recognise: of units first, where something is
     promised to units, and then of single records."""
     notes = []
     kinds: list[tuple[Subject, Note]] = [("record", note("membership"))]
-    if facts.unit:
-        whole = note("membership-of-unit", unit=facts.unit)
+    if found.unit:
+        whole = note("membership-of-unit", unit=found.unit)
         kinds = [("unit", whole), ("record", note("membership-of-single-image"))]
     for of, what in kinds:
-        top, bound = facts.surest("tpr-at-1-fpr", of), next((b for b in facts.bounds if b.of == of), None)
+        top, bound = found.surest("tpr-at-1-fpr", of), next((b for b in found.promised if b.of == of), None)
         ending, more = ("", {}) if bound is None else ("-bounded", {"tpr": bound.tpr})
         if top:
             figures = {"mean": top.mean, "chance": top.know_nothing, **more}
             notes.append(note(f"verdict-members{ending}", what=what, **figures))
         elif of == "unit":
-            run = next((run for run in facts.attacks if run.kind == "membership" and run.of == "unit"), None)
-            why = note("nobody-asked-for-it")
+            run = next((run for run in found.attacks if run.kind == "membership" and run.of == "unit"), None)
+            why = note("attack-not-asked-for")
             if run is not None:
                 why = note("attack-not-run", attack=run.attack, status=run.status, why=run.why)
             notes.append(note(f"verdict-members-untested{ending}", what=what, why=why, **more))
     return notes
 
 
-def _untested(facts: Facts) -> list[Note]:
-    """The kinds of attack on records of which none ran."""
-    notes = []
+def _not_run(found: Audit) -> list[Note]:
+    """Which kinds of attack on records gave no figures; which attacks need linear rows, or train networks; and why."""
+    notes, told = [], set()
     for name, kinds in _KINDS:
-        if any(figure.kind in kinds and figure.of == "record" for figure in facts.figures):
+        if any(figure.kind in kinds and figure.of == "record" for figure in found.figures):
             continue
-        what = note("membership-of-single-image" if facts.unit and name == "membership" else name)
-        tried = [run.attack for run in facts.attacks if run.kind in kinds and run.of == "record"]
-        told = note("verdict-untested", what=what, attacks=", ".join(tried))
-        notes.append(told if tried else note("verdict-unasked", what=what))
-    return notes
+        what = note("membership-of-single-image" if found.unit and name == "membership" else name)
+        tried = [run for run in found.attacks if run.kind in kinds and run.of == "record"]
+        told |= {run.attack for run in tried}
+        notes += [note("verdict-untested", what=what, **reason) for reason in _by_reason(tried)]
+        notes += [] if tried else [note("verdict-unasked", what=what)]
+    missing = [(run, run.why.code) for run in found.attacks if run.status != "ran" and run.why is not None]
+    linear = [run for run, why in missing if why == "attack-needs-linear" and not run.trains and run.attack not in told]
+    trained = [run for run, why in missing if run.trains and why not in _NOT_MEANT]
+    notes += [note("verdict-not-linear", **reason) for reason in _by_reason(linear)]
+    return notes + [note("verdict-untrained", **reason) for reason in _by_reason(trained)]
 
 
-def _untrained(facts: Facts) -> list[Note]:
-    """Which of the attacks that train networks, and could be meant for such releases, did not run, and why."""
-    missing: dict[str, tuple[Note, list[str]]] = {}
-    for run in facts.attacks:
-        if not run.trains or run.status == "ran" or run.why is None or run.why.code in _NOT_MEANT:
-            continue
-        why = note("full-profile-runs-them") if run.why.code == "attack-trains" else run.why
-        missing.setdefault(str(why.plain()), (why, []))[1].append(run.attack)
-    return [note("verdict-untrained", attacks=", ".join(names), why=why) for why, names in missing.values()]
+def _by_reason(runs: Iterable[AttackRun]) -> list[dict[str, Any]]:
+    """For each reason the attacks that did not run because of it."""
+    reasons: dict[str, tuple[Note, list[str]]] = {}
+    for run in runs:
+        why = run.why or note("no-figures")
+        why = note("full-profile-runs-them") if why.code == "attack-trains" else why
+        reasons.setdefault(str(why.plain()), (why, []))[1].append(run.attack)
+    return [{"attacks": ", ".join(names), "why": why} for why, names in reasons.values()]

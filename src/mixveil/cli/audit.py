@@ -15,8 +15,8 @@ from mixveil.cli._common import AsJson, Cache, ProjectionFile, err, escape, numb
 from mixveil.data.opening import DataOptions
 
 if TYPE_CHECKING:
-    from mixveil.audit.auditing import Audit
     from mixveil.audit.sweep import Swept
+    from mixveil.audit.verdict import Audit
 
 Releases = Annotated[list[Path], typer.Argument(metavar="RELEASE…", help="One release, or several of the same data.")]
 Truth = Annotated[str, typer.Option("--truth", help="The data that the releases were made of: as DATA of encode.")]
@@ -66,7 +66,7 @@ def audit(
     """
     import mixveil
     from mixveil.core.files import check_new
-    from mixveil.report.audit_report import plain, write_report
+    from mixveil.report.audit_page import plain, write_report
 
     check_new(out_dir)
     with err.status("attacking") if err.is_terminal else nullcontext() as status:

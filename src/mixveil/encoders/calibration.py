@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal, TypeVar
 
 import torch
@@ -16,23 +17,11 @@ from torch import Tensor
 from mixveil.core import checks
 from mixveil.core.errors import ArgumentError, MissingFactError, PrivateFactError
 from mixveil.core.randomness import Stream
-from mixveil.core.types import (
-    Batch,
-    Dataset,
-    Encoder,
-    Fact,
-    Facts,
-    Guarantee,
-    Mu,
-    Origin,
-    Rows,
-    Scheme,
-    Target,
-    Tau,
-)
+from mixveil.core.types import Batch, Dataset, Encoder, Fact, Facts, Guarantee, Mu, Origin, Scheme, Target, Tau
 from mixveil.core.watching import Watch, unwatched
 from mixveil.core.wording.notes import Note, note
 from mixveil.data import fingerprint, privacy_units
+from mixveil.data.row_views import RowsView
 from mixveil.encoders.noisy import prepare
 from mixveil.encoders.singular import NOT_KEPT, CalibratedSingular
 from mixveil.theory import gdp, snr
@@ -85,7 +74,8 @@ def calibrate(
     ready, guarantees = encoder.calibrate(target, facts)
     warnings: list[Note] = []
     if isinstance(target, Mu):
-        warnings += meaningless(target.value) + drowned(ready.sigma, facts["clip"], data)
+        warnings += meaningless(target.value)
+        warnings += drowned(ready.sigma, facts["clip"], data) if ready.linear else []
     if isinstance(target, Tau) and isinstance(ready, CalibratedSingular):
         warnings += _unkept(ready, target, facts, moments_of(data, facts))
     return ready, guarantees, warnings
@@ -141,20 +131,11 @@ def drowned(sigma: float, clip: float, data: Dataset) -> list[Note]:
     much = learnt(sigma, clip, data)
     if much == "something":
         return []
-    pictures = len(data.shape) == 3
-    return [
-        note(
-            "classes-drowned",
-            much=note(much),
-            what=note("pixels" if pictures else "rows"),
-            sigma=sigma,
-            values=math.prod(data.shape),
-            rows=len(data) / max(1, len(data.classes)),
-            factor=noise_between_classes(sigma, clip, data),
-            apart=2 * clip,
-            usual=note("classes-of-pictures" if pictures else "classes-of-rows"),
-        )
-    ]
+    pictures, rows = len(data.shape) == 3, len(data) / max(1, len(data.classes))
+    notes = {"much": note(much), "what": note("pixels" if pictures else "rows")}
+    notes["usual"] = note("classes-of-pictures" if pictures else "classes-of-rows")
+    factor, values = noise_between_classes(sigma, clip, data), math.prod(data.shape)
+    return [note("classes-drowned", **notes, sigma=sigma, values=values, rows=rows, factor=factor, apart=2 * clip)]
 
 
 def watched_moments(stream: Stream, watch: Watch) -> MomentsOf:
@@ -165,7 +146,7 @@ def watched_moments(stream: Stream, watch: Watch) -> MomentsOf:
         key = (id(rows), facts["centre"], facts["clip"])
         if key not in known:
             with watch("moments", passes(int(facts["dimension"])) * len(rows)) as progress:
-                prepared = PreparedRows(rows, facts["centre"], facts["clip"])
+                prepared = PreparedRows(rows, partial(prepare, centre=facts["centre"], clip=facts["clip"]))
                 known[key] = moments(prepared, stream=stream.fork("moments"), progress=progress)
         return known[key]
 
@@ -243,7 +224,7 @@ def settled_facts(
     dimension, ranged = math.prod(data.shape), math.isfinite(data.high - data.low)
     centre = Fact((data.low + data.high) / 2, "range") if ranged else Fact(0.0, "public")
     if public is not None:
-        _same_kind(data, public)
+        check_same_kind(data, public)
         total = sum(float(block.sum()) for block in blocks(public))
         centre = Fact(total / (len(public) * dimension), "public")
     if ranged:
@@ -251,15 +232,8 @@ def settled_facts(
         bound = _norm_within(amplitude, dimension, public if certified else None, centre.value, clip)
     else:
         amplitude, bound = _unranged(data, certified, public, centre.value, clip, watch)
-    return Facts(
-        {
-            "dimension": Fact(float(dimension), "range"),
-            "centre": centre,
-            "amplitude": amplitude,
-            "clip": bound,
-            "unit_rows": Fact(float(privacy_units.largest(data)), "public"),
-        }
-    )
+    known = {"dimension": Fact(float(dimension), "range"), "centre": centre, "amplitude": amplitude, "clip": bound}
+    return Facts({**known, "unit_rows": Fact(float(privacy_units.largest(data)), "public")})
 
 
 def _norm_within(amplitude: Fact, dimension: int, public: Dataset | None, centre: float, clip: float | None) -> Fact:
@@ -300,34 +274,27 @@ def _largest(rows: Dataset, centre: float, watch: Watch) -> tuple[float, float]:
             block -= centre
             found.append(torch.stack([block.abs().amax(), torch.linalg.vector_norm(block, dim=1).amax()]))
     value, norm = torch.stack(found).amax(0).tolist()
-    return checks.finite_positive("the rows' largest value", value), checks.finite_positive(
-        "the rows' largest norm", norm
-    )
+    checks.finite_positive("the rows' largest value", value)
+    return value, checks.finite_positive("the rows' largest norm", norm)
 
 
 @dataclass(frozen=True)
-class PreparedRows:
-    """Rows as the encoder mixes them."""
+class PreparedRows(RowsView):
+    """Rows as they enter the mixture of an encoder."""
 
-    rows: Rows
-    centre: float
-    clip: float
-
-    def __len__(self) -> int:
-        return len(self.rows)
+    prepare: Callable[[Tensor], Tensor]
 
     def take(self, index: Tensor) -> Batch:
         batch = self.rows.take(index)
-        return Batch(prepare(batch.x, self.centre, self.clip), batch.y)
+        return Batch(self.prepare(batch.x), batch.y)
 
 
-def _same_kind(data: Dataset, public: Dataset) -> None:
-    if public.shape != data.shape:
-        raise ArgumentError(f"the public data have the shape {public.shape}, the private ones {data.shape}")
-    if (public.low, public.high) != (data.low, data.high):
+def check_same_kind(data: Dataset, public: Dataset) -> None:
+    """Refuse public data that are not like the private ones, or are the private ones."""
+    if public.shape != data.shape or (public.low, public.high) != (data.low, data.high):
         raise ArgumentError(
-            f"the public data have the range [{public.low:g}, {public.high:g}], the private ones "
-            f"[{data.low:g}, {data.high:g}]"
+            f"the public data have the shape {public.shape} and values in {public.low:g}…{public.high:g}, the private "
+            f"ones {data.shape} and {data.low:g}…{data.high:g}: give public data like the private ones"
         )
     if public is data:
         raise ArgumentError("the public data are the private data: facts from them would not be public")

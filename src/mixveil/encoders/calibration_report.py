@@ -45,12 +45,11 @@ _QUANTILES = {"min": 0.0, "q05": 0.05, "q50": 0.5, "q95": 0.95, "max": 1.0}
 class Figures:
     """What one calibration gives, for its owner's eyes. Errors are squared errors a value; know-nothing is V/d.
 
-    realised_snr: of deviations from the mean record; realised_snr_with_mean: a bound on it with the mean counted as
-    signal too; mean_snr: of the average row instead of the one with the largest weight; lambda_max: the records'
-    own; mu: of a unit of unit_rows rows, mu_median: of the median record.
-
-    minimax: quantiles over records of σ²T_i (Theorem 1), null beyond 1e308, with their logarithms, and the same
-    for an attacker who knows all other records; bayes_mse: the best linear attacker with the pairing known."""
+    realised_snr: of deviations from the mean record; …_with_mean: a bound on it with the mean counted as signal too;
+    mean_snr: of the average row instead of the one with the largest weight; lambda_max: the records' own; mu: of a unit
+    of unit_rows rows, mu_median: of the median record; minimax: quantiles over records of σ²T_i (Theorem 1), none
+    beyond 1e308; …_known_others: against an attacker who knows all other records; bayes_mse: of the best linear
+    attacker with the pairing known."""
 
     calibration: str
     certified: bool
@@ -142,22 +141,18 @@ def choices(
 def told(choice: Choice) -> Note:
     """A choice, for people to read."""
     units = choice.unit_rows > 1
+    figures = {"mu": choice.mu, "epsilon": choice.epsilon, "delta": choice.delta}
+    figures |= {"sigma": choice.sigma, "clip": choice.clip, "noise": choice.noise_between_classes}
+    together = dict(zip(("two", "four", "ten"), choice.together.values(), strict=True))
     return note(
         "choice-of-mu",
-        mu=choice.mu,
+        **figures,
+        **together,
         members=note("members-with-units", rows=choice.unit_rows) if units else note("members"),
         found=100 * choice.member_tpr,
         alarms=100 * choice.member_fpr,
-        epsilon=choice.epsilon,
-        delta=choice.delta,
         weak=note("meaningful" if choice.mu < MEANINGLESS_MU else "no-meaningful-guarantee"),
-        sigma=choice.sigma,
-        clip=choice.clip,
-        two=choice.together["2"],
-        four=choice.together["4"],
-        ten=choice.together["10"],
         learnt=note(choice.learnt),
-        noise=choice.noise_between_classes,
     )
 
 
@@ -183,12 +178,7 @@ def survey(
         if certified not in settled:
             settled[certified] = settled_facts(data, certified=certified, public=public, clip=clip, watch=watch)
         facts = facts_for(
-            target,
-            data,
-            public=public,
-            moments_of=moments_of,
-            displacement=displacement,
-            settled=settled[certified],
+            target, data, public=public, moments_of=moments_of, displacement=displacement, settled=settled[certified]
         )
         private = moments_of(data, facts)
         found.append(

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
@@ -21,10 +21,10 @@ from torch import Tensor
 
 from mixveil.core.errors import ArgumentError
 from mixveil.core.randomness import NORMAL_BOUND, Stream
-from mixveil.core.types import Batch, Cost, Encoder, Fact, Facts, Guarantee, Mu, NoiseLaw, Rows, Target, Trace
+from mixveil.core.types import Batch, Cost, Encoder, Facts, Guarantee, Mu, NoiseLaw, Rows, Target, Trace
 from mixveil.encoders.grid import GRID
 from mixveil.encoders.linear import unmixed
-from mixveil.encoders.noisy import NO_TARGET, Noisy, check_noise, gdp_conditions, on_grid
+from mixveil.encoders.noisy import EXAMPLE, NO_TARGET, Noisy, certified, check_noise, gdp_conditions, on_grid
 
 
 @dataclass(frozen=True)
@@ -39,16 +39,13 @@ class Gaussian:
 
     @classmethod
     def example(cls) -> CalibratedGaussian:
-        known = {"dimension": 16.0, "centre": 0.5, "amplitude": 0.5, "clip": 2.0}
-        return cls().calibrate(Mu(1.0), Facts({name: Fact(value, "range") for name, value in known.items()}))[0]
+        return cls().calibrate(Mu(1.0), EXAMPLE)[0]
 
     def calibrate(self, target: Target | None, facts: Facts) -> tuple[CalibratedGaussian, tuple[Guarantee, ...]]:
         if target is None:
             raise ArgumentError(NO_TARGET)
         if not isinstance(target, Mu):
             raise ArgumentError("the encoder gaussian mixes nothing: tau speaks of mixtures; ask for a mu")
-        for name in ("dimension", "centre", "amplitude", "clip"):
-            facts.certified(name)
         clip = facts["clip"]
         encoder = CalibratedGaussian(
             centre=facts["centre"],
@@ -59,9 +56,7 @@ class Gaussian:
         )
         if encoder.index_bound >= 1 << 31:
             raise ArgumentError(f"mu = {target.value:g} is too little noise to be released on its grid")
-        origins = {name: facts.origin(name) for name in ("centre", "clip", "amplitude")}
-        claim = encoder.claims()["gdp"]
-        return encoder, (replace(claim, nominal=target.value, assumes={**claim.assumes, **origins}),)
+        return encoder, certified(encoder, target, facts)
 
 
 @dataclass(frozen=True, kw_only=True)

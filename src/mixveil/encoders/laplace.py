@@ -59,13 +59,7 @@ class Laplace:
 
 @dataclass(frozen=True, kw_only=True)
 class CalibratedLaplace(NoPromise, Linear):
-    """`Laplace` with its noise.
-
-    Attributes:
-        alpha: The share of the images that would be mixed in, in (0, 1).
-        centre: Subtracted from every value.
-        scale: b/(1 − α), the mean size of the noise in one released value.
-    """
+    """`Laplace` with its noise. scale: b/(1 − α), the mean size of the noise in one released value."""
 
     law: ClassVar[NoiseLaw] = "laplace"
     sources: ClassVar[int] = 1

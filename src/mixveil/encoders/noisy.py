@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
@@ -10,10 +10,18 @@ from torch import Tensor
 
 from mixveil.core import checks
 from mixveil.core.errors import ArgumentError, PixelError
+from mixveil.core.types import Encoder, Fact, Facts, Guarantee, Mu
 from mixveil.encoders.grid import stored_dtype
 from mixveil.encoders.linear import Linear
 
 NO_TARGET = "say what to ask for: --mu (certified) or --tau (Theorem 2), one of the two"
+EXAMPLE = Facts(
+    {
+        name: Fact(value, "range")
+        for name, value in {"dimension": 16.0, "centre": 0.5, "amplitude": 0.5, "clip": 2.0}.items()
+    }
+)
+"""Of rows of 16 values in [0, 1]."""
 
 
 def gdp_conditions(unit_rows: int) -> dict[str, str]:
@@ -24,15 +32,8 @@ def gdp_conditions(unit_rows: int) -> dict[str, str]:
 
 @dataclass(frozen=True, kw_only=True)
 class Noisy(Linear):
-    """An encoder that clips records and covers them by calibrated noise.
-
-    Attributes:
-        centre: Subtracted from every value.
-        clip: Bounds a record's norm.
-        amplitude: Bounds its single values.
-        sigma: The noise of one value.
-        unit_rows: The most rows that one unit has.
-    """
+    """An encoder that clips records and covers them by calibrated noise. clip bounds a record's norm once the centre is
+    subtracted, amplitude its single values; sigma is the noise of a value, unit_rows the most rows that a unit has."""
 
     centre: float
     clip: float
@@ -62,6 +63,17 @@ class Noisy(Linear):
         largest = int(units.bincount().max())
         if largest > self.unit_rows:
             raise ArgumentError(f"a unit has {largest} rows, and the noise is for units of up to {self.unit_rows}")
+
+
+def certified(encoder: Encoder, target: Mu, facts: Facts) -> tuple[Guarantee, ...]:
+    """The claims of an encoder that was calibrated for μ, with where the facts came from; none may be private."""
+    for name in ("dimension", "centre", "amplitude", "clip"):
+        facts.certified(name)
+    origins = {name: facts.origin(name) for name in ("centre", "clip", "amplitude")}
+    return tuple(
+        replace(c, nominal=target.value if c.name == "gdp" else c.nominal, assumes={**c.assumes, **origins})
+        for c in encoder.claims().values()
+    )
 
 
 def on_grid(x: Tensor, bound: int) -> Tensor:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import torch
@@ -24,9 +24,9 @@ from torch import Tensor
 from mixveil.core import checks
 from mixveil.core.errors import ArgumentError
 from mixveil.core.randomness import NORMAL_BOUND, Stream
-from mixveil.core.types import Batch, Cost, Encoder, Fact, Facts, Guarantee, Mu, NoiseLaw, Rows, Target, Tau, Trace
+from mixveil.core.types import Batch, Cost, Encoder, Facts, Guarantee, Mu, NoiseLaw, Rows, Target, Tau, Trace
 from mixveil.encoders.grid import GRID
-from mixveil.encoders.noisy import NO_TARGET, Noisy, centred, check_noise, gdp_conditions, on_grid
+from mixveil.encoders.noisy import EXAMPLE, NO_TARGET, Noisy, centred, certified, check_noise, gdp_conditions, on_grid
 from mixveil.theory import gdp, snr
 
 CERTIFIED_ALPHA = 0.55  # the nearer to one half, the less noise a given μ costs
@@ -45,13 +45,8 @@ FROM_PUBLIC, NOT_REALISED = "no-more-varied-than-public", "realised-not-stated"
 
 @dataclass(frozen=True)
 class Singular:
-    """What its owner chooses.
-
-    Attributes:
-        alpha: The cap on the weights; None: 0.55 where a μ is asked for, 0.7 where a τ is.
-        noise: `gaussian`, or `sphere` to reproduce the paper.
-        fixed_points: Allow π(i) = i, as the paper does.
-    """
+    """What its owner chooses: alpha, the cap on the weights (None: 0.55 where a μ is asked for, 0.7 where a τ is);
+    noise, `sphere` to reproduce the paper; fixed_points, to allow π(i) = i as the paper does."""
 
     name: ClassVar[str] = "singular"
     targets: ClassVar[tuple[type[Target], ...]] = (Mu, Tau)
@@ -71,9 +66,7 @@ class Singular:
 
     @classmethod
     def example(cls) -> CalibratedSingular:
-        known = {"dimension": 16.0, "centre": 0.5, "amplitude": 0.5, "clip": 2.0}
-        facts = Facts({name: Fact(value, "range") for name, value in known.items()})
-        return cls().calibrate(Mu(1.0), facts)[0]
+        return cls().calibrate(Mu(1.0), EXAMPLE)[0]
 
     def calibrate(self, target: Target | None, facts: Facts) -> tuple[CalibratedSingular, tuple[Guarantee, ...]]:
         """A new encoder with its noise. Facts: dimension, centre, amplitude and clip; for τ also lambda_max, and
@@ -100,21 +93,9 @@ class Singular:
         if self.fixed_points:
             raise ArgumentError("fixed_points costs more than mu states: a certified pairing has none")
         alpha = CERTIFIED_ALPHA if self.alpha is None else self.alpha
-        for name in ("dimension", "centre", "amplitude", "clip"):
-            facts.certified(name)
-        encoder = self._with(
-            facts, alpha, gdp.sigma_for(target.value / math.sqrt(facts.unit_rows), facts["clip"], alpha)
-        )
-        origins = {name: facts.origin(name) for name in ("centre", "clip", "amplitude")}
-        claims = encoder.claims()
-        return encoder, tuple(
-            replace(
-                claim,
-                nominal=target.value if claim.name == "gdp" else claim.nominal,
-                assumes={**claim.assumes, **origins},
-            )
-            for claim in claims.values()
-        )
+        sigma = gdp.sigma_for(target.value / math.sqrt(facts.unit_rows), facts["clip"], alpha)
+        encoder = self._with(facts, alpha, sigma)
+        return encoder, certified(encoder, target, facts)
 
     def _directional(self, target: Tau, facts: Facts, realised: float) -> Guarantee:
         """The realised figure is that of the private records; from public moments it is not known."""
@@ -201,9 +182,7 @@ class CalibratedSingular(Noisy):
         if self.noise != "gaussian" or self.fixed_points:
             return None
         return Cost(
-            gdp.mu_worst(self.clip, self.sigma, self.alpha),
-            gdp.mu_together(self.clip, self.sigma, self.alpha),
-            0.5,
+            gdp.mu_worst(self.clip, self.sigma, self.alpha), gdp.mu_together(self.clip, self.sigma, self.alpha), 0.5
         )
 
     def possible_labels(self, y: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,13 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
-from mixveil.audit.auditing import Audit
 from mixveil.audit.figures import attack_title, caption, promise_caption
 from mixveil.audit.metrics.catalogue import METRICS
 from mixveil.audit.metrics.detection import Roc
+from mixveil.audit.own_releases import Audited
 from mixveil.audit.sweep import Swept
 from mixveil.audit.thumbnails import LARGEST, shrunk
+from mixveil.audit.verdict import Audit
 from mixveil.core import files, strict_json, tensor_files
 from mixveil.core.errors import DataFormatError, ReleaseError, UnreadableFileError
 from mixveil.data.similarity import mse
@@ -39,6 +41,24 @@ _DECADES = 5  # of false alarms, in a curve
 _PICTURE = "picture "
 _LPIPS = {metric.code for metric in METRICS if metric.needs == "lpips"}
 _AUDIT, _PICTURES, _HEADER = 16 << 20, 512 << 20, 1 << 20  # bytes; audits with sweeps take less than 1 MB
+
+
+def write_report(out: Path | str, audited: Audited, *, command: str = "") -> Path:
+    """Write an audit of your own releases as a new folder that only you should see, and return the path of its page.
+
+    command: what makes it again, for the page."""
+    write_audit(Path(out), audited.audit, _provenance(audited, command), audited.swept)
+    return Path(out) / "report.html"
+
+
+def plain(audited: Audited, *, command: str = "") -> dict[str, Any]:
+    """For JSON."""
+    return to_json(audited.audit, _provenance(audited, command), audited.swept)
+
+
+def _provenance(audited: Audited, command: str) -> dict[str, Any]:
+    versions = {name: version(name) for name in ("mixveil", "torch")}
+    return {"command": command, **versions, "seed": audited.seed}
 
 
 def write_audit(out: Path, found: Audit, how: Mapping[str, Any], swept: Swept | None = None) -> None:
@@ -154,41 +174,34 @@ def _behind_features(found: Audit) -> dict[str, Tensor]:
 
 
 def _page(whole: Mapping[str, Any], pictures: Mapping[str, Tensor]) -> str:
-    template = environment().get_template("report.html.j2")
-    names = [
-        "original",
-        "released",
-        *sorted(
-            name
-            for name in pictures
-            if name not in ("original", "released", "index")
-            and sweeps.PREFIX not in name
-            and not name.startswith(_PICTURE)
-        ),
-    ]
+    own = [name for name in pictures if not name.startswith((_PICTURE, sweeps.PREFIX)) and name != "index"]
+    own.sort(key=lambda name: (name not in ("original", "released"), name))
     shape = whole["records"]["shape"]
-    strips = {}
-    if len(shape) == 3 and shape[0] in (1, 3):
-        strips = {name: [png(shrunk(image, LARGEST)) for image in pictures[name]] for name in names}
-    guessed = sorted((name for name in pictures if name.startswith(_PICTURE)), key=lambda name: "original" not in name)
-    behind = {
-        name.removeprefix(_PICTURE): [png(shrunk(image, LARGEST)) for image in pictures[name]]
-        for name in guessed
-        if not name.endswith("index")
-    }
-    text: str = template.render(
-        audit=whole,
-        caption=caption,
-        promise_caption=promise_caption,
-        title=attack_title,
-        behind=behind,
-        behind_index=pictures[f"{_PICTURE}index"].tolist() if behind else [],
-        strips=strips,
-        index=pictures["index"].tolist(),
-        curves={name: roc(curve) for name, curve in whole["curves"].items()},
-        kinds={run["attack"]: run for run in whole["attacks"]},
-        lpips=any(figure["metric"] in _LPIPS for figure in whole["figures"]),
-        sweep=whole["sweep"],
-        section=None if whole["sweep"] is None else sweeps.section(whole["sweep"], pictures, whole["unit"]),
+    strips = {name: _strip(pictures[name]) for name in own} if len(shape) == 3 and shape[0] in (1, 3) else {}
+    guessed = [name.removeprefix(_PICTURE) for name in pictures if name.startswith(_PICTURE)]
+    guessed.sort(key=lambda name: "original" not in name)
+    behind = {name: _strip(pictures[_PICTURE + name]) for name in guessed if name != "index"}
+    text: str = (
+        environment()
+        .get_template("report.html.j2")
+        .render(
+            audit=whole,
+            caption=caption,
+            promise_caption=promise_caption,
+            title=attack_title,
+            behind=behind,
+            behind_index=pictures[f"{_PICTURE}index"].tolist() if behind else [],
+            strips=strips,
+            index=pictures["index"].tolist(),
+            curves={name: roc(curve) for name, curve in whole["curves"].items()},
+            kinds={run["attack"]: run for run in whole["attacks"]},
+            lpips=any(figure["metric"] in _LPIPS for figure in whole["figures"]),
+            sweep=whole["sweep"],
+            section=None if whole["sweep"] is None else sweeps.section(whole["sweep"], pictures, whole["unit"]),
+        )
     )
     return text
+
+
+def _strip(images: Tensor) -> list[str]:
+    return [png(shrunk(image, LARGEST)) for image in images]

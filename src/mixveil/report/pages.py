@@ -7,7 +7,7 @@ from typing import Any
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 
-from mixveil.core.wording.notes import Note
+from mixveil.core.wording.notes import Note, read
 from mixveil.core.wording.sentences import sentence
 
 
@@ -24,15 +24,9 @@ def said(plain: Note | str | dict[str, Any]) -> str:
     """The sentence of a note, of a code, or of a note as JSON has it.
 
     >>> said({"code": "attack-broken", "figures": {"attack": "x", "why": {"code": "no-number"}}})
-    'x is broken: what it says is no number'
+    'x is broken: its guess is not a number'
     """
-    return sentence(read_note(plain) if isinstance(plain, dict) else plain)
-
-
-def read_note(plain: dict[str, Any]) -> Note:
-    """A note from what JSON has of it."""
-    figures = plain.get("figures", {})
-    return Note(plain["code"], {key: read_note(of) if isinstance(of, dict) else of for key, of in figures.items()})
+    return sentence(read(plain) if isinstance(plain, dict) else plain)
 
 
 def figure(value: float | None) -> str:

@@ -46,11 +46,8 @@ def charts(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Accuracy over bytes, over seconds, and over μ."""
     look = styles(list(dict.fromkeys(row["method"] for row in rows)))
     over = []
-    for place, title, across in (
-        (0, "Accuracy over bytes", "megabytes sent, both ways"),
-        (2, "Accuracy over time", "seconds, all parties one after the other"),
-    ):
-        scale = 1e6 if place == 0 else 1.0
+    bytes_, seconds = (0, 1e6, "bytes", "megabytes sent, both ways"), (2, 1.0, "time", "seconds, party after party")
+    for place, scale, what, across in (bytes_, seconds):
         curves = []
         for row in rows:
             points = [(point[place] / scale, point[3]) for point in thinned(row["curve"]) if point[place] > 0]
@@ -59,7 +56,7 @@ def charts(rows: Sequence[Mapping[str, Any]]) -> list[str]:
                 curves.append(Curve(name, points, look[row["method"]]))
         if curves:
             marks = decades([x for curve in curves for x, _ in curve.points])
-            over.append(plot(title, across, marks, curves, shares=True))
+            over.append(plot(f"Accuracy over {what}", across, marks, curves, shares=True))
     mus = sorted({row["mu"] for row in rows if row["mu"] is not None})
     if len(mus) > 1:
         curves = []
@@ -67,9 +64,8 @@ def charts(rows: Sequence[Mapping[str, Any]]) -> list[str]:
             points = sorted((row["mu"], row["accuracy"]) for row in rows if row["method"] == method and row["mu"])
             if points:
                 curves.append(Curve(method, points, look[method]))
-        over.append(
-            plot("Accuracy over μ", "μ of a record: the smaller, the more is promised", mus, curves, shares=True)
-        )
+        across = "μ of a record: the smaller, the more is promised"
+        over.append(plot("Accuracy over μ", across, mus, curves, shares=True))
     return over
 
 

@@ -14,10 +14,9 @@ from mixveil.audit.figures import attack_title, caption
 from mixveil.audit.metrics.catalogue import METRICS, Metric
 from mixveil.audit.sweep import Swept
 from mixveil.audit.thumbnails import LARGEST, Thumbnails, shrunk
-from mixveil.core.wording.notes import Note, note
+from mixveil.core.wording.notes import Note, note, read
 from mixveil.core.wording.sentences import sentence
 from mixveil.report.lines import Curve, plot, styles
-from mixveil.report.pages import read_note
 from mixveil.report.pictures import png
 
 PREFIX = "sweep/"
@@ -62,7 +61,7 @@ def to_pictures(swept: Swept) -> dict[str, Tensor]:
 
 
 class Strip(NamedTuple):
-    """One table of pictures: of an attack, by column the value and the record, by row the kind and the pictures."""
+    """One table of pictures of an attack: by column the value and the record, by row the kind and the pictures."""
 
     attack: str
     labels: list[str]
@@ -105,38 +104,23 @@ def section(sweep: Mapping[str, Any], pictures: Mapping[str, Tensor], unit: str 
 
 
 def _beaten(points: Sequence[Mapping[str, Any]], symbol: str, unit: str | None) -> list[Note]:
-    return [
-        note(
-            "sweep-ceiling-beaten",
-            symbol=symbol,
-            value=point["value"],
-            attack=figure["attack"],
-            figure=caption(figure["metric"], figure["of"], figure["know_nothing"], unit),
-            mean=figure["mean"],
-            ceiling=figure["ceiling"],
-        )
-        for point in points
-        for figure in point["figures"]
-        if figure["beaten"]
-    ]
+    notes = []
+    for value, row in ((point["value"], row) for point in points for row in point["figures"] if row["beaten"]):
+        figure = caption(row["metric"], row["of"], row["know_nothing"], unit)
+        figures = {name: row[name] for name in ("attack", "mean", "ceiling")}
+        notes.append(note("sweep-ceiling-beaten", symbol=symbol, value=value, figure=figure, **figures))
+    return notes
 
 
 def _missing(points: Sequence[Mapping[str, Any]], symbol: str) -> list[Note]:
     """Why a curve has gaps: what ran at some values and not at others."""
     ran = {run["attack"] for point in points for run in point["attacks"] if run["status"] == "ran"}
-    return [
-        note(
-            "sweep-gap",
-            attack=run["attack"],
-            symbol=symbol,
-            value=point["value"],
-            status=run["status"],
-            why=read_note(run["why"]),
-        )
-        for point in points
-        for run in point["attacks"]
-        if run["attack"] in ran and run["status"] != "ran"
-    ]
+    notes = []
+    for value, run in ((point["value"], run) for point in points for run in point["attacks"]):
+        if run["attack"] in ran and run["status"] != "ran":
+            figures = {"attack": run["attack"], "status": run["status"], "why": read(run["why"])}
+            notes.append(note("sweep-gap", symbol=symbol, value=value, **figures))
+    return notes
 
 
 def _means(points: Sequence[Mapping[str, Any]], name: str, metric: str) -> list[float | None]:

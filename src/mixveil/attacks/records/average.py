@@ -31,15 +31,8 @@ _LIE = 20.0  # nats: what it takes to believe that a label leaves out a record's
 
 
 class OwnRows(NamedTuple):
-    """One release as its reader understands it.
-
-    Attributes:
-        weight: (n, 2).
-        rows: (n, k) coordinates.
-        noise: (n, k or 1) variances.
-        gain: (k,).
-        other: (n,) the class of each row's partner.
-    """
+    """One release as its reader understands it: weight (n, 2), rows (n, k) coordinates, noise (n, k or 1) variances,
+    gain (k,), other (n,) the class of each row's partner."""
 
     weight: Tensor
     rows: Tensor
@@ -191,12 +184,12 @@ def partners(view: View, releases: list[OwnRows], classes: Tensor, variance: Ten
         share = own.weight[:, 1:]
         spread = covered + (share * own.gain).square() * around
         links = fit(mean * own.gain, residual, share, spread).T
-        nobody = covered + _partner_variance(own, variance)
-        nobody = -0.5 * (nobody.log() + residual.square() / nobody).sum(1)
+        absent = covered + _partner_variance(own, variance)
+        absent = -0.5 * (absent.log() + residual.square() / absent).sum(1)
         possible = ~torch.eye(len(links), dtype=torch.bool)
         if release.label_epsilon is None:
             possible &= own.other[:, None] == classes
-        chance = one_to_one(torch.where(possible, links, -torch.inf) - nobody[:, None])
+        chance = one_to_one(torch.where(possible, links, -torch.inf) - absent[:, None])
         best = chance.max(1, keepdim=True)
         found.append((best.indices[:, 0], torch.where(best.values > _LIKELY, best.values, 0.0)))
     return found
@@ -204,13 +197,13 @@ def partners(view: View, releases: list[OwnRows], classes: Tensor, variance: Ten
 
 def one_to_one(links: Tensor) -> Tensor:
     """(n, n) how likely each record is the partner in each row, if none is in two. links: log-likelihood ratios against
-    that nobody here is, which is as frequent as the rows say. Rows and columns are scaled in turn (Sinkhorn)."""
+    that no record here is, which is as frequent as the rows say. Rows and columns are scaled in turn (Sinkhorn)."""
     scaled = links - links.isfinite().sum(1, keepdim=True).clamp(min=1).log()
     absent = torch.full((1, 1), 0.5, dtype=links.dtype)
     for _ in range(_ROUNDS):
-        nobody = absent.log().expand(len(links), 1)
-        whole = torch.cat([scaled + (1 - absent).log(), nobody], dim=1).logsumexp(1, keepdim=True)
+        none = absent.log().expand(len(links), 1)
+        whole = torch.cat([scaled + (1 - absent).log(), none], dim=1).logsumexp(1, keepdim=True)
         chance = scaled + (1 - absent).log() - whole
-        absent = (nobody - whole).exp().mean().clamp(_RARE, 1 - _RARE).view(1, 1)
+        absent = (none - whole).exp().mean().clamp(_RARE, 1 - _RARE).view(1, 1)
         scaled = scaled - chance.logsumexp(0, keepdim=True).clamp(min=0)
     return chance.exp()

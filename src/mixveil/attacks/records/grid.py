@@ -29,11 +29,7 @@ _VALUES = 4096  # of each half of a row are looked at: enough to tell, also of w
 @dataclass(frozen=True)
 class Grid(BaseAttack):
     """Coordinates are paired as generators pair them: neighbours, the two halves of each 16 (as torch does), the two
-    halves of a row.
-
-    Attributes:
-        bits: Of the uniforms; each number is tested for.
-    """
+    halves of a row. bits: of the uniforms; each number is tested for."""
 
     name: ClassVar[str] = "grid"
     kind: ClassVar[AttackKind] = "pairs"
@@ -53,9 +49,7 @@ class Grid(BaseAttack):
         known = _pairs.candidates(view)
         seen = looked_at(known.shape[1])
         known = known[:, seen]
-        sigma = view.releases[0].encoder.sigma
-        if not sigma > 0:
-            sigma = 1.0
+        sigma = view.releases[0].encoder.sigma or 1.0
         n, c = len(view.releases[0].payload), len(known)
         pairs, doubts = torch.full((n, 2), -1), torch.full((n,), math.inf, dtype=torch.float64)
         a, b = (part.reshape(-1) for part in torch.meshgrid(torch.arange(c), torch.arange(c), indexing="ij"))

@@ -28,11 +28,7 @@ _SMOOTH, _SMALL = 1e-3, 1e-4
 
 @dataclass(frozen=True)
 class Linear(ImageAttack):
-    """All rows of all releases, with the pairing known.
-
-    Attributes:
-        normalised: Whether rows are under ImageNet's normalisation already.
-    """
+    """All rows of all releases, with the pairing known. normalised: rows are under ImageNet's normalisation already."""
 
     name: ClassVar[str] = "linear"
     kind: ClassVar[AttackKind] = "reconstruction"

@@ -22,11 +22,8 @@ from mixveil.core.types import AttackKind, Guess, View
 
 @dataclass(frozen=True)
 class Radius(BaseAttack):
-    """Which two candidates fit a row best, by the length of what they leave of it.
-
-    Attributes:
-        exact: Whether to test for the sphere's length; None: where the release says that its noise is on a sphere.
-    """
+    """Which two candidates fit a row best, by the length of what they leave of it. exact: whether to test for the
+    sphere's length; None: where the release says that its noise is on a sphere."""
 
     name: ClassVar[str] = "radius"
     kind: ClassVar[AttackKind] = "pairs"
@@ -39,14 +36,12 @@ class Radius(BaseAttack):
 
 
 @dataclass(frozen=True)
-class RadiusLabels(BaseAttack):
+class RadiusLabels(Radius):
     """The same, with only the pairs whose classes the row's label names."""
 
     name: ClassVar[str] = "radius-labels"
-    kind: ClassVar[AttackKind] = "pairs"
     needs: ClassVar[frozenset[str]] = frozenset({"candidates", "candidate_labels"})
     threat: ClassVar[str] = "threat-radius-labels"
-    exact: bool | None = None
 
     def __call__(self, view: View, *, stream: Stream) -> Guess:
         if view.candidate_labels is None:

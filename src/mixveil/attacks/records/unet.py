@@ -33,14 +33,8 @@ _LAW = 4096  # weights drawn, where those of the release are not known
 
 @dataclass(frozen=True)
 class Unet(ImageAttack):
-    """Each record from its own rows, which are averaged over releases.
-
-    Attributes:
-        normalised: Whether rows are under ImageNet's normalisation already.
-        base: Channels of the first level.
-        schedule: How long the network is trained.
-        cache: Where the network is kept.
-    """
+    """Each record from its own rows, which are averaged over releases. normalised: rows are under ImageNet's
+    normalisation already; base: channels of the first level."""
 
     name: ClassVar[str] = "unet"
     kind: ClassVar[AttackKind] = "reconstruction"
@@ -53,8 +47,6 @@ class Unet(ImageAttack):
     cache: TrainingCache = NO_CACHE
 
     def __call__(self, view: View, *, stream: Stream) -> Guess:
-        if view.public is None:
-            raise ArgumentError("this attack needs public images")
         pixels, device = Pixels.of(view, self.normalised), training.fastest()
         mixtures = _Mixtures(view, device, stream.fork("mixtures"))
         seed = int(stream.fork("seed").words(1))

@@ -61,11 +61,8 @@ class UnetStrong(ImageAttack):
         index, made = estimates.of_public(view, render, self.rounds, most, stream.fork("public"))
         truth = view.public.take(index).x
         about = {"attack": self.name, "base": self.base, "rounds": self.rounds, "most": most}
-        about |= {
-            "seed": int(stream.fork("seed").words(1)),
-            "public": training.digest(truth, prior.mean),
-            **unscaled(view),
-        }
+        about |= {"seed": int(stream.fork("seed").words(1)), "public": training.digest(truth, prior.mean)}
+        about |= unscaled(view)
         made, truth = made.to(device), truth.to(device)
         held, fitted = held_out(index)
         mender = _Mender(prior, shape, self.base, DeviceStream(stream.fork("first weights")), device)
@@ -90,8 +87,7 @@ class _Mender:
         self, prior: Prior, shape: tuple[int, ...], base: int, draws: DeviceStream, device: torch.device
     ) -> None:
         self.mean, self.unit = prior.mean.float().view(shape).to(device), float(prior.variance.mean().sqrt())
-        net = nets.UNet(2 * shape[0] + 2, shape[0], base)
-        self.net = nets.started(net, draws, device)
+        self.net = nets.started(net := nets.UNet(2 * shape[0] + 2, shape[0], base), draws, device)
         with torch.no_grad():  # it begins as the linear attacker
             for tensor in net.out.parameters():
                 tensor.zero_()

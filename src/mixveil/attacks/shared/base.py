@@ -14,11 +14,7 @@ from mixveil.core.wording.notes import Note, note
 
 
 class CannotAttackError(ArgumentError):
-    """An attack found while it ran that it cannot be used on this view.
-
-    Attributes:
-        why: The reason, as a note.
-    """
+    """An attack found while it ran that it cannot be used on this view; `why` is a note."""
 
     def __init__(self, why: Note) -> None:
         super().__init__(str(why))

@@ -35,14 +35,9 @@ _NEAREST = 4  # of what was held out, that quarter is judged by which has the mo
 
 @dataclass(frozen=True)
 class Estimates:
-    """Estimates of n records.
-
-    Attributes:
-        linear: (n, …) the best linear ones.
-        own: (n, …) what each record's own rows alone say, as if they held no partner.
-        known: (n, 2) how much its own rows and others' rows say of a record, times the variance of a value.
-        error: (n,) the mean squared error of a value that this leaves, roughly.
-    """
+    """Of n records: linear (n, …) the best linear estimates; own (n, …) what each record's own rows alone say, as if
+    they held no partner; known (n, 2) how much its own and others' rows say of a record, times the variance of a value;
+    error (n,) the mean squared error of a value that this leaves, roughly."""
 
     linear: Tensor
     own: Tensor
@@ -50,10 +45,10 @@ class Estimates:
     error: Tensor
 
     def part(self, index: Tensor) -> Estimates:
-        return Estimates(self.linear[index], self.own[index], self.known[index], self.error[index])
+        return Estimates(*(x[index] for x in vars(self).values()))
 
     def to(self, device: torch.device) -> Estimates:
-        return Estimates(*(x.to(device) for x in (self.linear, self.own, self.known, self.error)))
+        return Estimates(*(x.to(device) for x in vars(self).values()))
 
     @property
     def conditions(self) -> Tensor:
@@ -97,8 +92,8 @@ def of_public(view: View, render: Render, rounds: int, most: int, stream: Stream
             for level, group in zip(LEVELS, draws.permutation(len(own)).tensor_split(len(LEVELS)), strict=True):
                 rows.append(own[group])
                 found.append(_simulated(encoder, records[group], level, entry, prior, render, draws))
-    joined = [torch.cat([getattr(one, name) for one in found]) for name in ("linear", "own", "known", "error")]
-    return torch.cat(rows), Estimates(*joined)
+    columns = zip(*(vars(one).values() for one in found), strict=True)
+    return torch.cat(rows), Estimates(*(torch.cat(column) for column in columns))
 
 
 def held_out(index: Tensor) -> tuple[Tensor, Tensor]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import wraps
 from typing import TypeVar
@@ -35,13 +35,8 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True)
 class Prior:
-    """What records are like, in the data's own values.
-
-    Attributes:
-        mean: (d,).
-        basis: (d, k), orthonormal.
-        variance: (k,) in the basis' directions.
-    """
+    """What records are like, in the data's own values: mean (d,); basis (d, k), orthonormal; variance (k,) in its
+    directions."""
 
     mean: Tensor
     basis: Tensor
@@ -190,11 +185,9 @@ def _own_prior(release: Release) -> Prior:
     share, noise = mixing
     values = math.prod(release.shape)
     few = len(release.payload) < _ENOUGH * values
-    found = (
-        _smooth(release.payload, release.shape, noise, share)
-        if few and len(release.shape) == 3
-        else _fitted(release.payload, noise, share)
-    )
+    smooth = few and len(release.shape) == 3
+    rows = release.payload
+    found = _smooth(rows, release.shape, noise, share) if smooth else _fitted(rows, noise, share)
     carried = noise * len(found.mean) / len(release.payload)
     mean = found.mean * max(0.0, 1 - carried / max(float(found.mean.square().sum()), 1e-300))
     return Prior(release.encoder.restore(mean), found.basis, found.variance)
@@ -205,8 +198,7 @@ def _fitted(rows: Rows, noise: float, share: float) -> Prior:
 
     Directions that few rows leave unseen get a hundredth of the average variance, not none; only in very many
     dimensions does the basis span no more than the rows."""
-    n = len(rows)
-    mean = sum((block.sum(0) for block in blocks(rows)), start=torch.zeros(1, dtype=torch.float64)) / n
+    n, mean = len(rows), _total(blocks(rows)) / len(rows)
     few = n <= len(mean)
     if not few or len(mean) <= DENSE_LIMIT:
         covariance = torch.zeros(len(mean), len(mean), dtype=torch.float64)
@@ -236,11 +228,8 @@ def _smooth(rows: Rows, shape: tuple[int, ...], noise: float, share: float) -> P
     kept = length.argsort(stable=True)[: min(count, DENSE_LIMIT)]
     channel, down, across = (_cosines(size)[w] for size, w in zip(shape, waves[kept].T, strict=True))
     basis = torch.einsum("kc,kh,kw->chwk", channel, down, across).reshape(count, -1)
-    n = len(rows)
-    mean = sum((block.sum(0) for block in blocks(rows)), start=torch.zeros(1, dtype=torch.float64)) / n
-    energy = sum(
-        (((block - mean) @ basis).square().sum(0) for block in blocks(rows)), start=torch.zeros(1, dtype=torch.float64)
-    ) / max(1, n - 1)
+    mean = _total(blocks(rows)) / len(rows)
+    energy = _total(((block - mean) @ basis).square() for block in blocks(rows)) / max(1, len(rows) - 1)
     group = waves[kept, 0] * (int(length.max()) + 1) + length[kept]
     total = torch.zeros(int(group.max()) + 1, dtype=torch.float64).index_add_(0, group, energy)
     average = (total / group.bincount(minlength=len(total)).clamp(min=1))[group]
@@ -248,6 +237,11 @@ def _smooth(rows: Rows, shape: tuple[int, ...], noise: float, share: float) -> P
     if not float(average.max()) > 0:
         raise CannotAttackError(note("known-records-do-not-vary"))
     return Prior(mean, basis, signal.clamp(min=float(average.max()) * _FLOOR))
+
+
+def _total(parts: Iterable[Tensor]) -> Tensor:
+    """The sum over all rows of all parts."""
+    return sum((part.sum(0) for part in parts), start=torch.zeros(1, dtype=torch.float64))
 
 
 def _cosines(size: int) -> Tensor:

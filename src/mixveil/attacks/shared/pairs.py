@@ -16,14 +16,8 @@ _SLACK = 1e-5  # labels are float32
 
 
 class Question(NamedTuple):
-    """One row that an attack asks about.
-
-    Attributes:
-        row: Its number.
-        x: (d,) float64, its values.
-        y: Its label.
-        weights: The (own, partner) weights that its label allows.
-    """
+    """One row that an attack asks about: its number, values x (d,) float64, label y, and the (own, partner) weights
+    that its label allows."""
 
     row: int
     x: Tensor

@@ -35,17 +35,13 @@ class Pixels:
 
     def enter(self, x: Tensor) -> Tensor:
         """(n, c, h, w) normalised."""
-        if self.normalised:
-            return x
         mean, std = self._scale(x)
-        return ((x - self.low) / (self.high - self.low) - mean) / std
+        return x if self.normalised else ((x - self.low) / (self.high - self.low) - mean) / std
 
     def leave(self, v: Tensor) -> Tensor:
         """(n, c, h, w) in the records' own values."""
-        if self.normalised:
-            return v
         mean, std = self._scale(v)
-        return (v * std + mean) * (self.high - self.low) + self.low
+        return v if self.normalised else (v * std + mean) * (self.high - self.low) + self.low
 
     def clamp(self, v: Tensor) -> Tensor:
         """Normalised values within what a pixel can be."""

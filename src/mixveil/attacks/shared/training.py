@@ -33,14 +33,12 @@ def fastest() -> torch.device:
 
 @dataclass(frozen=True)
 class TrainingCache:
-    """Where attacks keep the networks that they train, and how they train them here.
+    """Where attacks keep finished networks and the states of unfinished ones (None: nowhere), and how they train them.
 
     Attributes:
-        folder: Where finished networks and the states of unfinished ones are kept; None: nowhere.
         max_steps: No more steps than that, whatever a schedule says.
         compiled: Compile the paper's U-Net first. That takes a C compiler and half a minute, and saves a third of the
             time of large images on a GPU.
-        watch: Is told how far a training is.
     """
 
     folder: Path | None = None
@@ -54,14 +52,7 @@ NO_CACHE = TrainingCache()
 
 @dataclass(frozen=True)
 class Schedule:
-    """How long a network is trained, by Adam.
-
-    Attributes:
-        epochs: How many times over all rows.
-        batch: Rows a step.
-        rate: The learning rate.
-        falling: Whether the rate falls to zero by a cosine.
-    """
+    """How long a network is trained, by Adam. batch: rows a step; falling: the rate falls to zero by a cosine."""
 
     epochs: int
     batch: int
@@ -97,14 +88,8 @@ def train(
     batch = min(schedule.batch, rows)
     per_epoch = rows // batch
     steps = min(schedule.epochs * per_epoch, cache.max_steps or schedule.epochs * per_epoch)
-    whole = {
-        "version": VERSION,
-        **about,
-        "schedule": asdict(schedule),
-        "rows": rows,
-        "steps": steps,
-        "device": fastest().type,
-    }
+    how = {"schedule": asdict(schedule), "rows": rows, "steps": steps, "device": fastest().type}
+    whole = {"version": VERSION, **about, **how}
     key = hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()
     kept = None if cache.folder is None else cache.folder / "attacks" / f"{key}.safetensors"
     if kept is not None:
@@ -133,7 +118,8 @@ def train(
                 _check(found, step)
                 done = step + 1
                 saved.save(net, optimiser, done)
-        _check_weights(net)
+        if not _finite(net.state_dict()):
+            raise TrainingError("the training diverged: its weights are no numbers; give more public data")
     net.eval()
     if kept is not None:
         tensors = {name: tensor.cpu().contiguous() for name, tensor in net.state_dict().items()}
@@ -193,13 +179,10 @@ def _taken(net: nn.Module, path: Path, whole: Mapping[str, Any]) -> bool:
     except (OSError, SafetensorError):
         return False
     wanted = {name: (tensor.shape, torch.float32) for name, tensor in net.state_dict().items()}
-    if {name: (tensor.shape, tensor.dtype) for name, tensor in tensors.items()} != wanted:
-        return False
-    if said.get("about") != json.dumps(whole, sort_keys=True):
-        return False
-    if said.get("digest") != digest(*(tensors[name] for name in wanted)):
-        return False
-    if not all(bool(tensor.isfinite().all()) for tensor in tensors.values()):
+    same = {name: (tensor.shape, tensor.dtype) for name, tensor in tensors.items()} == wanted
+    same = same and said.get("about") == json.dumps(whole, sort_keys=True)
+    same = same and said.get("digest") == digest(*(tensors[name] for name in wanted))
+    if not same or not _finite(tensors):
         return False
     net.load_state_dict(tensors)
     net.eval()
@@ -221,6 +204,5 @@ def _check(loss: Tensor, step: int) -> None:
         raise TrainingError(f"the loss is {value} at step {step:,}: public data and the release do not fit")
 
 
-def _check_weights(net: nn.Module) -> None:
-    if not all(bool(tensor.isfinite().all()) for tensor in net.state_dict().values()):
-        raise TrainingError("the training diverged: its weights are no numbers")
+def _finite(tensors: Mapping[str, Tensor]) -> bool:
+    return all(bool(tensor.isfinite().all()) for tensor in tensors.values())

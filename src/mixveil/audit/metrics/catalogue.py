@@ -20,14 +20,9 @@ class Metric:
         worse: Which figures reveal more.
         per: `sample`: one figure a record, of which mean, deviation and worst are kept. `release`: one in all.
         compares: What of a guess is compared with the truth by `function`; None where that takes more than the two.
-        function: From truth and guess, (n, …) in [0, 1], to (n,).
-        centred: Whether both are taken without the truth's mean first.
-        needs: What it needs beside the guess: image shapes, or the weights of LPIPS.
-        share: Whether it is a share of records or rows, shown in per cent.
-        members: Whether it speaks of members, which are records or units.
-        main: Whether it is the one figure of its attacks in short tables.
-        charted: Whether a sweep draws it.
-        brief: Whether a terminal shows it.
+        function: From truth and guess, (n, …) in [0, 1], to (n,); `centred`: both without the truth's mean first.
+        share: A share of records or rows, shown in per cent; `members`: of members, which are records or units.
+        main: The one figure of its attacks in short tables; `charted`: a sweep draws it; `brief`: a terminal shows it.
         ceiling: The code of what its ceiling is called, where it can have one.
     """
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 _THREATS = {
-    "threat-average": "They hold several releases of the same records and nothing else of their owner's. They average "
-    "each record's rows, find the pairing, and solve all rows together.",
+    "threat-average": "They hold several releases of the same records and nothing else of the data owner's. They "
+    "average each record's rows, find the pairing, and solve all rows together.",
     "threat-decoder": "They hold public images and the public network, and know the pairing and the weights. They "
     "solve all rows together and train a network from features back to pictures.",
     "threat-grid": "They hold both source images of a row among others, and look at the low bits of the noise.",
@@ -34,34 +34,33 @@ _THREATS = {
 _NOT_RUN = {
     "attack-needs": "it needs {fields}, and there is none",
     "attack-needs-images": "it needs images",
-    "attack-needs-features": "it needs a release of features, and the images behind them and behind public ones",
-    "attack-needs-linear": "it needs rows that are weighed sums of records, and those of the encoder {encoder} are not",
-    "attack-needs-row-order": "rows are in another order in every release, which this attacker does not know",
+    "attack-needs-features": "it needs a release of features, and the images behind private and public features",
+    "attack-needs-linear": "it needs rows that are weighed sums of records, and the encoder {encoder} makes others",
+    "attack-needs-row-order": "every release has its rows in another order, which this attacker does not know",
     "attack-needs-equal-rows": "it needs releases with the same number of rows",
     "attack-needs-pairs": "it needs rows of two records at most",
     "attack-needs-values": "rows of fewer than {least} values do not show it how their noise was drawn",
     "attack-needs-strangers": "it needs at least {least} images that are not in the release (public data)",
-    "attack-needs-units": "it needs at least {least} units of which all rows can be attacked, got {units}",
-    "attack-not-for-sphere-noise": "noise on a sphere is not what it looks for; radius does",
+    "attack-needs-units": "it needs at least {least} units with all their rows among those attacked, got {units}",
+    "attack-not-for-sphere-noise": "it does not look for noise on a sphere; the attack radius does",
     "attack-refused": "it refused what it was given ({error})",
     "attack-trains": "it trains a network, which takes a while: --attacks {attack} or --profile full runs it",
     "full-profile-runs-them": "--profile full runs them",
     "known-records-do-not-vary": "the records that the attacker knows do not vary: there is nothing to guess from them",
-    "no-row-of-two-classes": "no row is a pair of two classes whose trace is known",
+    "no-row-of-two-classes": "it needs rows that mix two classes, with their trace, and there are none",
     "no-units-promised": "the release promises nothing to units of several rows",
-    "nobody-asked-for-it": "the attack was not asked for",
+    "attack-not-asked-for": "the attack was not asked for",
+    "no-figures": "it gave no figures",
     "pictures-of-other-size": "private images are {private} and public ones {public}: give --size or --grey",
-    "strangers-look-different": "records and strangers look different: on a release that holds neither their AUC is "
-    "{auc:.2f}",
-    "too-few-public-rows": "{rows:n public row} are too few to train on, {least} are the least (an audit keeps every "
-    "other one apart, as a stranger)",
-    "units-incomplete": "rows were dropped from the release: some units have not all of theirs",
-    "units-not-stated": "it is not said which rows belong together (--unit)",
-    "better-without-public-data": "what records are like it learned from the release: better than from public data",
+    "strangers-look-different": "records and strangers look different: AUC {auc:.2f} on a release that holds neither",
+    "too-few-public-rows": "it trains on at least {least} public rows, got {rows} (an audit keeps half as strangers)",
+    "units-incomplete": "rows were dropped from the release: some units do not have all of their rows",
+    "units-not-stated": "--unit does not say which rows belong together",
+    "better-without-public-data": "it learned from the release what records are like: better than from public data",
 }
 
 _BROKEN = {
-    "no-number": "what it says is no number",
+    "no-number": "its guess is not a number",
     "training-failed": "its training failed ({error})",
     "bare-records-left": "without any noise it leaves an error of {error:.3g}, knowing nothing {nothing:.3g}",
     "bare-rows-missed": "without any noise it finds {found:.0%} of the rows",
@@ -121,6 +120,9 @@ _PROMISES = {
     "image taken by itself",
 }
 
+_GAINED = "it takes away {gained:.0%} of the error of knowing nothing. Look at them before you decide."
+_AT_1 = "it finds {mean:.0%} of them at 1 % false alarms (guessing: {chance:.2%})."
+
 _WARNINGS = {
     "audit-labels-shown": "The labels are not protected: everyone who gets the release reads the classes of every row "
     "and how many records of each class there are. In a hospital the label is the diagnosis.",
@@ -134,25 +136,16 @@ _WARNINGS = {
     "{ceiling:.4g} should be the best. A claim of this encoder is false, or this audit is.",
     "noise-false": "The noise is not what the release says: σ = {found:.4g} was found, {nominal:.4g} is stated. Every "
     "figure that rests on it is false. Do not send this release.",
-    "promise-broken": "{promise}: {nominal:.4g} was asked for, on these records it is {found:.4g}: the nominal figure "
-    "does not hold.",
-    "promise-loose": "{promise}: {nominal:.4g} was asked for, on these records it is {found:.4g}: there is more noise "
-    "than the nominal figure needs.",
-    "images-reconstructed": "Pictures come out: {attack} takes away {gained:.0%} of the error of knowing nothing. Look "
-    "at them before you decide.",
-    "values-reconstructed": "Values come out: {attack} takes away {gained:.0%} of the error of knowing nothing. Look "
-    "at them before you decide.",
-    "pictures-decoded": "Pictures come out of the features: {attack} takes away {gained:.0%} of the error of knowing "
-    "nothing. Look at them before you decide.",
-    "rows-recognised": "Records are recognised: {attack} finds the row of {mean:.0%} of them (guessing: {chance:.2%}).",
-    "pairs-recognised": "Pairs are recognised: {attack} names both sources of {mean:.0%} of the rows (guessing: "
-    "{chance:.2%}).",
-    "members-recognised": "Members are recognised: {attack} finds {mean:.0%} of them at 1 % false alarms (guessing: "
-    "{chance:.2%}).",
-    "members-recognised-single": "Members are recognised by single images: {attack} finds {mean:.0%} of them at 1 % "
-    "false alarms (guessing: {chance:.2%}).",
-    "units-recognised": "Members are recognised by all images of a {unit} together: {attack} finds {mean:.0%} of them "
-    "at 1 % false alarms (guessing: {chance:.2%}).",
+    "promise-broken": "{promise}: {nominal:.4g} was asked for and does not hold: on these records it is {found:.4g}.",
+    "promise-loose": "{promise}: {nominal:.4g} was asked for, {found:.4g} is kept: there is more noise than needed.",
+    "images-reconstructed": f"{{attack}} reconstructs pictures: {_GAINED}",
+    "values-reconstructed": f"{{attack}} reconstructs values: {_GAINED}",
+    "pictures-decoded": f"{{attack}} makes pictures of the features: {_GAINED}",
+    "rows-recognised": "{attack} recognises records: it finds the row of {mean:.0%} of them (guessing: {chance:.2%}).",
+    "pairs-recognised": "{attack} recognises pairs: both sources of {mean:.0%} of the rows (guessing: {chance:.2%}).",
+    "members-recognised": f"{{attack}} recognises members: {_AT_1}",
+    "members-recognised-single": f"{{attack}} recognises members by single images: {_AT_1}",
+    "units-recognised": f"{{attack}} recognises members by all images of a {{unit}} together: {_AT_1}",
     "attack-broken": "{attack} is broken: {why}",
     "noise-reproducible": "The noise came from a seeded stream: an attacker who finds the seed removes it. Do not send "
     "this release.",
@@ -166,16 +159,15 @@ _WARNINGS = {
     "than this audit says.",
 }
 
+_STRONG, _STRONG_OR_FEW = "The noise is so strong", "The noise is so strong, or so few rows are left,"
+_MADE_OF = "that the values do not show whether release {release} was made of these data"
+
 _FOUND_WRONG = {
     "no-trace": "There is no trace of release {release}: that it was made of these data is not checked.",
-    "truth-not-shown": "The noise is so strong that the values do not show whether release {release} was made of these "
-    "data; the labels agree.",
-    "truth-not-shown-screened": "The noise is so strong, or so few rows are left, that the values do not show whether "
-    "release {release} was made of these data; the labels agree.",
-    "truth-not-shown-randomised": "The noise is so strong that the values do not show whether release {release} was "
-    "made of these data; the labels were randomised, and do not show it either.",
-    "truth-not-shown-screened-randomised": "The noise is so strong, or so few rows are left, that the values do not "
-    "show whether release {release} was made of these data; the labels were randomised, and do not show it either.",
+    "truth-not-shown": f"{_STRONG} {_MADE_OF}; the labels agree.",
+    "truth-not-shown-screened": f"{_STRONG_OR_FEW} {_MADE_OF}; the labels agree.",
+    "truth-not-shown-randomised": f"{_STRONG} {_MADE_OF}; nor do the labels, which were randomised.",
+    "truth-not-shown-screened-randomised": f"{_STRONG_OR_FEW} {_MADE_OF}; nor do the labels, which were randomised.",
     "noise-wrong": "Release {release}: {fault}.",
     "noise-shared-by-releases": "Release {release} shares its noise with another: together they show the records.",
     "noise-off-sphere": "some rows' noise is not of the stated length",
@@ -186,13 +178,22 @@ _FOUND_WRONG = {
     "noise-shared-by-values": "values of a row share their noise",
     "noise-not-gaussian": "the noise is not Gaussian: its fourth moment is {fourth:.3g}, not 3",
     "noise-not-laplace": "the noise is not Laplace: its mean size is {size:.3g} of what it should be",
-    "units-unchecked": "Release {release} promises something to units, and it is not said which rows belong together "
-    "(--unit): that no two of them are paired is not checked.",
+    "units-unchecked": "Release {release} promises something to units. That no two rows of a unit are paired is not "
+    "checked: say with --unit which rows belong together.",
     "units-paired": "Release {release}: {rows:n row} are paired with rows of their own unit, and a unit has up to "
     "{largest:n row} where {stated} are stated: its μ is false. Do not send it.",
+    "labels-unchecked": "Release {release} says that its labels were randomised with ε = {epsilon:g}. That is not "
+    "checked: rows of this encoder do not show which label a record was given.",
     "labels-not-randomised": "Release {release}: {found:.1%} of the labels are said as they are, where randomising "
     "them with ε = {epsilon:g} keeps {keep:.1%}. Do not send this release.",
 }
+
+_TOO_WEAK = "these attacks were too weak to tell (they do worse than knowing nothing). Give public data."
+_BEST = "the best of these attacks ({attack}) takes away {gained:.1%} of knowing nothing's mean error: it gets {amount}"
+_OTHERS = "and the pairing, takes away {gained_10:.1%}, {gained_50:.1%} or {gained_90:.1%} of that error on the others."
+_ROWS = "Recognition: with the original at hand this attack finds its row for {mean:.1%}"
+_MEMBERS = "{what}: this attack finds {mean:.1%} of the members at 1 % false alarms (guessing: {chance:.2%})"
+_AT_MOST = "as μ is stated, on average no attack on these releases finds more than {tpr:.1%}."
 
 _VERDICT = {
     "verdict-part": "A part: {attacked:n row} of {rows:,} were attacked, joined along their pairs. An attacker who has "
@@ -204,31 +205,23 @@ _VERDICT = {
     "of the rows is noticed where its noise is below {share:.0%} of what is stated.",
     "verdict-weak-noise-unnoticed": "The noise was tested more loosely, as the rows that are left were chosen: noise "
     "that is too weak in some values of the rows would NOT be noticed.",
-    "verdict-images-too-weak": "Pictures: these attacks were too weak to tell (they do worse than knowing nothing). "
-    "Give public data.",
-    "verdict-values-too-weak": "Values: these attacks were too weak to tell (they do worse than knowing nothing). Give "
-    "public data.",
+    "verdict-images-too-weak": f"Pictures: {_TOO_WEAK}",
+    "verdict-values-too-weak": f"Values: {_TOO_WEAK}",
     "verdict-linear-possible": "The best linear attacker, who knows the mean, would explain up to {possible:.1%} of "
     "how records differ from it.",
-    "verdict-images": "Pictures: the best of these attacks ({attack}) takes away {gained:.1%} of the error of knowing "
-    "nothing: on average it gets {amount} of the images.",
-    "verdict-values": "Values: the best of these attacks ({attack}) takes away {gained:.1%} of the error of knowing "
-    "nothing: on average it gets {amount} of the records' values.",
+    "verdict-images": f"Pictures: {_BEST} of the images.",
+    "verdict-values": f"Values: {_BEST} of the records' values.",
     "amount-next-to-nothing": "next to nothing",
     "amount-something": "something",
     "amount-a-great-deal": "a great deal",
     "verdict-pictures": "Pictures from features: {attack} reaches an SSIM of {mean:.2f} on average and {worst:.2f} at "
     "most (knowing nothing: {nothing:.2f}).",
-    "verdict-known-too-weak": "Known records: too weak to tell (they do worse than knowing nothing). Give public data.",
-    "verdict-known": "Known records: an attacker who has 10, 50 or 90 % of the records, and the pairing, takes away "
-    "{gained_10:.1%}, {gained_50:.1%} or {gained_90:.1%} of that error on the others.",
+    "verdict-known-too-weak": f"Known records: {_TOO_WEAK}",
+    "verdict-known": f"Known records: an attacker who has 10, 50 or 90 % of the records, {_OTHERS}",
     "verdict-known-of-unit": "Known records: an attacker who has 10, 50 or 90 % of the single images, others of the "
-    "same {unit} among them, and the pairing, takes away {gained_10:.1%}, {gained_50:.1%} or {gained_90:.1%} of that "
-    "error on the others.",
-    "verdict-rows": "Recognition: with the original at hand this attack finds its row for {mean:.1%} of the records "
-    "(guessing: {chance:.2%}).",
-    "verdict-rows-single": "Recognition: with the original at hand this attack finds its row for {mean:.1%} of the "
-    "single images (guessing: {chance:.2%}).",
+    f"same {{unit}} among them, {_OTHERS}",
+    "verdict-rows": f"{_ROWS} of the records (guessing: {{chance:.2%}}).",
+    "verdict-rows-single": f"{_ROWS} of the single images (guessing: {{chance:.2%}}).",
     "verdict-pairs": "Recognition: with both sources among others these attacks name them for {mean:.1%} of the rows "
     "(guessing: {chance:.2%}).",
     "membership": "Membership",
@@ -236,19 +229,16 @@ _VERDICT = {
     "membership-of-single-image": "Membership of a single image",
     "recognition": "Recognition",
     "images": "Pictures",
-    "verdict-members": "{what}: this attack finds {mean:.1%} of the members at 1 % false alarms (guessing: "
-    "{chance:.2%}).",
-    "verdict-members-bounded": "{what}: this attack finds {mean:.1%} of the members at 1 % false alarms (guessing: "
-    "{chance:.2%}); as μ is stated, on average no attack on these releases finds more than {tpr:.1%}.",
+    "verdict-members": f"{_MEMBERS}.",
+    "verdict-members-bounded": f"{_MEMBERS}; {_AT_MOST}",
     "verdict-members-untested": "{what}: NOT tested: {why}.",
-    "verdict-members-untested-bounded": "{what}: NOT tested: {why}; as μ is stated, on average no attack on these "
-    "releases finds more than {tpr:.1%}.",
+    "verdict-members-untested-bounded": f"{{what}}: NOT tested: {{why}}; {_AT_MOST}",
     "attack-not-run": "{attack} {status}, {why}",
-    "verdict-untested": "{what}: NOT tested: no figures of {attacks}.",
+    "verdict-untested": "{what}: NOT tested: {attacks} gave no figures: {why}.",
+    "verdict-not-linear": "NOT run: {attacks}: {why}. What this release shows to such attackers is not measured.",
     "verdict-unasked": "{what}: NOT tested: no attack of this kind was asked for.",
     "verdict-untrained": "Networks: attacks that train them gave NO figures ({attacks}): {why}.",
-    "verdict-noise-unmeasured": "Noise: NOT measured, as the trace is not here: whether it is what the release says is "
-    "not known.",
+    "verdict-noise-unmeasured": "Noise: NOT measured, as the trace is not here. It may not be what the release says.",
     "verdict-labels-shown": "Labels: shown to everyone who gets the release.",
     "verdict-labels-randomised": "Labels: randomised, ε = {epsilon:.3g} a record in these releases.",
     "verdict-warnings": "{count:n warning} beside that of the labels: read them.",
@@ -265,13 +255,5 @@ _VERDICT = {
     "the release itself",
 }
 
-WORDS: dict[str, str] = {
-    **_THREATS,
-    **_NOT_RUN,
-    **_BROKEN,
-    **_METRICS,
-    **_PROMISES,
-    **_WARNINGS,
-    **_FOUND_WRONG,
-    **_VERDICT,
-}
+_TABLES = (_THREATS, _NOT_RUN, _BROKEN, _METRICS, _PROMISES, _WARNINGS, _FOUND_WRONG, _VERDICT)
+WORDS: dict[str, str] = {code: words for table in _TABLES for code, words in table.items()}
