@@ -125,7 +125,7 @@ def test_who_belongs_to_whom_must_be_said() -> None:
         encoder.plan(9, stream=SeededStream(0), units=PATIENTS)
     named = replace(strangers, units=tuple("abcdefg"))
     for bare in (Mixup(), Identity(), Laplace.example()):
-        with pytest.raises(errors.ArgumentError, match="promises nothing, to units either"):
+        with pytest.raises(errors.ArgumentError, match="promises nothing to units"):
             in_memory(named, bare, (), party="p", stream=SeededStream(0))
 
 

@@ -140,7 +140,7 @@ def test_representations(tmp_path: Path, labelled: bool) -> None:
     assert torch.equal(again.payload.take(torch.arange(20)).x, x) and stated.rows == 20
     assert stated.not_promised[0] == ("labels-shown" if labelled else "labels-not-sent")
     assert "nothing-promised" in stated.not_promised and Ledger().entries()[0].kind == "representations"
-    with pytest.raises(errors.MismatchError, match="no encoder"):
+    with pytest.raises(errors.MismatchError, match="not records"):
         again.encoder  # noqa: B018
     changed(tmp_path / "r", lambda whole: whole["payload"].update(values=4))
     with pytest.raises(errors.ShapeError):

@@ -395,7 +395,7 @@ def test_the_total_does_not_tell_what_was_refused_from_what_was_made(
     assert totals[:2] == totals[2:]
     monkeypatch.setenv("MIXVEIL_STATE", str(tmp_path / "refused"))
     if cost is None:
-        with pytest.raises(errors.BudgetError, match="a release that was refused for a record's sake promises nothing"):
+        with pytest.raises(errors.BudgetError, match="a release that was refused .* promises nothing"):
             Ledger().enter(stated(2, 0.1), Owners(prints(21, 22, 23), prints(24, 25, 26)), 9.0, against="everything")
 
 
@@ -629,7 +629,7 @@ def test_another_key_sees_other_fingerprints(tmp_path: Path, own_state_folder: P
 def test_a_ledger_that_is_gone_is_not_begun_anew(tmp_path: Path, own_state_folder: Path) -> None:
     release(tmp_path / "a", images())
     (own_state_folder / "ledger.sqlite").rename(tmp_path / "away")
-    with pytest.raises(errors.LedgerError, match="is gone, and knows what was spent"):
+    with pytest.raises(errors.LedgerError, match="is gone"):
         release(tmp_path / "b", images())
     (tmp_path / "away").rename(own_state_folder / "ledger.sqlite")
     release(tmp_path / "b", images())

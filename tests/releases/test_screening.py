@@ -193,7 +193,7 @@ def test_what_does_not_go_with_a_screen_is_refused_before_it_is_entered(tmp_path
         encoder, guarantees = certified.calibrate(Mu(1.0), range_facts(data))
         refused("mu cannot be certified", encoder=encoder, guarantees=guarantees)
     refused("label_epsilon", label_epsilon=1.0)
-    refused("features and projections are none", rows=features_of(data))
+    refused("for pixels", rows=features_of(data))
     refused("needs the distance lpips", screen=Screen("lpips", 0.7))
     refused("two figures", screen=Screen("lpips", 0.7), lpips=lambda a, b: (a - b).mean())
 
@@ -224,12 +224,12 @@ BAD: dict[str, tuple[Change, type[Exception], str]] = {
     "not screened after all": (
         lambda whole: whole["payload"].update(screened=None),
         errors.FalseClaimError,
-        "of which rows",
+        "assumes.rows",
     ),
     "an average of the rows that are left": (
         lambda whole: whole["guarantees"][0]["assumes"].pop("rows"),
         errors.FalseClaimError,
-        "of which rows",
+        "assumes.rows",
     ),
     "no caveat": (lambda whole: whole["not_promised"].remove("rows-dropped"), errors.FalseClaimError, "not_promised"),
     "features": (lambda whole: whole["payload"].update(shape=[64]), errors.ManifestError, "it is for pixels"),

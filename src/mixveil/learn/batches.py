@@ -17,21 +17,14 @@ _SHARE_KEPT = 0.5  # of the free memory of a GPU
 
 
 class BatchSource(Protocol):
-    """Rows to train on.
-
-    Attributes:
-        rows: how many there are.
-        inputs: values of a row.
-        classes: how many classes there are.
-    """
+    """Rows to train on: how many there are, the values of a row, and the number of classes."""
 
     rows: int
     inputs: int
     classes: int
 
     def batch(self, index: Tensor, step: int) -> Batch:
-        """The rows of `index`, (m, inputs) and (m, classes), on the device. step: the number of the batch, for
-        draws."""
+        """The rows of `index`, (m, inputs) and (m, classes), on the device. step: of the training, for draws."""
 
 
 class Released:
@@ -88,8 +81,7 @@ class _ReleasedPart:
 class RemixedEveryBatch:
     """Raw rows that are mixed again in every batch, as the paper's code trains. For experiments only.
 
-    It needs the raw rows at every step, so it is not a release and protects nothing. transform: None trains on the raw
-    rows.
+    It needs the raw rows at every step, so it protects nothing. transform: None trains on the raw rows.
     """
 
     def __init__(self, x: Tensor, labels: Tensor, classes: int, transform: BatchTransform | None) -> None:

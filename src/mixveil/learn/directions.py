@@ -10,6 +10,7 @@ from mixveil.core import files
 from mixveil.features import projection_file
 from mixveil.features.projection import Projection
 from mixveil.learn import class_means
+from mixveil.releases.kinds.sums import SumSettings
 from mixveil.releases.reading import read_release
 
 
@@ -18,9 +19,7 @@ class Directions:
     """A projection onto the directions in which the classes differ.
 
     Attributes:
-        path: The file.
-        sha256: Its digest.
-        projection: What it holds.
+        sha256: Of its file.
         base: How many directions the statistics were in.
     """
 
@@ -37,5 +36,6 @@ def directions(folders: Sequence[Path | str], out: Path | str, *, projection: Pa
     path = Path(out)
     files.check_new(path)
     base, digest = projection_file.read(Path(projection))
-    narrow = class_means.directions([read_release(Path(folder), "sums") for folder in folders], base, digest)
+    sums = [read_release(Path(folder), SumSettings.name) for folder in folders]
+    narrow = class_means.directions(sums, base, digest)
     return Directions(path, projection_file.write(path, narrow), narrow, base.dimension)

@@ -38,7 +38,7 @@ class Discriminant:
     Attributes:
         weight: (k, classes).
         bias: (classes,); −∞ for a class without rows.
-        dropped: the share of the private covariance that was dropped as noise.
+        dropped: The share of the private covariance that was dropped as noise.
     """
 
     weight: Tensor
@@ -57,10 +57,9 @@ class _Equations:
         labels: (classes, classes) YᵀY.
         cross: (classes, k) YᵀR.
         second: (k, k) RᵀR.
-        rows: how many there are.
-        share: what mixing leaves of a variance.
-        noise: the variance of the noise.
-        doubt: the variance of the true label given the reported label; 0 where labels are shown.
+        share: What mixing leaves of a variance.
+        noise: Its variance.
+        doubt: The variance of the true label given the reported label; 0 where labels are shown.
     """
 
     labels: Tensor
@@ -180,23 +179,14 @@ def _equations(release: Release, progress: Progress) -> _Equations:
     n, classes, k = len(release.payload), len(release.classes), torch.Size(release.shape).numel()
     if k > _WIDEST:
         raise ArgumentError(
-            f"the discriminant takes rows of at most {_WIDEST:,} values, and these have {k:,}: use a projection, or "
-            f"the head mlp"
+            f"the discriminant takes at most {_WIDEST:,} values of a row, got {k:,}: use a projection or mlp"
         )
     mixing = release.encoder.visible(release.payload)
     if mixing is None:
-        raise ArgumentError(
-            f"rows of the encoder {release.encoder.name} are no weighed sums of records, which the discriminant needs: "
-            f"train the head mlp"
-        )
-    found = _Equations(
-        torch.zeros(classes, classes, dtype=torch.float64),
-        torch.zeros(classes, k, dtype=torch.float64),
-        torch.zeros(k, k, dtype=torch.float64),
-        n,
-        *mixing,
-        0.0,
-    )
+        name = release.encoder.name
+        raise ArgumentError(f"the discriminant needs weighed sums of records, got rows of {name}: train the head mlp")
+    sizes = (classes, classes), (classes, k), (k, k)
+    found = _Equations(*(torch.zeros(size, dtype=torch.float64) for size in sizes), n, *mixing, 0.0)
     for index in torch.split(torch.arange(n), _ROWS):
         batch = release.payload.take(index)
         x, y = release.encoder.restore(batch.x.flatten(1).double()), batch.y.double()

@@ -23,13 +23,7 @@ from mixveil.core.errors import ArgumentError
 
 @dataclass(frozen=True)
 class Group:
-    """This process among those that train together.
-
-    Attributes:
-        rank: its number, from 0.
-        size: how many processes there are.
-        device: where it computes.
-    """
+    """This process among those that train together. rank: its number, from 0; size: how many processes there are."""
 
     rank: int = 0
     size: int = 1
@@ -75,7 +69,7 @@ def joined(meeting: Path) -> Iterator[Group]:
     if os.environ.get("LOCAL_WORLD_SIZE") != str(size):
         raise ArgumentError(f"{size} processes on several machines would talk unencrypted: train on one machine")
     if gpus and gpus < size:
-        raise ArgumentError(f"{size} processes for {gpus} GPU(s): start one process for each")
+        raise ArgumentError(f"{size} processes are more than the GPUs, {gpus}: start one process for each")
     os.environ["GLOO_SOCKET_IFNAME"] = os.environ["NCCL_SOCKET_IFNAME"] = "lo"
     device = torch.device("cuda", rank) if gpus else torch.device("cpu")
     if gpus:

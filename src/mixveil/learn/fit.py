@@ -35,11 +35,10 @@ class TrainingRecipe:
     """How the classifier is trained.
 
     Attributes:
-        epochs: how often every row is used.
-        batch: rows of a step.
+        batch: Rows of a step.
         optimiser: `adamw` with weight decay 1e-4, as in the paper, or `sgd` with momentum 0.9, as in its code.
-        learning_rate: at the first step; it falls to zero along a cosine.
-        seed: of first weights, the order of rows and dropout masks.
+        learning_rate: At the first step; it falls to zero along a cosine.
+        seed: Of first weights, the order of rows and dropout masks.
     """
 
     epochs: int = 20
@@ -83,14 +82,11 @@ def fit(
     """Train the paper's classifier.
 
     Args:
-        source: the rows.
-        recipe: how to train.
-        group: the processes that train together.
-        saved: the file of the training's state; None keeps no state.
-        progress: called with the rows of each step.
-        on_epoch: called after each epoch with its number and the model.
-        note: called with messages for the user.
-        stop: asked after every step, where a state is kept, whether to write the state and stop.
+        group: The processes that train together.
+        saved: The file of the training's state; None keeps no state.
+        on_epoch: Called after each epoch with its number and the model.
+        note: Called with messages for the user.
+        stop: Asked after every step, where a state is kept, whether to write the state and stop.
     """
     model = Classifier(source.inputs, source.classes, draws=recipe.draws(), group=group)
     training = _Training(source, recipe, model, range(recipe.epochs), group, saved)
@@ -112,11 +108,8 @@ def train_epochs(
     proximal: μ of an additional loss μ/2‖w − w₀‖², where w₀ are the weights at the start.
     """
     model.draws = recipe.draws()
-    training = _Training(source, recipe, model, epochs)
-    training.in_memory = True
-    if proximal is not None:
-        training.set_proximal_anchor(proximal)
-    training.run(progress, lambda epoch: None, lambda text: None, lambda: False)
+    training = _Training(source, recipe, model, epochs, in_memory=True, proximal=proximal)
+    training.run(progress)
 
 
 def steps_per_epoch(rows: int, recipe: TrainingRecipe) -> int:
@@ -140,28 +133,25 @@ class _Training:
         epochs: range,
         group: Group = ALONE,
         saved: Saved | None = None,
+        *,
+        in_memory: bool = False,
+        proximal: float | None = None,
     ) -> None:
         self.source, self.recipe, self.model, self.epochs = source, recipe, model, epochs
-        self.group, self.saved = group, saved
-        self.anchor: list[Tensor] = []
-        self.in_memory = False
+        self.group, self.saved, self.in_memory, self.proximal = group, saved, in_memory, proximal
+        self.start = [] if proximal is None else [parameter.detach().clone() for parameter in model.parameters()]
         self.batch, self.last, self.per_epoch = _batches_of(source.rows, recipe)
         if (self.last or self.batch) < group.size:
             raise ArgumentError(f"{group.size} processes cannot share a batch of {self.last or self.batch} rows")
         self.steps = recipe.epochs * self.per_epoch
         self.optimiser = recipe.optimiser_of(self.model)
 
-    def set_proximal_anchor(self, proximal: float) -> None:
-        """Draw the weights back to their present values from here on."""
-        self.proximal = proximal
-        self.anchor = [parameter.detach().clone() for parameter in self.model.parameters()]
-
     def run(
         self,
         progress: Progress,
-        on_epoch: Callable[[int], None],
-        note: Callable[[str], None],
-        stop: Callable[[], bool],
+        on_epoch: Callable[[int], None] = lambda epoch: None,
+        note: Callable[[str], None] = lambda text: None,
+        stop: Callable[[], bool] = lambda: False,
     ) -> None:
         done = 0 if self.saved is None else self.saved.load(self.model, self.optimiser, self.steps)
         if done:
@@ -200,8 +190,8 @@ class _Training:
         loss = cross_entropy(scores.float(), batch.y, reduction="sum") * (self.group.size / self._rows(step))
         self.optimiser.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
-        if self.anchor:
-            draw_back(self.model.parameters(), self.anchor, self.proximal)
+        if self.proximal is not None:
+            draw_back(self.model.parameters(), self.start, self.proximal)
         self.optimiser.step()
         return loss.detach()
 
@@ -234,10 +224,10 @@ class _Training:
                     yield step, self.group.own(order[first : first + self._rows(step)])
 
 
-def draw_back(parameters: Iterable[torch.nn.Parameter], anchor: Iterable[Tensor], proximal: float) -> None:
+def draw_back(parameters: Iterable[torch.nn.Parameter], starts: Iterable[Tensor], proximal: float) -> None:
     """Add the gradient of μ/2‖w − w₀‖², μ(w − w₀), to the gradients."""
     with torch.no_grad():
-        for parameter, start in zip(parameters, anchor, strict=True):
+        for parameter, start in zip(parameters, starts, strict=True):
             if parameter.grad is not None:
                 parameter.grad.add_(parameter - start, alpha=proximal)
 

@@ -1,7 +1,7 @@
 """The classifier of the singularized-mixup paper (App. E): three dense layers, batch normalisation, GELU, dropout.
 
-Several processes compute what one process would: batch statistics are taken over all rows of the batch, and dropout
-masks are drawn for the whole batch, of which each process uses its rows.
+Several processes compute what one process would: batch statistics are taken over all rows of the batch, and each
+process draws the dropout masks of the whole batch and uses those of its rows.
 """
 
 from __future__ import annotations
@@ -36,8 +36,7 @@ class Classifier(nn.Module):
         self.dense, self.norms = nn.ModuleList(self._dense), nn.ModuleList(self._norms)
 
     def forward(self, x: Tensor, rows: int | None = None) -> Tensor:
-        """(m, classes) scores of (m, inputs). rows: of the whole batch, over all processes; None for a single
-        process."""
+        """(m, classes) scores of (m, inputs). rows: of the batch, over all processes; None for a single process."""
         rows = len(x) if rows is None else rows
         *hidden, last = self._dense
         for dense, norm in zip(hidden, self._norms, strict=True):

@@ -34,11 +34,10 @@ class Model:
     """A model that was read or written.
 
     Attributes:
-        layers: the head.
-        classes: the names of the classes, in the order of the scores.
-        extractor: the features that the head takes.
-        weights: the digest of the extractor's networks; None for pixels.
-        card: the content of `card.json`.
+        classes: In the order of the scores.
+        extractor: The features that the head takes.
+        weights: The digest of the extractor's networks; None for pixels.
+        card: The content of `card.json`.
     """
 
     layers: Layers
@@ -65,7 +64,7 @@ def promises(trained: Trained) -> list[Note]:
         return [*told, note("model-labels-shown")]
     told.append(note("model-labels-randomised", of=note(f"model-record{one}"), epsilon=_largest(labels)))
     if one:
-        told.append(note("model-labels-at-several", epsilon=sum(e for e in labels if e is not None)))
+        told.append(note("model-labels-at-several", epsilon=sum(filter(None, labels))))
     return told
 
 
@@ -109,15 +108,13 @@ def write_model(out: Path, trained: Trained, tested: Mapping[str, Any] | None, a
 def read_model(folder: Path) -> Model:
     """Read a model. Everything in it is checked."""
     try:
-        card = strict_json.mapping(
-            "card", strict_json.parsed(files.read_small(folder / CARD, strict_json.MANIFEST_LIMIT))
-        )
+        data = files.read_small(folder / CARD, strict_json.MANIFEST_LIMIT)
+        card = strict_json.mapping("card", strict_json.parsed(data))
         if card.get("format") != FORMAT:
             raise ManifestError(f"format must be {FORMAT!r}, got {strict_json.shown(card.get('format'))}")
         if type(card.get("version")) is not int or card["version"] != VERSION:
-            raise VersionError(
-                f"this mixveil reads version {VERSION}, the model has {strict_json.shown(card.get('version'))}"
-            )
+            version = strict_json.shown(card.get("version"))
+            raise VersionError(f"this mixveil reads models of version {VERSION}, and this one has version {version}")
         with files.opened(folder / TENSORS, _LIMIT) as file:
             tensor_files.check_header(file, folder / TENSORS, limit=_HEADER)
             data = file.read(_LIMIT)  # not mapped: another process may replace the file

@@ -41,12 +41,11 @@ class Learned:
     """A head and the projection before it.
 
     Attributes:
-        head: on projected records.
-        projection: from features to records.
-        k: public directions of the first step.
-        up: bytes that all parties sent, without manifests.
-        down: bytes of the directions, to all parties.
-        messages: sent in either direction before the model.
+        head: On projected records.
+        k: Public directions of the first step.
+        up: Bytes that all parties sent, without manifests.
+        down: Bytes of the directions, to all parties.
+        messages: Sent in either direction before the model.
     """
 
     head: Discriminant
@@ -112,14 +111,12 @@ def _from_records(
     parties: Sequence[Features], projection: Projection, mu: float, protocol: Protocol, stream: Stream
 ) -> tuple[Discriminant, int]:
     """A head from released records, and their bytes."""
+    plain = protocol == "two-step-gaussian"
     releases = [
-        released(
-            Projected(part, projection), mu, plain=protocol == "two-step-gaussian", stream=stream.fork(f"party {i}")
-        )
+        released(Projected(part, projection), mu, plain=plain, stream=stream.fork(f"party {i}"))
         for i, part in enumerate(parties)
     ]
-    sent = sum(release.payload.bytes for release in releases)
-    return discriminant.from_records(releases, projection), sent
+    return discriminant.from_records(releases, projection), sum(release.payload.bytes for release in releases)
 
 
 def released(rows: Projected, mu: float, *, plain: bool, stream: Stream, label_epsilon: float | None = None) -> Release:

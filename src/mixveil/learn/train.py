@@ -27,7 +27,7 @@ from mixveil.learn.model import Model
 from mixveil.learn.training import Job, Trained
 
 Stopping = Callable[[], AbstractContextManager[Callable[[], bool]]]
-"""While it is entered, what it gives says whether the training was told to end."""
+"""Inside its block, a function says whether the training was told to end."""
 
 
 def never() -> AbstractContextManager[Callable[[], bool]]:
@@ -39,10 +39,9 @@ class TrainedModel:
     """A model that was trained and written.
 
     Attributes:
-        folder: Where it lies.
-        model: What it is; its card says what it was trained on.
-        trained: What its use tells of the records behind it.
-        tested: The data it was tested on, their rows and the accuracy; None where it was not.
+        model: Its card says what it was trained on.
+        trained: What it was trained on, and what that cost the parties.
+        tested: The data it was tested on, their rows and the accuracy; None where it was not tested.
     """
 
     folder: Path
@@ -78,8 +77,8 @@ def train(
             the same call continues from there.
         projection: The file of the projection that the releases went through, if any.
         head: `discriminant`, in closed form, each release weighed by its noise; or `mlp`, the paper's classifier.
-        epochs, batch, optimiser, learning_rate, seed: Of mlp alone.
-        test: Labelled data to test the model on. They are looked at before a long training.
+        epochs, batch, optimiser, learning_rate, seed: See `TrainingRecipe`; for mlp only.
+        test: Labelled data to test the model on, checked before a long training.
         say: Is told how a training of mlp goes on.
         stopping: Says whether to stop; the state is kept, and `TrainingStopped` raised.
     """
@@ -98,7 +97,7 @@ def train(
     trained = training.train(job) if recipe is None else _mlp(job, recipe, out, state, watch, warn, say, stopping)
     if not distributed.leads():
         return None
-    tested: dict[str, Any] | None = None
+    tested = None
     if images is not None:
         rows, _ = features.open(images, trained.extractor)
         with watch("testing", len(images)) as step:
@@ -116,9 +115,8 @@ class Predicted:
     """The class of every image.
 
     Attributes:
-        names: What each image is called: its file, or the number of its row.
-        classes: The class that the model gives it.
-        accuracy: The share that it names right; None where the images have no labels that the model knows.
+        names: Of the images: a file, or the number of a row.
+        accuracy: None where the images have no labels that the model knows.
         loose: Whether these are image files without labels.
         others: Files in the model's folder that are not part of it.
     """
@@ -155,17 +153,13 @@ def predict(
     accuracy = None
     if not loose and set(images.classes) <= set(read.classes):
         accuracy = float(named.eq(images.listed(read.classes).labels).double().mean())
-    return Predicted(
-        names=tuple(path.name for path in loose) or tuple(str(row) for row in range(len(images))),
-        classes=tuple(read.classes[i] for i in named.tolist()),
-        accuracy=accuracy,
-        loose=bool(loose),
-        others=tuple(files.others(folder, {model.CARD, model.TENSORS})),
-    )
+    names = tuple(path.name for path in loose) or tuple(map(str, range(len(images))))
+    others = tuple(files.others(folder, {model.CARD, model.TENSORS}))
+    return Predicted(names, tuple(read.classes[i] for i in named.tolist()), accuracy, bool(loose), others)
 
 
 def _recipe(head: str, given: dict[str, Any]) -> TrainingRecipe | None:
-    """How the head mlp is trained; None for the other head, which takes none of it."""
+    """How the head mlp is trained; None for the other head, which has no such settings."""
     if head == "mlp":
         return TrainingRecipe(**given)
     if head != "discriminant":
@@ -186,29 +180,21 @@ def _mlp(
     say: Callable[[str], None],
     stopping: Stopping,
 ) -> Trained:
-    """Train it, alone or among several processes. Told to end, it keeps its state first; not among several processes,
-    which would wait for one another."""
+    """Train the head mlp, alone or among several processes. Only a single process can be told to stop: several would
+    wait for one another."""
     training.check_mlp(job)
     leads = distributed.leads()
     if leads and distributed.exposed():
         warn(note("torchrun-exposed"))
     watched = watch("training", recipe.epochs * job.rows) if leads else nullcontext(lambda _: None)
     alone = distributed.asked() == 1
+    heard: Callable[[str], None] = say if leads else lambda text: None
     with distributed.joined(out) as group, stopping() if alone else never() as stop, watched as step:
-        return training.train_mlp(
-            job,
-            recipe=recipe,
-            group=group,
-            state=state,
-            progress=step,
-            note=say if leads else lambda text: None,
-            stop=stop,
-        )
+        return training.train_mlp(job, recipe=recipe, group=group, state=state, progress=step, note=heard, stop=stop)
 
 
 def _testable(job: Job, images: Images, features: FeatureOptions) -> Images:
-    """What a model of this job can be tested on, with its classes in their order; checked by the features of two
-    images."""
+    """The test data with the classes of the job, in their order. The features of two images are checked."""
     if unknown := sorted(set(images.classes) - set(job.classes)):
         raise MismatchError(f"{images.name} has classes that the releases do not have: {', '.join(unknown[:5])}")
     images = images.listed(job.classes)
@@ -223,7 +209,4 @@ def _check_features(features: Features, weights: str, inputs: int, wanted: str |
     if wanted is not None and weights != wanted:
         raise MismatchError(f"the model takes features of other weights ({wanted[:8]}) than these ({weights[:8]})")
     if features.shape[0] != inputs:
-        raise MismatchError(
-            f"the model takes {inputs} features, these images have {features.shape[0]}: their size or colours "
-            f"are others"
-        )
+        raise MismatchError(f"the model takes {inputs} features of an image, and these images have {features.shape[0]}")

@@ -1,4 +1,4 @@
-"""From releases to a model that a party can use."""
+"""From releases to a trained head, and what it costs the parties."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ from mixveil.learn.class_means import check_together
 from mixveil.learn.distributed import ALONE, Group
 from mixveil.learn.fit import TrainingRecipe, fit
 from mixveil.learn.layers import Layers
+from mixveil.releases.kinds.records import RecordSettings
+from mixveil.releases.kinds.sums import SumSettings
 from mixveil.releases.reading import read_release
 from mixveil.theory import gdp
 
@@ -29,13 +31,10 @@ class TrainedOn:
     """A release that a model was trained on.
 
     Attributes:
-        id: of the release.
-        party: the party that sent it.
-        kind: `records`, `sums` or `updates`.
-        rows: how many records it was made of.
-        mu: the μ that it promises a unit; None where it promises nothing.
-        unit_rows: the most rows that a unit has.
-        label_epsilon: ε of randomised labels; None where labels are shown.
+        kind: Of its payload.
+        rows: How many records it was made of.
+        mu: The μ that it promises a unit; None where it promises nothing.
+        label_epsilon: Of randomised labels; None where labels are shown.
     """
 
     id: str
@@ -52,16 +51,13 @@ class Trained:
     """A trained head on features.
 
     Attributes:
-        layers: the head.
-        how: which head, and how it was trained.
-        classes: the names of the classes.
-        extractor: the features that the head takes.
-        weights: the digest of the extractor's networks; None for pixels.
-        projection: the digest of the projection of the releases; None where there is none.
-        sources: the releases.
+        how: Which head, and how it was trained.
+        extractor: The features that the head takes.
+        weights: The digest of the extractor's networks; None for pixels.
+        projection: The digest of the projection of the releases; None where there is none.
         spent: μ of each party's records over all that it sent for this model; None where a release promises nothing.
-        label_epsilon: the same for labels; None where labels were shown.
-        units: whether every promise is to units of several rows, not to records.
+        label_epsilon: The same for labels; None where labels were shown.
+        units: Whether every promise is to units of several rows, not to records.
     """
 
     layers: Layers
@@ -87,19 +83,22 @@ ProjectionWithDigest = tuple[Projection, str]
 
 @dataclass(frozen=True)
 class Job:
-    """The releases that one model is trained on: records that belong together, or statistics."""
+    """The releases that one model is trained on: all of records, or all of class sums."""
 
     releases: tuple[Release, ...]
-    sums: tuple[Release, ...]
     projection: ProjectionWithDigest | None
 
     @property
+    def of_sums(self) -> bool:
+        return isinstance(self.releases[0].envelope.settings, SumSettings)
+
+    @property
     def rows(self) -> int:
-        return sum(len(release) for release in self.releases) + sum(part.envelope.rows for part in self.sums)
+        return sum(release.envelope.rows for release in self.releases)
 
     @property
     def classes(self) -> tuple[str, ...]:
-        return self.releases[0].classes if self.releases else self.sums[0].classes
+        return self.releases[0].classes
 
     @property
     def inputs(self) -> int:
@@ -124,31 +123,29 @@ def opened(folders: Sequence[Path], projection: ProjectionWithDigest | None = No
     """Open releases, and refuse those that do not belong together. projection: the one they went through."""
     if not folders:
         raise ArgumentError("no release is given")
-    releases = tuple(read_release(folder) for folder in folders)
-    kinds = {release.envelope.kind for release in releases}
-    if kinds == {"records"}:
-        _check_together(releases, projection)
-        return Job(releases, (), projection)
-    if kinds != {"sums"}:
+    job = Job(tuple(read_release(folder) for folder in folders), projection)
+    kinds = {type(release.envelope.settings) for release in job.releases}
+    if kinds == {RecordSettings}:
+        _check_together(job.releases, projection)
+    elif kinds != {SumSettings}:
         raise MismatchError("train on records or on statistics, not on both: statistics find directions for records")
-    if projection is None:
+    elif projection is None:
         raise ArgumentError("statistics went through a projection: give it with --projection")
-    check_together(releases, *projection)
-    return Job((), releases, projection)
+    else:
+        check_together(job.releases, *projection)
+    return job
 
 
 def train(job: Job, *, progress: Progress = lambda _: None) -> Trained:
     """Train the noise-aware discriminant on a job."""
     projection = _projection(job)
     try:
-        if job.sums:
-            head = discriminant.from_sums(job.sums)
+        if job.of_sums:
+            head = discriminant.from_sums(job.releases)
         else:
             head = discriminant.from_records(job.releases, projection, progress=progress)
     except torch.linalg.LinAlgError as error:  # type: ignore[attr-defined]
         raise TrainingError(f"these releases have no discriminant: {error}") from None
-    if not (bool(head.weight.isfinite().all()) and bool((head.bias < torch.inf).all())):
-        raise TrainingError("the discriminant is not finite: a release has values that are too large or too small")
     how = {"head": "discriminant", "covariance_dropped": head.dropped}
     return _trained(Layers.of(head, projection), how, job)
 
@@ -166,17 +163,16 @@ def train_mlp(
 ) -> Trained:
     """Train the paper's classifier on the records of a job.
 
-    state: the file for the state of the training, written every `every` seconds, from which it continues after a kill.
-    The caller removes it (`checkpoint.discard`) once the model is written. note, stop: as in `fit`.
+    state: the file of the training's state, written every `every` seconds; the caller removes it (`checkpoint.discard`)
+    once the model is written. note, stop: as in `fit`.
     """
     check_mlp(job)
     source = Released(job.releases, group.device)
     about = {"head": "mlp", **asdict(recipe), "rows": source.rows, "device": group.device.type, "processes": group.size}
-    on = {**about, "releases": [release.id for release in job.releases]}
-    on.pop("processes")  # the result does not depend on their number
-    saved = None if state is None else Saved(state, on, every)
-    model = fit(source, recipe, group=group, saved=saved, progress=progress, note=note, stop=stop)
-    layers = model.layers()
+    same = {**about, "releases": [release.id for release in job.releases]}
+    same.pop("processes")  # the result does not depend on their number
+    saved = None if state is None else Saved(state, same, every)
+    layers = fit(source, recipe, group=group, saved=saved, progress=progress, note=note, stop=stop).layers()
     if not all(bool(tensor.isfinite().all()) for layer in layers.layers for tensor in layer):
         raise TrainingError("the trained layers are not finite: use a smaller learning rate")
     layers.layers[-1][1][~source.classes_present] = -torch.inf  # no party has this class
@@ -184,21 +180,19 @@ def train_mlp(
 
 
 def check_mlp(job: Job) -> None:
-    if job.sums:
+    if job.of_sums:
         raise ArgumentError("the head mlp is trained on records, not on statistics")
 
 
 def _check_together(releases: Sequence[Release], projection: ProjectionWithDigest | None) -> None:
     """Refuse releases with different preparations or classes."""
-    digest = None if projection is None else projection[1]
+    digest = "none" if projection is None else projection[1]
     first = releases[0]
     for release in releases:
-        made_with = release.assets.get("projection")
-        if made_with != digest:
+        if (used := release.assets.get("projection", "none")) != digest:
             raise MismatchError(
-                f"release {release.id[:8]} of {release.party} went through "
-                f"{'no projection' if made_with is None else f'the projection {made_with[:8]}'}, not through "
-                f"{'none' if digest is None else digest[:8]}: give its own with --projection"
+                f"release {release.id[:8]} of {release.party} went through the projection {used[:8]}, not through "
+                f"{digest[:8]}: give its own with --projection"
             )
         if release.assets != first.assets or release.extractor != first.extractor:
             raise MismatchError(
@@ -237,25 +231,22 @@ def _projection(job: Job) -> Projection | None:
     return None if job.projection is None else job.projection[0]
 
 
-def _sources(job: Job) -> tuple[TrainedOn, ...]:
-    rows = [*(len(release) for release in job.releases), *(part.envelope.rows for part in job.sums)]
-    return tuple(
-        TrainedOn(r.id, r.party, r.envelope.kind, n, r.mu, r.unit_rows, None if r.reproducible else r.label_epsilon)
-        for r, n in zip((*job.releases, *job.sums), rows, strict=True)
-    )
+def _trained_on(release: Release) -> TrainedOn:
+    stated, epsilon = release.envelope, None if release.reproducible else release.label_epsilon
+    return TrainedOn(stated.id, stated.party, stated.kind, stated.rows, stated.mu, stated.unit_rows, epsilon)
 
 
 def _trained(layers: Layers, how: Mapping[str, Any], job: Job) -> Trained:
-    absent = layers.layers[-1][1] == -torch.inf  # classes of no party
-    finite = all(bool(tensor.isfinite().all()) for weight, bias in layers.layers[:-1] for tensor in (weight, bias))
     weight, bias = layers.layers[-1]
-    if not finite or not bool(weight.isfinite().all()) or not bool((bias.isfinite() | absent).all()):
+    hidden = [tensor for layer in layers.layers[:-1] for tensor in layer]
+    present = torch.where(bias == -torch.inf, 0.0, bias)  # −∞ marks a class of no party
+    if not all(bool(tensor.isfinite().all()) for tensor in (*hidden, weight, present)):
         raise TrainingError("the trained layers are not finite: a release has values that are too large or too small")
-    found, digest = job.projection or (None, None)
-    sources = _sources(job)
+    projection, digest = job.projection or (None, None)
+    sources = tuple(map(_trained_on, job.releases))
     earlier = [
-        TrainedOn(used.id, used.party, "sums", 0, used.mu or None, used.unit_rows, used.label_epsilon)
-        for used in (found.spent if found else ())
+        TrainedOn(used.id, used.party, SumSettings.name, 0, used.mu or None, used.unit_rows, used.label_epsilon)
+        for used in (projection.spent if projection else ())
     ]
     everything = list({item.id: item for item in (*earlier, *sources)}.values())
     spent: dict[str, float | None] = {}
@@ -264,18 +255,9 @@ def _trained(layers: Layers, how: Mapping[str, Any], job: Job) -> Trained:
         own = [item for item in everything if item.party == party]
         spent[party] = _all([item.mu for item in own], gdp.compose)
         labels[party] = _all([item.label_epsilon for item in own], sum)
-    return Trained(
-        layers=layers,
-        how=how,
-        classes=job.classes,
-        extractor=job.extractor,
-        weights=job.weights,
-        projection=digest,
-        sources=sources,
-        spent=spent,
-        label_epsilon=labels,
-        units=all(item.unit_rows > 1 for item in everything),
-    )
+    units = all(item.unit_rows > 1 for item in everything)
+    made = (layers, how, job.classes, job.extractor, job.weights, digest)
+    return Trained(*made, sources, spent=spent, label_epsilon=labels, units=units)
 
 
 def _all(figures: list[float | None], total: Callable[[list[float]], float]) -> float | None:

@@ -1,7 +1,7 @@
-"""The envelope of a release: who sends it, of which kind its payload is, what is promised, which files there are.
+"""The envelope of a release: the sender, the kind of payload, what is promised, and the files.
 
-Its JSON is `manifest.json`. It is parsed strictly, and no claim in it is believed: the kind of payload recomputes what
-its settings guarantee. A certified envelope holds only what was fixed without looking at the private records.
+Its JSON is `manifest.json`. It is parsed strictly, and every claim is recomputed from the settings of the payload. A
+certified envelope holds only figures that were fixed without looking at the private records.
 """
 
 from __future__ import annotations
@@ -34,14 +34,7 @@ _FIELDS = {
 
 @dataclass(frozen=True)
 class File:
-    """A file of a release.
-
-    Attributes:
-        name: Within the release's folder.
-        bytes: Its size.
-        sha256: Of its bytes.
-        rows: How many rows it holds; None where its kind of payload has no rows.
-    """
+    """A file of a release. rows: how many rows it holds; None where its kind of payload has no rows."""
 
     name: str
     bytes: int
@@ -55,15 +48,14 @@ class Envelope:
 
     Attributes:
         settings: Of its payload; their class is the kind of payload.
-        party: Who sends it.
-        classes: Names of the classes, in the order of the labels.
+        party: The sender.
+        classes: In the order of the labels.
         guarantees: What is promised (with a gdp guarantee, which certifies it) or stated.
         reproducible: Whether the noise came from a seeded stream.
-        label_epsilon: ε of randomised labels; None where labels are shown.
-        assets: What is public and the payload was made with, by its SHA-256: `projection` or `features`.
+        label_epsilon: Of randomised labels; None where labels are shown.
+        assets: The SHA-256 of what is public and made the payload: `projection` or `features`.
         files: In the order of the rows.
         id: 32 hexadecimal digits.
-        created: When, in ISO 8601.
     """
 
     settings: PayloadSettings
@@ -106,7 +98,7 @@ class Envelope:
 
     @property
     def not_promised(self) -> tuple[str, ...]:
-        """What a reader might think is promised and is not: codes, each with a sentence in `core/wording`."""
+        """Codes of what a reader might think is promised and is not."""
         labels = self.settings.labels(randomised=self.label_epsilon is not None)
         if self.label_epsilon is not None and self.reproducible:
             labels = "labels-randomised-by-seed"
@@ -181,13 +173,11 @@ def _check_version(whole: Mapping[str, Any]) -> None:
     if name != FORMAT or (type(version) is int and version < VERSION):
         raise VersionError(
             f"an older mixveil wrote this ({name}, version {strict_json.shown(version)}), and this one reads version "
-            f"{VERSION} only: use it with the mixveil that made it, or release the data again, which costs again"
+            f"{VERSION}: read it with the mixveil that wrote it, or release the data again, which costs again"
         )
     if type(version) is not int or version != VERSION:
-        raise VersionError(
-            f"the manifest has the version {strict_json.shown(version)}, and this mixveil reads version {VERSION}: use "
-            f"a newer mixveil"
-        )
+        shown = strict_json.shown(version)
+        raise VersionError(f"this mixveil reads version {VERSION}, the manifest has {shown}: use a newer mixveil")
 
 
 def _settings(kind: Any, item: Mapping[str, Any]) -> PayloadSettings:
@@ -213,11 +203,11 @@ def _check_consistent(envelope: Envelope) -> None:
 
 
 def _check_honest(envelope: Envelope, *, certified: bool) -> None:
-    """Refuse a promise that a reader can see to be false, and one of an unknown kind."""
+    """Refuse a promise that is unknown, or that a reader can see to be false."""
     if len({stated.name for stated in envelope.guarantees}) != len(envelope.guarantees):
         raise FalseClaimError("a guarantee is stated twice")
     if envelope.reproducible and (certified or envelope.guarantees):
-        raise FalseClaimError("the noise came from a seeded stream: a manifest of it promises nothing")
+        raise FalseClaimError("the noise came from a seeded stream: the manifest may promise nothing")
     if certified != envelope.certified:
         raise FalseClaimError("a manifest is certified if and only if it states a gdp guarantee")
     for stated in envelope.guarantees:
@@ -241,11 +231,10 @@ def _check_certified(stated: Guarantee, settings: PayloadSettings) -> None:
         raise FalseClaimError(f"{stated.name}: its conditions are not those of its settings")
     origins = settings.fact_origins()
     if facts.keys() != origins.keys() or any(value not in origins[name] for name, value in facts.items()):
-        raise FalseClaimError(f"{stated.name}: it must say of each fact that it is public or of the range")
+        raise FalseClaimError(f"{stated.name}: each fact must be public or of the pixel range")
 
 
 def _epsilon(item: Any) -> float | None:
-    """The ε of randomised labels, if they were."""
     if item is None:
         return None
     epsilon = strict_json.number("label_epsilon", item)
@@ -261,10 +250,9 @@ def _guarantee(item: Any) -> Guarantee:
         strict_json.text("assumes", k): strict_json.text("assumes", v)
         for k, v in strict_json.mapping("assumes", fields["assumes"]).items()
     }
+    name, nominal = strict_json.text("name", fields["name"]), strict_json.figure("nominal", fields["nominal"])
     realised = None if fields["realised"] is None else strict_json.figure("realised", fields["realised"])
-    return Guarantee(
-        strict_json.text("name", fields["name"]), strict_json.figure("nominal", fields["nominal"]), realised, assumes
-    )
+    return Guarantee(name, nominal, realised, assumes)
 
 
 def _file(item: Any, settings: PayloadSettings) -> File:
@@ -273,11 +261,8 @@ def _file(item: Any, settings: PayloadSettings) -> File:
     size = strict_json.count("file.bytes", fields["bytes"])
     if size > settings.largest_file:
         raise ManifestError(
-            f"file.bytes is {size:,}, and {settings.name} have at most {settings.largest_file:,} a file"
+            f"file.bytes is {size:,}, and a file of {settings.name} has at most {settings.largest_file:,}"
         )
-    return File(
-        name=strict_json.text("file.name", fields["name"], r"[a-z0-9-]{1,60}\.safetensors"),
-        bytes=size,
-        sha256=strict_json.text("file.sha256", fields["sha256"], r"[0-9a-f]{64}"),
-        rows=None if fields["rows"] is None else strict_json.count("file.rows", fields["rows"]),
-    )
+    name = strict_json.text("file.name", fields["name"], r"[a-z0-9-]{1,60}\.safetensors")
+    rows = None if fields["rows"] is None else strict_json.count("file.rows", fields["rows"])
+    return File(name, size, strict_json.text("file.sha256", fields["sha256"], r"[0-9a-f]{64}"), rows)

@@ -1,4 +1,4 @@
-"""What a release says, as notes for people: what it is, what is promised, what is not."""
+"""Notes about a release for people: what it is, what is promised, what is not."""
 
 from __future__ import annotations
 

@@ -27,11 +27,8 @@ class Prepared:
     """A projection that was written.
 
     Attributes:
-        path: The file.
-        sha256: Its digest.
-        projection: What it holds.
+        sha256: Of the file.
         images: How many images it was fitted on.
-        warnings: What the owner of the data should know.
     """
 
     path: Path
@@ -66,9 +63,9 @@ def prepare(
         public: Public data, with labels.
         out: The file to make. It must not exist.
         backbone: Public networks with + between, or `none`: the pixels. stage, mirror: of their features.
-        whitening: By which covariance.
-        directions: How many to keep. Else all, or as many as the rule says: mu (of the whole job), parties, rows and
-            num_classes (of all parties), all four.
+        whitening: The covariance to whiten by.
+        directions: How many to keep. Else all, or as many as the rule says for mu (of the whole job), parties, rows and
+            num_classes (of all parties).
         private: These data are private. The projection says so and certifies nothing, and the ledger counts it as a
             release that promises nothing.
     """
@@ -76,7 +73,7 @@ def prepare(
     files.check_new(path)
     job = mu, parties, rows, num_classes
     if any(item is not None for item in job) and (None in job or directions is not None):
-        raise ArgumentError("the rule needs mu, parties, rows and num_classes, all four, and no directions")
+        raise ArgumentError("mu, parties, rows and num_classes must be given together, and without directions")
     extractor = Extractor.parse(backbone, stage=stage, mirror=mirror)
     images = options.open(public)
     features, weights = FeatureOptions(options, cache, watch).open(images, extractor)

@@ -25,7 +25,7 @@ def trace_path(release_id: str) -> Path:
 
 
 def save_trace(release_id: str, trace: Trace, manifest_sha256: str) -> Path:
-    """Keep all of a release's trace, and the hash of its manifest, mode 0600, under the release's id."""
+    """Keep the trace of a release, and the hash of its manifest, with mode 0600."""
     from safetensors.torch import save
 
     path = trace_path(release_id)

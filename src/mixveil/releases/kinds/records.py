@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from mixveil.releases.envelope import Envelope, File
 
 OVER_ALL = "averaged-before-dropping"
-"""Of which rows a figure is an average, where some were dropped."""
+"""A figure is an average over all rows, also those that were dropped."""
 
 _CALIBRATIONS = {"theorem", "spectral", "energy", "displacement"}
 _ORIGINS = frozenset({"public", "range"})
@@ -105,10 +105,9 @@ class RecordSettings(PayloadSettings):
     """The settings of released records.
 
     Attributes:
-        encoder: What made them.
         shape: Of one row.
-        extractor: Which features rows are, where they are features themselves; None for pixels and for projections.
-        screened: By what rows were dropped, and of how many; None where none could be.
+        extractor: The network of rows that are features themselves; None for pixels and for projections.
+        screened: The screen that may have dropped rows; None where there was none.
     """
 
     name: ClassVar[str] = "records"
@@ -155,11 +154,11 @@ class RecordSettings(PayloadSettings):
         if not 0 < len(self.shape) <= _MOST_SIZES:
             raise ManifestError(f"shape must have 1 to {_MOST_SIZES} sizes, got {len(self.shape)}")
         if any(file.rows is None for file in envelope.files) or envelope.rows < 2:
-            raise ManifestError("each file of records must say how many rows it has, and all of them at least 2")
+            raise ManifestError("files.rows must be given for every file of records, and at least 2 in all")
         if (self.extractor is None) != ("features" not in envelope.assets):
-            raise ManifestError("extractor and assets.features belong together: which network, and the digest of it")
+            raise ManifestError("extractor and assets.features must be given together, or neither")
         if self.extractor is not None and "projection" in envelope.assets:
-            raise ManifestError("rows are features or projections of them: extractor goes with no assets.projection")
+            raise ManifestError("extractor and assets.projection must not be given together")
         if self.extractor is not None and len(self.shape) != 1:
             raise ManifestError(f"features are flat: shape cannot be {strict_json.shown(list(self.shape))}")
         if self.screened is not None:
@@ -189,32 +188,30 @@ class RecordSettings(PayloadSettings):
         return dict.fromkeys(("clip", "centre", "amplitude"), origins)
 
     def check_stated(self, stated: Guarantee) -> None:
-        """A τ is the party's own statement. It must say what it is: by which calibration, from which facts, of which
-        rows, and what is realised, if private moments were looked at. It says nothing else."""
+        """A τ is the party's own statement. It must name its calibration, the origins of its facts, the rows that it
+        speaks of, and what is realised, if it was computed from private moments. It must not state anything else."""
         if stated.name != "directional-snr":
             raise FalseClaimError(f"there is no guarantee of the name {stated.name!r:.60}")
         how, rows = stated.assumes.get("calibration", ""), stated.assumes.get("rows")
         if how not in _CALIBRATIONS:
-            raise FalseClaimError(f"{stated.name}: no calibration is known of the name {strict_json.shown(how)}")
+            raise FalseClaimError(f"{stated.name}: there is no calibration {strict_json.shown(how)}")
         measured = "displacement" if how == "displacement" else "energy"
         origins = {name: stated.assumes.get(name) for name in (measured, "lambda_max", "centre", "clip", "amplitude")}
         if not set(origins.values()) <= {*_ORIGINS, "private"} or origins["lambda_max"] == "range":
-            raise FalseClaimError(
-                f"{stated.name}: it must say of each fact where it is from, got {strict_json.shown(origins)}"
-            )
+            raise FalseClaimError(f"{stated.name}: the origins of its facts cannot be {strict_json.shown(origins)}")
         if not 0 < stated.nominal <= 1:
             raise FalseClaimError(f"{stated.name} must be in (0, 1], got {stated.nominal:g}")
         if (stated.realised is None) != (origins["lambda_max"] != "private"):
-            raise FalseClaimError(f"{stated.name}: what is realised is known from private moments, and only from them")
+            raise FalseClaimError(f"{stated.name}: realised must be given with private moments, and only with them")
         due = None if stated.realised is not None else NOT_REALISED if how in NOT_KEPT else FROM_PUBLIC
         if stated.assumes.get("moments") != due:
-            raise FalseClaimError(f"{stated.name}: it does not say what its moments leave open")
+            raise FalseClaimError(f"{stated.name}: assumes.moments must be {due}")
         said = self.encoder.tau_conditions
         names = {"calibration", "moments", "rows", *origins, *said}
         if stated.assumes.keys() - names or said.items() - stated.assumes.items():
             raise FalseClaimError(f"{stated.name}: its conditions are not those of its encoder")
-        if rows != (None if self.screened is None else OVER_ALL):
-            raise FalseClaimError(f"{stated.name}: it does not say of which rows it is an average")
+        if rows != (due := None if self.screened is None else OVER_ALL):
+            raise FalseClaimError(f"{stated.name}: assumes.rows must be {due}")
 
     def labels(self, *, randomised: bool) -> str:
         if randomised:
@@ -246,8 +243,8 @@ class RecordSettings(PayloadSettings):
 
     @property
     def bounds(self) -> Bounds:
-        made_by = self.encoder
-        return Bounds(self.shape, made_by.clip, made_by.sigma, made_by.centre, made_by.amplitude)
+        encoder = self.encoder
+        return Bounds(self.shape, encoder.clip, encoder.sigma, encoder.centre, encoder.amplitude)
 
     def note(self, envelope: Envelope) -> Note:
         shape, sizes = "×".join(map(str, self.shape)), {"files": len(envelope.files), "megabytes": envelope.bytes / 1e6}
@@ -267,7 +264,8 @@ class RecordSettings(PayloadSettings):
     def checked(self, where: str, tensors: Mapping[str, Tensor], file: File, envelope: Envelope) -> Batch:
         bound = self.encoder.index_bound
         batch = checked_batch(where, tensors, stored_dtype(bound), self.shape, file, len(envelope.classes))
-        for start in range(0, len(batch.x), block := max(1, _BLOCK_VALUES // max(1, batch.x[0].numel()))):
+        block = max(1, _BLOCK_VALUES // max(1, math.prod(self.shape)))
+        for start in range(0, len(batch.x), block):
             here, part = f"{where}, from row {start}", Batch(*(both[start : start + block] for both in batch))
             if bound is not None:
                 low, high = torch.aminmax(part.x)
@@ -294,10 +292,8 @@ def checked_batch(
     if x.dtype != dtype or y.dtype != torch.float32:
         raise DtypeError(f"{where}: x is {x.dtype} and y {y.dtype}, not {dtype} and torch.float32")
     if x.shape != (file.rows, *shape) or y.shape != (file.rows, classes):
-        raise ShapeError(
-            f"{where}: x is {tuple(x.shape)} and y {tuple(y.shape)}, the manifest says "
-            f"{(file.rows, *shape)} and {(file.rows, classes)}"
-        )
+        due = f"{(file.rows, *shape)} and {(file.rows, classes)}"
+        raise ShapeError(f"{where}: x is {tuple(x.shape)} and y {tuple(y.shape)}, the manifest says {due}")
     return Batch(x, y)
 
 
@@ -312,14 +308,12 @@ def check_labels(where: str, y: Tensor) -> None:
         raise NotFiniteError(f"{where}: a label is not finite")
     sums = y.double().sum(1)
     if bool((y < 0).any()) or bool(((sums - 1).abs() > 1e-6).any()):
-        raise SimplexError(
-            f"{where}: labels must be at least 0 and sum to 1, found {float(y.min()):g} and sum "
-            f"{float(sums[(sums - 1).abs().argmax()]):g}"
-        )
+        least, total = float(y.min()), float(sums[(sums - 1).abs().argmax()])
+        raise SimplexError(f"{where}: labels must be at least 0 and sum to 1, got {least:g} and the sum {total:g}")
 
 
 def of_all_rows(guarantees: tuple[Guarantee, ...]) -> tuple[Guarantee, ...]:
-    """What is stated where rows may be dropped: an average over all of them does not speak of those that are left."""
+    """What is stated where rows may be dropped: figures are averages over all rows, not over those that are left."""
     return tuple(dataclasses.replace(stated, assumes={**stated.assumes, "rows": OVER_ALL}) for stated in guarantees)
 
 
@@ -334,13 +328,12 @@ def _encoder(item: Mapping[str, Any]) -> Encoder:
 
 
 def _extractor(item: Any) -> Extractor:
-    """Which features the rows are; pixels are stated by null."""
     try:
         found = Extractor.read(item)
     except ArgumentError as error:
         raise ManifestError(f"extractor: {error}") from None
     if not found.names:
-        raise ManifestError("extractor names no network: of pixels it is null")
+        raise ManifestError("extractor names no network: it must be null for pixels")
     return found
 
 

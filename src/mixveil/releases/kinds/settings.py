@@ -25,7 +25,6 @@ class Bounds(NamedTuple):
     """Where the values of a payload lie.
 
     Attributes:
-        shape: Of one row.
         clip: The largest norm of a record, once its centre is subtracted; None: no bound.
         sigma: The standard deviation of the noise in one value; None: not known.
         centre: What is subtracted from every value.
@@ -41,11 +40,11 @@ class Bounds(NamedTuple):
 
 class PayloadSettings(ABC):
     """The settings of one payload: a frozen dataclass whose fields are public. A subclass declares the `name` of its
-    kind. What a method below does by itself is right for a kind that promises nothing and has one file.
+    kind. The methods below are right for a kind that promises nothing and has one file.
 
     Attributes:
         asset_names: The assets that an envelope of this kind may name.
-        largest_file: Bytes of one file.
+        largest_file: The most bytes of one file.
     """
 
     name: ClassVar[str]
@@ -56,7 +55,7 @@ class PayloadSettings(ABC):
 
     @classmethod
     def parse(cls, item: Mapping[str, Any]) -> Self:
-        """From JSON of another party. As it stands: for fields that are numbers, flags and texts."""
+        """From JSON of another party. This method reads fields that are numbers, flags and texts."""
         return parsed_fields("payload", cls, item)
 
     def plain(self) -> dict[str, Any]:
@@ -77,12 +76,12 @@ class PayloadSettings(ABC):
         return None
 
     def fact_origins(self) -> Mapping[str, frozenset[str]]:
-        """The facts that a certified guarantee names beside its conditions, and where each may be from."""
+        """The facts that a certified guarantee names beside its conditions, and the origins that each may have."""
         return {}
 
     def check_stated(self, stated: Guarantee) -> None:
-        """Refuse a guarantee that is not certified, unless this kind has such guarantees and it says what it is."""
-        raise FalseClaimError(f"{stated.name!r:.60}: a payload of {self.name} has no guarantee that is not certified")
+        """Refuse a guarantee without a certificate, unless this kind has such guarantees and it is complete."""
+        raise FalseClaimError(f"{stated.name!r:.60}: {self.name} have no guarantee without a certificate")
 
     def labels(self, *, randomised: bool) -> str:
         """The code of what is said of labels."""
@@ -104,7 +103,7 @@ class PayloadSettings(ABC):
 
     @property
     def noise(self) -> float | None:
-        """The standard deviation of the noise of one value, for the ledger; None: there is none to speak of."""
+        """The standard deviation of the noise of one value, for the ledger; None: no noise is stated."""
         return None
 
     @property
@@ -113,7 +112,7 @@ class PayloadSettings(ABC):
         return None
 
     def rows(self, files: Sequence[File]) -> int:
-        """How many rows, or records, it holds."""
+        """The number of rows, or of records."""
         return sum(file.rows or 0 for file in files)
 
     def note(self, envelope: Envelope) -> Note:

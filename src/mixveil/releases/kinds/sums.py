@@ -34,11 +34,10 @@ class SumSettings(PayloadSettings):
     """The settings of class sums; the payload is (classes, dimension) float64.
 
     Attributes:
-        counts: (classes,) how many records are said to be of each class.
+        counts: (classes,) the records that are said to be of each class.
         dimension: Values of a sum.
         clip: The largest norm C of a record.
         sigma: The standard deviation of the noise of one value.
-        unit_rows: The most records that one unit has.
     """
 
     name: ClassVar[str] = "sums"
@@ -63,7 +62,7 @@ class SumSettings(PayloadSettings):
 
     def check(self, envelope: Envelope) -> None:
         if len(self.counts) != len(envelope.classes) or sum(self.counts) < 2:
-            raise ManifestError("counts must be one for each class, and of two records at least")
+            raise ManifestError("counts must be given for each class, and be at least 2 in all")
         if "projection" not in envelope.assets:
             raise ManifestError("assets.projection is missing: class sums are of projected records")
         if any(file.rows is not None for file in envelope.files):
@@ -118,7 +117,7 @@ class SumSettings(PayloadSettings):
         most = max(self.counts) * self.clip + (randomness.NORMAL_BOUND + 1) * self.sigma
         low, high = torch.aminmax(indices)
         if max(-int(low), int(high)) > most / (self.sigma * GRID):
-            raise GridError(f"{where}: sums larger than the records that the manifest counts can have")
+            raise GridError(f"{where}: the sums are larger than those of the counted records can be")
         return self.values(indices)
 
     def values(self, indices: Tensor) -> Tensor:
