@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from mixveil.encoders.identity import Identity as Identity
     from mixveil.encoders.mixup import Mixup as Mixup
     from mixveil.encoders.singular import Singular as Singular
-    from mixveil.federated.simulation.comparison import simulate as simulate
+    from mixveil.federated.simulation.simulate import simulate as simulate
     from mixveil.learn.directions import directions as directions
     from mixveil.learn.train import predict as predict
     from mixveil.learn.train import train as train
@@ -81,7 +81,7 @@ __all__ = open_door(
         "predict": "mixveil.learn.train",
         "prepare": "mixveil.releases.prepare",
         "read_release": "mixveil.releases.reading",
-        "simulate": "mixveil.federated.simulation.comparison",
+        "simulate": "mixveil.federated.simulation.simulate",
         "statistics": "mixveil.releases.statistics",
         "train": "mixveil.learn.train",
         "verify": "mixveil.releases.verify",
