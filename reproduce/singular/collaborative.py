@@ -26,7 +26,11 @@ from mixveil.encoders.singular import PAPER_ALPHA
 from mixveil.features import cache as features
 from mixveil.features import displacement
 from mixveil.features.extractor import Extractor
-from mixveil.federated.simulation import simulate as engine
+from mixveil.federated.simulation.results import Compared, Kept, compared, readable
+from mixveil.federated.simulation.results import Row as Simulated
+from mixveil.federated.simulation.setup import PublicSetup, SimulationConfig, set_up
+from mixveil.federated.simulation.setup import prepared as public_setup
+from mixveil.federated.simulation.simulate import jobs, run_method
 from mixveil.report import results
 from reproduce.singular.shared import Row, keep
 
@@ -46,27 +50,27 @@ PLAIN = ("fedprox", "fedprox-tuned", "one-shot", "remixed")
 PRIVATE = ("two-step", "two-step-gaussian", "sums", "sums-twice")
 
 
-def cells(table: str, parties: list[int]) -> Iterator[tuple[engine.SimulationConfig, dict[str, float]]]:
+def cells(table: str, parties: list[int]) -> Iterator[tuple[SimulationConfig, dict[str, float]]]:
     """The settings of a table, with the paper's figures."""
     with (HERE / "claims" / CLAIMS[table]).open() as file:
         for line in csv.DictReader(file):
             count, beta, rho = int(line["parties"]), float(line["beta"]), float(line.get("rho") or 1)
             if count in parties:
                 figures = {name: float(line[name]) for name in ("fedprox_percent", "singular_percent")}
-                yield engine.SimulationConfig(count, beta, rho, tau=TAU), figures
+                yield SimulationConfig(count, beta, rho, tau=TAU), figures
 
 
-def todo(table: str, setting: engine.SimulationConfig) -> list[tuple[str, float | None]]:
+def todo(table: str, setting: SimulationConfig) -> list[tuple[str, float | None]]:
     """In Table 5 all methods; in Table 6 those that the paper's two are compared with."""
-    found = engine.jobs([*PRIVATE, *PLAIN], MUS)
+    found = jobs([*PRIVATE, *PLAIN], MUS)
     if table == "5":
-        found += engine.jobs(["moments"], MUS)
-        found += engine.jobs(["local", "centralised", "fedavg"], ())
-        found += engine.jobs(["dp-sgd"], MUS if setting.beta == 0.5 else (AT_ONE_MU,))
+        found += jobs(["moments"], MUS)
+        found += jobs(["local", "centralised", "fedavg"], ())
+        found += jobs(["dp-sgd"], MUS if setting.beta == 0.5 else (AT_ONE_MU,))
     return found
 
 
-def reported(row: Row, setting: engine.SimulationConfig, table: str, paper: dict[str, float]) -> Row:
+def reported(row: Row, setting: SimulationConfig, table: str, paper: dict[str, float]) -> Row:
     """One line of the results."""
     settings: Row = {"table": table, "parties": setting.parties, "beta": setting.beta, "rho": setting.rho}
     settings |= {"head": setting.head, "method": row["method"], "mu": row["mu"], "seed": setting.seed}
@@ -86,7 +90,7 @@ def reported(row: Row, setting: engine.SimulationConfig, table: str, paper: dict
     return {"settings": settings, "figures": figures}
 
 
-def beside(item: engine.Compared, setting: engine.SimulationConfig) -> Row:
+def beside(item: Compared, setting: SimulationConfig) -> Row:
     settings: Row = {"parties": setting.parties, "beta": setting.beta, "rho": setting.rho, "head": setting.head}
     settings |= {"method": item.method, "mu": item.mu, "beside": item.other, "seed": setting.seed}
     figures = {
@@ -116,32 +120,32 @@ def main() -> None:
         if base.beta not in chosen.beta:
             continue
         rate = {"linear": 5e-3, "mlp": 1e-3}[chosen.head]
-        setting = engine.SimulationConfig(
+        setting = SimulationConfig(
             base.parties, base.beta, base.rho, chosen.head, learning_rate=rate, tau=TAU, seed=chosen.seed
         )
         name = f"{setting.head}-{setting.parties}-{setting.beta:g}-{setting.rho:g}-{setting.seed}.json"
-        kept = engine.Kept(cache / "collaborative" / name, {"backbone": str(extractor), **asdict(setting)})
+        kept = Kept(cache / "collaborative" / name, {"backbone": str(extractor), **asdict(setting)})
         jobs = [job for job in todo(chosen.table, setting) if not chosen.methods or job[0] in chosen.methods]
         left = [job for job in jobs if not kept.has(job)]
         if left:
             train, test, agreed = prepared(extractor)
-            simulation = engine.set_up(train, test, agreed, setting)
+            simulation = set_up(train, test, agreed, setting)
             kept.counts = simulation.counts
             for job in left:
-                said(kept, engine.simulate(simulation, *job))
+                said(kept, run_method(simulation, *job))
         lines = [row for row in kept.rows if (row["method"], row["mu"]) in jobs]
-        found = [reported(row, setting, chosen.table, paper) for row in engine.readable(lines)]
+        found = [reported(row, setting, chosen.table, paper) for row in readable(lines)]
         keep(chosen.out, "Learning together on CIFAR-10", *found, about=about)
         keep(
             chosen.beside,
             "Methods that send once or twice beside methods with rounds, in the same run",
-            *(beside(item, setting) for item in engine.compared(lines)),
+            *(beside(item, setting) for item in compared(lines)),
             about=about,
         )
 
 
 @functools.cache
-def prepared(extractor: Extractor) -> tuple[features.Features, features.Features, engine.PublicSetup]:
+def prepared(extractor: Extractor) -> tuple[features.Features, features.Features, PublicSetup]:
     """Rows to deal and to test on, and what is public."""
     loaded = features.load(extractor, data_folder(None))
     sets = []
@@ -149,7 +153,7 @@ def prepared(extractor: Extractor) -> tuple[features.Features, features.Features
         sys.stderr.write(f"features of {name}\n")
         sets.append(features.extract(open_data(name), loaded, features.cache_folder()))
     public, train, test = sets
-    return train, test, engine.prepared(public, loaded.digest, tau=TAU, radius=moved(loaded))
+    return train, test, public_setup(public, loaded.digest, tau=TAU, radius=moved(loaded))
 
 
 def moved(loaded: features.Loaded) -> float:
@@ -163,7 +167,7 @@ def moved(loaded: features.Loaded) -> float:
     return float(results.read_results(path).rows[0]["figures"]["radius"] or 0)
 
 
-def said(kept: engine.Kept, row: engine.Row) -> None:
+def said(kept: Kept, row: Simulated) -> None:
     kept.add(row)
     at = "" if row.mu is None else f" at {row.mu:g}"
     sys.stderr.write(

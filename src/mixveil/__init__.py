@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from mixveil.encoders.identity import Identity as Identity
     from mixveil.encoders.mixup import Mixup as Mixup
     from mixveil.encoders.singular import Singular as Singular
-    from mixveil.federated.simulation.comparison import simulate as simulate
+    from mixveil.federated.simulation.simulate import simulate as simulate
     from mixveil.learn.directions import directions as directions
     from mixveil.learn.train import predict as predict
     from mixveil.learn.train import train as train
@@ -64,7 +64,7 @@ _HOMES = {
     "encoders.identity": "Identity",
     "encoders.mixup": "Mixup",
     "encoders.singular": "Singular",
-    "federated.simulation.comparison": "simulate",
+    "federated.simulation.simulate": "simulate",
     "learn.directions": "directions",
     "learn.train": "predict train",
     "releases.calibrate": "calibrate",

@@ -14,7 +14,7 @@ from mixveil.core.wording.sentences import plural
 from mixveil.data.opening import DataOptions
 
 if TYPE_CHECKING:
-    from mixveil.federated.simulation.comparison import Simulated
+    from mixveil.federated.simulation.simulate import Simulated
 
 Parties = Annotated[int, typer.Option("--parties", min=1, help="Among how many the rows are dealt.")]
 Beta = Annotated[

@@ -1276,9 +1276,8 @@ def test_epochs_that_no_round_has_are_not_trained(tmp_path: Path, epochs: Any) -
     parties["a"].log = said.append
     recipe = asdict(job.config.recipe)
     about: dict[str, Any] = {"ask": "round", "kind": "updates", "recipe": recipe}
-    about["extractor"] = job.config.extractor.plain()
     weights = save(dict(weights_of(new_head("linear", 6, 3, job.config.recipe))))
-    about |= {**job.identity.plain(), "head": "linear", "proximal": None, "number": 0}
+    about |= {**job.identity.plain(), "extractor": job.config.extractor.plain(), "head": "linear", "number": 0}
     for asked, state in (([0, 1], "ready"), (epochs, "failed")):
         assert parties["a"].answer(Message({**about, "epochs": asked}, {"weights": weights})).about["state"] == state
     assert [event.code for event in said] == ["sending-weights", "failed-job"]

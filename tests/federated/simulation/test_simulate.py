@@ -16,19 +16,10 @@ from mixveil.core.wording.notes import note
 from mixveil.data.images import Images
 from mixveil.data.opening import open_data
 from mixveil.federated.methods.catalogue import METHODS, chosen_methods, method_named, method_names
-from mixveil.federated.simulation import one_shot_methods, round_methods, simulate
-from mixveil.federated.simulation.setup import Outcome, Point, Simulation
-from mixveil.federated.simulation.simulate import (
-    Kept,
-    Row,
-    SimulationConfig,
-    compared,
-    jobs,
-    prepared,
-    read_simulation,
-    set_up,
-    work,
-)
+from mixveil.federated.simulation import one_shot_methods, round_methods
+from mixveil.federated.simulation.results import Kept, Row, compared, read_simulation, readable
+from mixveil.federated.simulation.setup import Outcome, Point, Simulation, SimulationConfig, prepared, set_up
+from mixveil.federated.simulation.simulate import jobs, run_method, work
 from tests.made import features_of, images
 from tests.plugins import toy_method
 
@@ -51,7 +42,7 @@ def simulation() -> Simulation:
 
 @pytest.fixture(scope="module")
 def found(simulation: Simulation) -> dict[str, Row]:
-    return {name: simulate.simulate(simulation, name, mu) for name, mu in jobs(method_names(), [2.0])}
+    return {name: run_method(simulation, name, mu) for name, mu in jobs(method_names(), [2.0])}
 
 
 def test_every_method_runs_and_says_what_it_promises(found: dict[str, Row]) -> None:
@@ -145,7 +136,7 @@ def test_remixing_within_parties_is_the_encoders_formula(simulation: Simulation)
     assert torch.equal(source._partner.sort().values, index) and float(source._weight.min()) >= 0.3
     own, other = source._weight[:, :1], source._weight[:, 1:]
     noise = (second.x - own * x - other * x[source._partner]) / other
-    assert float(noise.std()) == pytest.approx(simulation.encoder.sigma, rel=0.01)
+    assert float(noise.std()) == pytest.approx(simulation.agreed.encoder.sigma, rel=0.01)
     apart = labels != labels[source._partner]
     assert torch.allclose(second.y[apart, labels[apart]], own[apart, 0]) and torch.allclose(
         second.y.sum(1), own[:, 0] * 0 + 1
@@ -156,7 +147,7 @@ def test_remixing_within_parties_is_the_encoders_formula(simulation: Simulation)
 def test_work_is_what_progress_counts(simulation: Simulation) -> None:
     for name in ("local", "fedavg", "fedprox-tuned", "one-shot", "sums", "dp-sgd"):
         counted: list[int] = []
-        simulate.simulate(simulation, name, 1.0, progress=counted.append)
+        run_method(simulation, name, 1.0, progress=counted.append)
         assert sum(counted) == pytest.approx(work(simulation, name), rel=0.1), name  # but for rows too few for a batch
 
 
@@ -252,7 +243,7 @@ def test_a_file_of_an_earlier_version_is_read(tmp_path: Path) -> None:
     whole = json.loads(path.read_text())
     whole["rows"][0] |= {"title": "class sums at full μ", "guarantee": "nothing is sent"}
     path.write_text(json.dumps(whole))
-    (row,) = simulate.readable(Kept(path, {}).rows)
+    (row,) = readable(Kept(path, {}).rows)
     assert row["guarantee"] == "nothing is sent" and row["title"] == method_named("sums").title
 
 
@@ -263,7 +254,7 @@ def test_every_method_is_in_the_documents() -> None:
 
 def test_a_method_from_outside_is_run_by_its_name(simulation: Simulation) -> None:
     with METHODS.including(toy_method.NearestMean):
-        row = simulate.simulate(simulation, "nearest-mean")
+        row = run_method(simulation, "nearest-mean")
         assert "nearest-mean" in chosen_methods("all") and work(simulation, "nearest-mean") == simulation.rows
     assert row.outcome.accuracy > 0.6 and row.outcome.guarantee.code == "means-in-the-clear"
     assert row.outcome.bytes_up == PARTIES * CLASSES * (INPUTS + 1) * 4
@@ -275,4 +266,4 @@ def test_a_method_from_outside_is_run_by_its_name(simulation: Simulation) -> Non
 
 def simulate_readable(rows: list[Row]) -> list[dict[str, Any]]:
     with METHODS.including(toy_method.NearestMean):
-        return simulate.readable([row.plain() for row in rows])
+        return readable([row.plain() for row in rows])

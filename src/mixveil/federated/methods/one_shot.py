@@ -1,4 +1,4 @@
-"""One release of records from every party; and, in simulations, one in every epoch."""
+"""Trained once: on one release of records from every party, or on what such a method is measured against."""
 
 from __future__ import annotations
 
@@ -15,7 +15,14 @@ if TYPE_CHECKING:
     from mixveil.learn.training import Trained
 
 
-class OneShot(Method):
+class TrainedOnce(Method):
+    """Methods that train one model on as many rows as all parties have."""
+
+    def passes(self, simulation: Simulation) -> int:
+        return simulation.epochs_for(simulation.rows)
+
+
+class OneShot(TrainedOnce):
     name, title = "one-shot", "one release of records"
     sends, targets, heads = ("records",), ("tau", "mu"), ("discriminant", "mlp")
     between_machines, projection, compared = True, "optional", True
@@ -24,11 +31,6 @@ class OneShot(Method):
         from mixveil.federated.simulation import one_shot_methods
 
         return one_shot_methods.one_shot(simulation, progress)
-
-    def passes(self, simulation: Simulation) -> int:
-        from mixveil.federated.simulation import one_shot_methods
-
-        return one_shot_methods.epochs_for(simulation, simulation.rows)
 
     def make(self, making: Making, kind: Kind, projection: str | None) -> None:
         making.make_records(projection)
@@ -39,7 +41,7 @@ class OneShot(Method):
         return from_records(job, parties, job.projection)
 
 
-class Remixed(Method):
+class Remixed(TrainedOnce):
     """As the paper's code trains: pairs, weights and noise are drawn again in every epoch."""
 
     name, title = "remixed", "re-mixed in every epoch"
@@ -50,7 +52,33 @@ class Remixed(Method):
 
         return one_shot_methods.remixed(simulation, progress)
 
-    def passes(self, simulation: Simulation) -> int:
+
+class Local(Method):
+    name, title = "local", "each party alone"
+
+    def simulate(self, simulation: Simulation, mu: float, progress: Progress) -> Outcome:
         from mixveil.federated.simulation import one_shot_methods
 
-        return one_shot_methods.epochs_for(simulation, simulation.rows)
+        return one_shot_methods.local_only(simulation, progress)
+
+    def passes(self, simulation: Simulation) -> int:
+        return simulation.epochs_for(simulation.rows // len(simulation.parties))
+
+
+class PublicOnly(Method):
+    name, title = "public", "the public rows alone"
+
+    def simulate(self, simulation: Simulation, mu: float, progress: Progress) -> Outcome:
+        from mixveil.federated.simulation import one_shot_methods
+
+        return one_shot_methods.public_alone(simulation, progress)
+
+
+class Centralised(TrainedOnce):
+    name, title = "centralised", "all rows in one place"
+    sends = ("originals",)
+
+    def simulate(self, simulation: Simulation, mu: float, progress: Progress) -> Outcome:
+        from mixveil.federated.simulation import one_shot_methods
+
+        return one_shot_methods.centralised(simulation, progress)

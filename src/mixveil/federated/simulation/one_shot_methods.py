@@ -23,13 +23,6 @@ from mixveil.releases.kinds.records import Records
 from mixveil.releases.records import in_memory
 from mixveil.theory import gdp
 
-_STEPS = 300  # of a training, at least: few rows make few steps an epoch
-
-
-def epochs_for(simulation: Simulation, rows: int) -> int:
-    """Of a training on so many rows."""
-    return max(simulation.recipe.epochs, -(-_STEPS // steps_per_epoch(rows, simulation.recipe)))
-
 
 def local_only(simulation: Simulation, progress: Progress) -> Outcome:
     """Each party trains alone; the mean accuracy over parties, each counted once."""
@@ -44,10 +37,12 @@ def local_only(simulation: Simulation, progress: Progress) -> Outcome:
 
 def public_alone(simulation: Simulation, progress: Progress) -> Outcome:
     """No party sends anything: what the labelled public rows teach by themselves."""
-    labels, x = simulation.public
-    if labels is None:
+    public = simulation.agreed
+    if public.classes != simulation.test.classes:
         raise ArgumentError("the public rows do not have the classes of the others: alone they teach nothing")
-    model, seconds = _trained(simulation, RemixedEveryBatch(x, labels, simulation.classes, None), progress)
+    model, seconds = _trained(
+        simulation, RemixedEveryBatch(public.rows, public.labels, simulation.classes, None), progress
+    )
     return Outcome(simulation.accuracy(model), 0, 0, 0, seconds, note("nothing-sent"))
 
 
@@ -71,7 +66,7 @@ def one_shot(simulation: Simulation, progress: Progress) -> Outcome:
     started = time.perf_counter()
     stream = SeededStream(simulation.recipe.seed).fork("one-shot")
     releases = [
-        in_memory(part, simulation.encoder, (), party=str(i), stream=stream.fork(f"party {i}"))
+        in_memory(part, simulation.agreed.encoder, (), party=str(i), stream=stream.fork(f"party {i}"))
         for i, part in enumerate(simulation.parties)
     ]
     sent = sum(release.payload.bytes for release in releases if isinstance(release.payload, Records))
@@ -87,7 +82,7 @@ def remixed(simulation: Simulation, progress: Progress) -> Outcome:
     """As the paper's code trains: pairs, weights and noise again in every epoch, so that it needs the raw rows all the
     time. Counted as what it would be: a release an epoch."""
     model, seconds = _trained(simulation, Remixed(simulation), progress)
-    row, epochs = simulation.test.shape[0] * 2 + 4 * simulation.classes, epochs_for(simulation, simulation.rows)
+    row, epochs = simulation.test.shape[0] * 2 + 4 * simulation.classes, simulation.epochs_for(simulation.rows)
     sent = simulation.rows * row * epochs
     promised = note("released-every-epoch", epochs=epochs)
     back = len(simulation.parties) * simulation.head_bytes
@@ -95,14 +90,14 @@ def remixed(simulation: Simulation, progress: Progress) -> Outcome:
 
 
 def _nominal(simulation: Simulation) -> Note:
-    realised = simulation.encoder.directional_snr(simulation.lambda_max)
-    return note("nominal-tau", tau=simulation.tau, snr=realised)
+    realised = simulation.agreed.encoder.directional_snr(simulation.agreed.lambda_max)
+    return note("nominal-tau", tau=simulation.agreed.tau, snr=realised)
 
 
 def _trained(simulation: Simulation, source: BatchSource, progress: Progress) -> tuple[Head, float]:
     """A model that was trained without rounds, and the seconds that it took."""
     model, started = simulation.model(), time.perf_counter()
-    epochs = epochs_for(simulation, source.rows)
+    epochs = simulation.epochs_for(source.rows)
     train_epochs(source, replace(simulation.recipe, epochs=epochs), model, range(epochs), progress=progress)
     return model, time.perf_counter() - started
 
@@ -131,7 +126,7 @@ class Remixed:
         self._y = torch.nn.functional.one_hot(
             torch.cat([p.labels for p in simulation.parties]), simulation.classes
         ).float()
-        self._encoder, self._epoch = simulation.encoder, -1
+        self._encoder, self._epoch = simulation.agreed.encoder, -1
         self._draws = DeviceStream(SeededStream(simulation.recipe.seed).fork("remixed"))
         self._per_epoch = steps_per_epoch(self.rows, simulation.recipe)
 
@@ -156,7 +151,7 @@ def certified(
     """A protocol at a total μ. by_row: whether labels are shown row by row, and not as counts of the classes."""
     started = time.perf_counter()
     stream = SeededStream(simulation.recipe.seed).fork(name)
-    learned = protocol.learn(simulation.parties, simulation.projection, name, mu, stream=stream)
+    learned = protocol.learn(simulation.parties, simulation.agreed.projection, name, mu, stream=stream)
     layers = Layers.of(learned.head, learned.projection)
     seconds, parties = time.perf_counter() - started, len(simulation.parties)
     progress(simulation.rows)

@@ -140,7 +140,7 @@ def _of_rounds(simulation: Simulation, curve: tuple[Point, ...], size: int, prom
 
 def dp_sgd(simulation: Simulation, mu: float, progress: Progress) -> Outcome:
     """FedAvg with DP-SGD, at the ε that μ is. The head is linear: batch normalisation would mix records."""
-    mean, norm = simulation.scale
+    mean, norm = simulation.agreed.mean, simulation.agreed.norm
     parties = [
         dpsgd.Party((x.float() - mean) / norm, part.labels)
         for x, part in zip(simulation.x, simulation.parties, strict=True)

@@ -1,24 +1,33 @@
-"""What methods learn on, and what is said of them."""
+"""What methods learn on: rows that are dealt to parties, and what is public; and what is said of a method."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from mixveil.core import checks
+from mixveil.core.errors import ArgumentError
+from mixveil.core.randomness import SeededStream
+from mixveil.core.types import Fact, Tau
+from mixveil.core.watching import unwatched
 from mixveil.core.wording.notes import Note
-from mixveil.encoders.singular import CalibratedSingular
+from mixveil.data.partition import partition
+from mixveil.encoders.calibration import facts_for, watched_moments
+from mixveil.encoders.singular import CalibratedSingular, Singular
+from mixveil.features import projection_fit
 from mixveil.features.cache import Features
 from mixveil.features.projection import Projection
 from mixveil.federated.algorithms import HeadName, Rounds, Weights, new_head, size_of, weights_of
 from mixveil.learn.batches import BatchSource, RemixedEveryBatch
-from mixveil.learn.fit import Head, TrainingRecipe
+from mixveil.learn.fit import Head, TrainingRecipe, steps_per_epoch
 
 _ROWS = 4096
+_STEPS = 300  # of a training, at least
 
 
 class Point(NamedTuple):
@@ -36,8 +45,7 @@ class Outcome:
 
     Attributes:
         accuracy: The share of test rows that the model names right, in the end.
-        bytes_up: Bytes that all parties together send.
-        bytes_down: Bytes that all parties together get.
+        bytes_up: Bytes that all parties together send; bytes_down: that they get.
         messages: Messages either way.
         seconds: Of all parties and the server one after the other, on this machine.
         guarantee: What is promised of a record.
@@ -56,20 +64,73 @@ class Outcome:
 
 
 @dataclass(frozen=True)
+class SimulationConfig:
+    """What is simulated.
+
+    Attributes:
+        beta: Of the Dirichlet law of each class over parties; None: all are dealt alike.
+        rho: The last party's rows over those of any other.
+        head: What methods with a gradient train.
+        rounds: Of one epoch each.
+        epochs: Of trainings without rounds.
+        tau: The nominal τ of one release.
+        seed: Of partition, noise and training.
+    """
+
+    parties: int
+    beta: float | None = None
+    rho: float = 1.0
+    head: HeadName = "linear"
+    rounds: int = 50
+    epochs: int = 20
+    batch: int = 128
+    learning_rate: float = 5e-3
+    tau: float = 1e-6
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        checks.finite_positive("tau", self.tau)
+        Rounds(self.rounds)
+        self.recipe  # noqa: B018, it checks itself
+
+    @property
+    def recipe(self) -> TrainingRecipe:
+        return TrainingRecipe(self.epochs, self.batch, learning_rate=self.learning_rate, seed=self.seed)
+
+
+@dataclass(frozen=True)
+class PublicSetup:
+    """What all parties agree on beforehand, from public data only.
+
+    Attributes:
+        projection: Fitted on the public rows.
+        encoder: Of one release at the nominal τ.
+        lambda_max: The largest variance of the public rows.
+        tau: The nominal τ.
+        mean: (d,) of the public rows.
+        norm: The median norm of the centred public rows.
+        rows: (n, d) the public rows; labels: (n,) their classes.
+    """
+
+    projection: Projection
+    encoder: CalibratedSingular
+    lambda_max: float
+    tau: float
+    mean: Tensor
+    norm: float
+    rows: Tensor
+    labels: Tensor
+    classes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Simulation:
     """What all methods learn on.
 
     Attributes:
-        parties: Each party's rows of the same features.
-        x: The same rows in memory.
-        test: The rows to test on.
-        test_x: The same rows in memory.
-        projection: Fitted on public data.
-        encoder: Of one release, calibrated on public data to the nominal τ.
-        lambda_max: The largest variance of the public rows.
-        tau: The nominal τ.
-        scale: Mean and median norm of the public rows.
-        public: Labels of the public rows, where they have the same classes, and the rows.
+        parties: Each party's rows of the same features; x: the same rows in memory.
+        test: The rows to test on; test_x: the same rows in memory.
+        agreed: What is public.
         head: What methods with a gradient train.
         rounds: Of methods with rounds.
         recipe: Of trainings.
@@ -79,12 +140,7 @@ class Simulation:
     x: Sequence[Tensor]
     test: Features
     test_x: Tensor
-    projection: Projection
-    encoder: CalibratedSingular
-    lambda_max: float
-    tau: float
-    scale: tuple[Tensor, float]
-    public: tuple[Tensor | None, Tensor]
+    agreed: PublicSetup
     head: HeadName
     rounds: Rounds
     recipe: TrainingRecipe
@@ -101,6 +157,10 @@ class Simulation:
     def counts(self) -> list[list[int]]:
         """How many rows of each class each party has."""
         return [part.labels.bincount(minlength=self.classes).tolist() for part in self.parties]
+
+    def epochs_for(self, rows: int) -> int:
+        """Of a training on so many rows, without rounds: few rows make few steps an epoch."""
+        return max(self.recipe.epochs, -(-_STEPS // steps_per_epoch(rows, self.recipe)))
 
     @cached_property
     def head_bytes(self) -> int:
@@ -126,3 +186,41 @@ class Simulation:
 def share_right(model: Callable[[Tensor], Tensor], x: Tensor, labels: Tensor) -> float:
     named = [model(part.float()).argmax(1) for part in torch.split(x, _ROWS)]
     return float(torch.cat(named).eq(labels).double().mean())
+
+
+def prepared(public: Features, weights: str, *, tau: float, radius: float | None = None) -> PublicSetup:
+    """From labelled public rows. weights: the digest of what made their features. radius: of the noise that the paper
+    gives features, from `displacement`; None: from the energy of the public rows."""
+    target = Tau(tau, "energy" if radius is None else "displacement")
+    facts = facts_for(
+        target,
+        public,
+        public=None,
+        clip=None,
+        moments_of=watched_moments(SeededStream(0).fork("facts"), unwatched),
+        displacement=None if radius is None else Fact(radius, "public"),
+    )
+    known = _held(public).float()
+    mean = known.mean(0)
+    norm = float(torch.linalg.vector_norm(known - mean, dim=1).median()) or 1.0
+    projection, encoder = projection_fit.fit(public, weights), Singular().calibrate(target, facts)[0]
+    return PublicSetup(projection, encoder, facts["lambda_max"], tau, mean, norm, known, public.labels, public.classes)
+
+
+def set_up(train: Features, test: Features, agreed: PublicSetup, config: SimulationConfig) -> Simulation:
+    """Deal the rows to the parties."""
+    if train.classes != test.classes:
+        raise ArgumentError("the rows to train on and those to test on do not have the same classes")
+    if train.units is not None:
+        raise ArgumentError("a simulation deals single rows: those of one unit would come to several parties")
+    stream = SeededStream(config.seed).fork("partition")
+    parts = partition(train.labels, config.parties, beta=config.beta, rho=config.rho, stream=stream)
+    whole = _held(train)
+    x = [whole[index] for index in parts]
+    parties = [replace(train.part(index), read=own.__getitem__) for index, own in zip(parts, x, strict=True)]
+    return Simulation(parties, x, test, _held(test), agreed, config.head, Rounds(config.rounds), config.recipe)
+
+
+def _held(features: Features) -> Tensor:
+    """(n, d) all features in memory."""
+    return torch.cat([features.read(index) for index in torch.split(torch.arange(len(features)), _ROWS)])

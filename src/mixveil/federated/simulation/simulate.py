@@ -1,192 +1,135 @@
-"""All methods on one partition of one data set, in one process: for a fair look at what each of them costs and gives.
-
-What is found is written after every method, so that a run that was stopped goes on with those that are left.
-"""
+"""The whole job of a simulation: the ways to learn together, side by side on one partition of one data set."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
-from functools import cache
+from dataclasses import asdict, dataclass
+from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-import torch
-from torch import Tensor
-
-from mixveil.core import checks, files, strict_json
-from mixveil.core.errors import ArgumentError, DataFormatError, ManifestError, OutputError, UnreadableFileError
+from mixveil.core import checks, files
+from mixveil.core.errors import ArgumentError, MixveilError, OutputError, TrainingError
 from mixveil.core.randomness import SeededStream
-from mixveil.core.types import Fact, Progress, Tau
-from mixveil.core.watching import unwatched
-from mixveil.core.wording import notes
-from mixveil.core.wording.jobs import GUARANTEES
-from mixveil.core.wording.sentences import fields_of
-from mixveil.data.partition import partition
-from mixveil.encoders.calibration import facts_for, watched_moments
-from mixveil.encoders.singular import CalibratedSingular, Singular
-from mixveil.features import projection_fit
-from mixveil.features.cache import Features
-from mixveil.features.projection import Projection
-from mixveil.federated.algorithms import HeadName, Rounds
-from mixveil.federated.methods.catalogue import METHODS, method_named
-from mixveil.federated.simulation.setup import Outcome, Point, Simulation
-from mixveil.learn.fit import TrainingRecipe
-from mixveil.report import results
+from mixveil.core.types import Progress
+from mixveil.core.watching import Warn, Watch, unheard, unwatched
+from mixveil.core.wording.notes import Note, note
+from mixveil.data.fingerprint import among, fingerprints
+from mixveil.data.images import Images
+from mixveil.data.opening import NAMED, DataOptions, DataSpec
+from mixveil.data.partition import set_aside
+from mixveil.features.cache import Features, Loaded
+from mixveil.features.extractor import Extractor
+from mixveil.features.opening import FeatureOptions, chosen_extractor
+from mixveil.federated.methods.catalogue import chosen_methods, method_named
+from mixveil.federated.simulation.results import Compared, Job, Kept, Row, compared, readable
+from mixveil.federated.simulation.setup import PublicSetup, Simulation, SimulationConfig, prepared, set_up
+from mixveil.releases.encode import measured
+from mixveil.report.simulation_page import is_page, write_page
 
-FORMAT = "mixveil-simulation"
-VERSION = 1
-_ROWS = 4096
-_LIMIT = 64 << 20
+Sets = tuple[Images, Images, Images]
+Head = Literal["linear", "mlp"]
+_RATES: dict[Head, float] = {"linear": 5e-3, "mlp": 1e-3}
 
 
 @dataclass(frozen=True)
-class SimulationConfig:
-    """What is simulated.
+class Simulated:
+    """What a simulation found.
 
     Attributes:
-        parties: How many there are.
-        beta: Of the Dirichlet law of each class over parties; None: all are dealt alike.
-        rho: The last party's rows over those of any other.
-        head: What methods with a gradient train.
-        rounds: Rounds, of one epoch each.
-        epochs: Of trainings without rounds.
-        batch: Rows of a step.
-        learning_rate: Falling to zero.
-        tau: The nominal τ of one release.
+        whole: Format, settings, counts and all rows, as its file holds them.
+        rows: Those of the methods that were asked for: accuracy, bytes, messages, seconds, guarantee.
+        compared: Methods that send once or twice beside those with rounds.
+        failed: The error of each method that could not be run.
+        caveats: What a reader of the figures should know.
+    """
+
+    whole: dict[str, Any]
+    rows: tuple[dict[str, Any], ...]
+    compared: tuple[Compared, ...]
+    failed: dict[str, MixveilError]
+    caveats: tuple[Note, ...]
+
+
+def simulate(
+    data: DataSpec,
+    *,
+    parties: int = 10,
+    beta: float | None = None,
+    rho: float = 1.0,
+    methods: str | Sequence[str] = "all",
+    mu: float | Sequence[float] = 2.0,
+    tau: float | None = None,
+    head: Head = "linear",
+    rounds: int = 50,
+    epochs: int = 20,
+    learning_rate: float | None = None,
+    test: DataSpec | None = None,
+    public: DataSpec | None = None,
+    backbone: str | None = None,
+    mirror: bool = False,
+    seed: int = 0,
+    out: Path | str | None = None,
+    page: Path | str | None = None,
+    options: DataOptions | None = None,
+    cache: Path | str | None = None,
+    watch: Watch = unwatched,
+    warn: Warn = unheard,
+) -> Simulated:
+    """Deal data to parties and let them learn together in many ways, in this process: an experiment with seeded noise.
+    Nothing leaves, and nothing is entered in the ledger.
+
+    Args:
+        parties: Among how many the rows are dealt.
+        beta: Label skew: each class is dealt in proportions from Dir(β). None: alike. rho: size skew, in (0, 1].
+        methods: `all`, or names.
+        mu: Guarantees to run the private methods at. tau: of one-shot and remixed; else 1e-6, and 0.1 of pixels.
+        head: What methods with a gradient train. rounds: of methods with rounds, one epoch each; epochs: of the others.
+        test: Rows to test on; else the set's test split, or a fifth of the data.
+        public: Labelled public data; else a quarter of the data is set aside and plays them.
         seed: Of partition, noise and training.
+        out: A JSON file that keeps what is found; the same call continues with what is left. page: An .html page.
     """
-
-    parties: int
-    beta: float | None = None
-    rho: float = 1.0
-    head: HeadName = "linear"
-    rounds: int = 50
-    epochs: int = 20
-    batch: int = 128
-    learning_rate: float = 5e-3
-    tau: float = 1e-6
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        checks.finite_positive("tau", self.tau)
-        Rounds(self.rounds)
-        self.recipe()
-
-    def recipe(self) -> TrainingRecipe:
-        return TrainingRecipe(self.epochs, self.batch, learning_rate=self.learning_rate, seed=self.seed)
-
-
-@dataclass(frozen=True)
-class Row:
-    """One method; mu: the guarantee that it was run at, where it is run at one."""
-
-    method: str
-    mu: float | None
-    outcome: Outcome
-
-    def plain(self) -> dict[str, Any]:
-        outcome = asdict(self.outcome)
-        outcome["curve"] = [list(point) for point in self.outcome.curve]
-        outcome["guarantee"] = self.outcome.guarantee.plain()
-        return {"method": self.method, "mu": self.mu, **outcome, "commit": _commit()}
-
-
-@dataclass(frozen=True)
-class PublicSetup:
-    """What all parties agree on beforehand, from public data only.
-
-    Attributes:
-        projection: Fitted on the public rows.
-        encoder: Of one release at the nominal τ.
-        lambda_max: The largest variance of the public rows.
-        tau: The nominal τ.
-        mean: (d,) of the public rows.
-        norm: The median norm of the centred public rows.
-        rows: (n, d) the public rows.
-        labels: (n,) their classes.
-        classes: The classes' names.
-    """
-
-    projection: Projection
-    encoder: CalibratedSingular
-    lambda_max: float
-    tau: float
-    mean: Tensor
-    norm: float
-    rows: Tensor
-    labels: Tensor
-    classes: tuple[str, ...]
+    options = options or DataOptions()
+    names, mus = chosen_methods(methods if isinstance(methods, str) else ",".join(methods)), _several(mu)
+    if head not in _RATES:
+        raise ArgumentError(f"head must be linear or mlp, got {head!r:.60}")
+    rate = _RATES[head] if learning_rate is None else learning_rate
+    nominal = (0.1 if backbone is None else 1e-6) if tau is None else tau
+    setting = SimulationConfig(parties, beta, rho, head, rounds, epochs, learning_rate=rate, tau=nominal, seed=seed)
+    file, html = (None if path is None else Path(path) for path in (out, page))
+    _check_outputs(file, html)
+    sets = _sets(data, test, public, options)
+    about = {
+        "data": _shown(data),
+        "test": _shown(test),
+        "public": _shown(public),
+        "backbone": backbone or "none",
+        "mirror": mirror,
+        "rows": [len(images) for images in sets],
+        "digest": _digest(sets, warn),
+        **asdict(setting),
+    }
+    wanted, kept = jobs(names, mus), Kept(file, about)
+    todo = [job for job in wanted if not kept.has(job)]
+    if len(todo) < len(wanted):
+        warn(note("kept-already", kept=len(wanted) - len(todo), asked=len(wanted), path=str(file)))
+    failed: dict[str, MixveilError] = {}
+    if todo:
+        extractor = chosen_extractor(backbone, None, mirror) or Extractor()
+        failed = _run(kept, todo, setting, sets, extractor, FeatureOptions(options, cache, watch), warn)
+    rows = [row for job in wanted for row in kept.rows if (row["method"], row["mu"]) == job]
+    beside = compared(rows)
+    if html is not None:
+        write_page(html, {**kept.whole(), "rows": readable(rows)}, [asdict(item) for item in beside])
+    if not rows:
+        raise TrainingError("no method could be run: see the warnings")
+    return Simulated(kept.whole(), tuple(rows), tuple(beside), failed, _caveats(len(sets[1]), public is None))
 
 
-def prepared(public: Features, weights: str, *, tau: float, radius: float | None = None) -> PublicSetup:
-    """From labelled public rows. weights: the digest of what made their features. radius: of the noise that the paper
-    gives features, from `displacement`; None: from the energy of the public rows."""
-    target = Tau(tau, "energy" if radius is None else "displacement")
-    facts = facts_for(
-        target,
-        public,
-        public=None,
-        clip=None,
-        moments_of=watched_moments(SeededStream(0).fork("facts"), unwatched),
-        displacement=None if radius is None else Fact(radius, "public"),
-    )
-    known = held(public).float()
-    mean = known.mean(0)
-    norm = float(torch.linalg.vector_norm(known - mean, dim=1).median())
-    return PublicSetup(
-        projection=projection_fit.fit(public, weights),
-        encoder=Singular().calibrate(target, facts)[0],
-        lambda_max=facts["lambda_max"],
-        tau=tau,
-        mean=mean,
-        norm=norm or 1.0,
-        rows=known,
-        labels=public.labels,
-        classes=public.classes,
-    )
-
-
-def set_up(train: Features, test: Features, agreed: PublicSetup, config: SimulationConfig) -> Simulation:
-    """Deal the rows to the parties."""
-    if train.classes != test.classes:
-        raise ArgumentError("the rows to train on and those to test on do not have the same classes")
-    if train.units is not None:
-        raise ArgumentError("a simulation deals single rows: those of one unit would come to several parties")
-    stream = SeededStream(config.seed).fork("partition")
-    parts = partition(train.labels, config.parties, beta=config.beta, rho=config.rho, stream=stream)
-    whole = held(train)
-    x = [whole[index] for index in parts]
-    return Simulation(
-        parties=[_in_memory(train.part(index), own) for index, own in zip(parts, x, strict=True)],
-        x=x,
-        test=test,
-        test_x=held(test),
-        projection=agreed.projection,
-        encoder=agreed.encoder,
-        lambda_max=agreed.lambda_max,
-        tau=agreed.tau,
-        scale=(agreed.mean, agreed.norm),
-        public=(agreed.labels if agreed.classes == train.classes else None, agreed.rows),
-        head=config.head,
-        rounds=Rounds(config.rounds),
-        recipe=config.recipe(),
-    )
-
-
-def _in_memory(features: Features, x: Tensor) -> Features:
-    return replace(features, read=lambda index: x[index])
-
-
-def held(features: Features) -> Tensor:
-    """(n, d) all features in memory."""
-    return torch.cat([features.read(index) for index in torch.split(torch.arange(len(features)), _ROWS)])
-
-
-def jobs(methods: Sequence[str], mus: Sequence[float]) -> list[tuple[str, float | None]]:
+def jobs(methods: Sequence[str], mus: Sequence[float]) -> list[Job]:
     """Every method, those with a μ at each."""
-    found: list[tuple[str, float | None]] = []
+    found: list[Job] = []
     for name in methods:
         found += [(name, mu) for mu in mus] if method_named(name).simulated_at == "mu" else [(name, None)]
     return found
@@ -197,161 +140,106 @@ def work(simulation: Simulation, name: str) -> int:
     return method_named(name).passes(simulation) * simulation.rows
 
 
-def simulate(simulation: Simulation, name: str, mu: float | None = None, *, progress: Progress = lambda _: None) -> Row:
+def run_method(
+    simulation: Simulation, name: str, mu: float | None = None, *, progress: Progress = lambda _: None
+) -> Row:
     """Run one method."""
     return Row(name, mu, method_named(name).simulate(simulation, 0.0 if mu is None else mu, progress))
 
 
-@cache
-def _commit() -> str:
-    return str(results.provenance({})["commit"])
+def _several(mu: float | Sequence[float]) -> list[float]:
+    given = [mu] if isinstance(mu, int | float) else list(mu)
+    if not given:
+        raise ArgumentError("mu: no number is given")
+    return [checks.finite_positive("mu", value) for value in dict.fromkeys(given)]
 
 
-class Kept:
-    """The file of a simulation, rewritten after every method. about: what it is a simulation of; the file of another is
-    refused."""
+def _shown(data: DataSpec | None) -> str | None:
+    return data.name if isinstance(data, Images) else None if data is None else str(data)
 
-    def __init__(self, path: Path | None, about: dict[str, Any]) -> None:
-        self.path, self.about = path, json.loads(json.dumps(about))
-        self.rows: list[dict[str, Any]] = []
-        self.counts: list[list[int]] = []  # of each party's rows of each class
-        if path is not None and path.exists():
-            self._read(path)
 
-    def _read(self, path: Path) -> None:
-        found = read_simulation(path)
-        if found["settings"] != self.about:
-            other = found["settings"]
-            differ = sorted(key for key in {*other, *self.about} if other.get(key) != self.about.get(key))
-            raise OutputError(
-                f"{path} is of another simulation, with other {', '.join(differ)}: name another file, or remove it"
+def _check_outputs(file: Path | None, page: Path | None) -> None:
+    """Refuse what could not be written, before anything is computed."""
+    if page is not None and page.suffix.lower() not in (".html", ".htm"):
+        raise ArgumentError(f"page = {page}: a page is an .html file")
+    if page is not None and page.is_file() and not is_page(page):
+        raise OutputError(f"{page} exists, and is not the page of a simulation: it is not overwritten")
+    for path in (file, page):
+        if path is not None:
+            files.check_parent(path)
+
+
+def _sets(data: DataSpec, test: DataSpec | None, public: DataSpec | None, options: DataOptions) -> Sets:
+    """Rows to deal, to test on, and public ones."""
+
+    def parted(images: Images, share: int) -> tuple[Images, Images]:
+        stay, aside = set_aside(images.labels, share, stream=SeededStream(0).fork(f"apart {share}"))
+        return images.part(stay), images.part(aside)
+
+    if isinstance(data, str) and data in NAMED and {"train", "test"} <= set(NAMED[data].splits):
+        data, test = f"{data}:train", test or f"{data}:test"
+    rows = options.open(data)
+    rows, tested = parted(rows, 5) if test is None else (rows, options.open(test).listed(rows.classes))
+    rows, known = parted(rows, 4) if public is None else (rows, options.open(public))
+    return rows, tested, known
+
+
+def _digest(sets: Sets, warn: Warn) -> str:
+    """Of all images and labels: what was found for others is not taken for theirs. Refuses sets that share rows, but
+    for the copies that data have by nature."""
+    prints = [fingerprints(images) for images in sets]
+    for one, other, what in ((0, 1, "test"), (0, 2, "public"), (2, 1, "test and public")):
+        shared = among(prints[one], prints[other])
+        if shared > 0.1 * min(len(sets[one]), len(sets[other])):
+            raise ArgumentError(
+                f"{shared:,} of the {what} rows are among the others: rows to deal, to test on and public ones must "
+                f"not be the same"
             )
-        self.rows, self.counts = list(found["rows"]), found["counts"]
-
-    def has(self, job: tuple[str, float | None]) -> bool:
-        return any((row["method"], row["mu"]) == job for row in self.rows)
-
-    def add(self, row: Row) -> None:
-        self.rows.append(row.plain())
-        if self.path is not None:
-            text = json.dumps(self.whole(), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-            files.write_whole(self.path, text.encode(), 0o600)  # unprotected figures of private rows
-
-    def whole(self) -> dict[str, Any]:
-        return {
-            "format": FORMAT,
-            "version": VERSION,
-            "provenance": results.provenance({}),
-            "settings": self.about,
-            "counts": self.counts,
-            "rows": self.rows,
-        }
+        if shared:
+            warn(note("rows-shared", rows=shared, what=what))
+    whole = sha256()
+    for images, found in zip(sets, prints, strict=True):
+        whole.update(found.numpy().tobytes() + images.labels.numpy().tobytes())
+    return whole.hexdigest()
 
 
-def read_simulation(path: Path) -> dict[str, Any]:
-    """A simulation's file; every row as it must be."""
-    try:
-        whole = strict_json.mapping("simulation", strict_json.parsed(files.read_small(path, _LIMIT)))
-        strict_json.only("simulation", whole, {"format", "version", "provenance", "settings", "counts", "rows"})
-        if whole["format"] != FORMAT or whole["version"] != VERSION:
-            raise ManifestError(f"not a simulation of version {VERSION}")
-        strict_json.mapping("settings", whole["settings"])
-        for own in strict_json.items("counts", whole["counts"]):
-            for count in strict_json.items("counts", own):
-                if type(count) is not int or not 0 <= count < 1 << 48:
-                    raise ManifestError(f"a count cannot be {strict_json.shown(count)}")
-        for row in strict_json.items("rows", whole["rows"]):
-            _check_row(strict_json.mapping("row", row))
-    except (UnreadableFileError, ManifestError) as error:
-        raise DataFormatError(f"{path} does not hold a simulation: {error}") from None
-    return dict(whole)
+def _run(
+    kept: Kept,
+    todo: list[Job],
+    setting: SimulationConfig,
+    sets: Sets,
+    extractor: Extractor,
+    features: FeatureOptions,
+    warn: Warn,
+) -> dict[str, MixveilError]:
+    """Run what is left; why what could not be run could not."""
+    loaded = features.load(extractor)
+    train, test, known = (features.of(images, loaded) for images in sets)
+    agreed = _agreed(known, loaded, sets[2], setting.tau, {name for name, _ in todo}, features.watch)
+    simulation = set_up(train, test, agreed, setting)
+    kept.counts = simulation.counts
+    failed: dict[str, MixveilError] = {}
+    for name, mu in todo:
+        title = method_named(name).title + ("" if mu is None else f", μ = {mu:g}")
+        try:
+            with features.watch(title, work(simulation, name)) as step:
+                kept.add(run_method(simulation, name, mu, progress=step))
+        except OutputError:
+            raise
+        except MixveilError as error:
+            failed[name] = error
+            warn(note("method-not-run", title=title, why=str(error)))
+    return failed
 
 
-def _check_row(row: Any) -> None:
-    row.pop("title", None)  # of files that an earlier version wrote
-    strict_json.only("row", row, {"method", "mu", "commit", *Outcome.__dataclass_fields__})
-    for name in ("method", "commit"):
-        strict_json.text(name, row[name])
-    _check_guarantee(row["guarantee"])
-    if row["method"] not in METHODS.all():
-        raise ManifestError(f"no method is called {strict_json.shown(row['method'])}")
-    if row["mu"] is not None:
-        strict_json.figure("mu", row["mu"])
-    for name, value in strict_json.mapping("chosen", row["chosen"]).items():
-        strict_json.number(name, value)
-    for name in ("accuracy", "bytes_up", "bytes_down", "messages", "seconds"):
-        _measured(name, row[name])
-    for point in strict_json.items("curve", row["curve"]):
-        if not isinstance(point, list) or len(point) != len(Point._fields):
-            raise ManifestError("a point of the curve must have bytes, messages, seconds and accuracy")
-        for value in point:
-            _measured("curve", value)
+def _agreed(known: Features, loaded: Loaded, images: Images, tau: float, names: set[str], watch: Watch) -> PublicSetup:
+    """What is public. The paper's noise on features is measured where it is used."""
+    radius = None
+    if loaded.nets and any(method_named(name).simulated_at == "tau" for name in names):
+        radius = measured(images, loaded, [tau], stream=SeededStream(0), watch=watch)[-1].radius
+    return prepared(known, loaded.digest, tau=tau, radius=radius)
 
 
-def _check_guarantee(item: Any) -> None:
-    """A code with numbers; a text, where an earlier version wrote one."""
-    if isinstance(item, str):
-        strict_json.text("guarantee", item)
-        return
-    figures = strict_json.mapping("guarantee", item).get("figures", {})
-    code = strict_json.text("guarantee", item.get("code"), "[a-z0-9-]{1,60}")
-    for name, value in strict_json.mapping("figures", figures).items():
-        strict_json.number(name, value)
-    if code in GUARANTEES:
-        strict_json.only(code, figures, fields_of(GUARANTEES[code]))
-
-
-def readable(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Rows for people: with titles, and guarantees as sentences."""
-    return [
-        {**row, "title": method_named(row["method"]).title, "guarantee": str(notes.read(row["guarantee"]))}
-        for row in rows
-    ]
-
-
-def _measured(name: str, value: Any) -> None:
-    """Something that was counted or timed."""
-    if strict_json.number(name, value):
-        strict_json.figure(name, value)
-
-
-@dataclass(frozen=True)
-class Compared:
-    """A method that sends once, or twice, beside one with rounds. at_bytes: what the other reaches with no more bytes
-    than it needs, None: the other has not finished a round by then; bytes_ratio, seconds_ratio: what the other needs
-    over what it needs to reach the same accuracy, None: the other never does."""
-
-    method: str
-    mu: float | None
-    other: str
-    accuracy: float
-    at_bytes: float | None
-    bytes_ratio: float | None
-    seconds_ratio: float | None
-
-
-def compared(rows: Sequence[dict[str, Any]]) -> list[Compared]:
-    """Every method of one or two steps beside every one with rounds, by their curves."""
-    found = []
-    for row in rows:
-        if method_named(row["method"]).in_rounds or not row["curve"]:
-            continue
-        own = Point(*row["curve"][0])
-        for other in rows:
-            if not method_named(other["method"]).in_rounds or other["mu"] not in (None, row["mu"]):
-                continue
-            points = [Point(*point) for point in other["curve"]]
-            before = [point.accuracy for point in points if point.bytes <= own.bytes]
-            reached = next((point for point in points if point.accuracy >= own.accuracy), None)
-            found.append(
-                Compared(
-                    row["method"],
-                    row["mu"],
-                    other["method"],
-                    own.accuracy,
-                    before[-1] if before else None,
-                    reached.bytes / own.bytes if reached and own.bytes else None,
-                    reached.seconds / own.seconds if reached and own.seconds else None,
-                )
-            )
-    return found
+def _caveats(tested: int, set_aside: bool) -> tuple[Note, ...]:
+    told = [note("one-seed", rows=tested, points=100 / tested**0.5), note("seeded-experiment")]
+    return (*told, note("rows-played-public")) if set_aside else tuple(told)
