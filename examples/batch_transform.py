@@ -1,4 +1,4 @@
-"""Mixed batches in a training loop of one's own: an ordinary PyTorch loop, and one line more.
+"""Mixed batches in your own training loop: an ordinary PyTorch loop, and one line more.
 
     python examples/batch_transform.py
 

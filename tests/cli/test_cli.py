@@ -205,7 +205,7 @@ def test_of_two_releases_the_one_whose_trace_is_lost_is_left_out_and_that_is_sai
 def test_data_list(run: Run, tmp_path: Path) -> None:
     sets = {row["name"] + ":" + row["split"]: row for row in run("data", "list", "--json").json["sets"]}
     assert sets["digits:all"]["rows"] == 1797
-    assert sets["mnist:train"]["found"] is False and "MIXVEIL_DATA" in sets["mnist:train"]["why"]
+    assert sets["mnist:train"]["found"] is False and sets["mnist:train"]["error"]["code"] == "data-not-found"
     assert "digits:all" in run("data", "list").out
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import subprocess
 import sys
+from dataclasses import fields
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +43,16 @@ def test_a_release_from_tensors_with_units_and_names(tmp_path: Path) -> None:
     assert model is not None and model.tested is not None
     named = mixveil.predict(tmp_path / "m", tensors(seed=1, classes=("well", "ill")))
     assert named.accuracy == model.tested["accuracy"] and set(named.classes) <= {"well", "ill"}
+
+
+@pytest.mark.parametrize("verb", ["audit", "calibrate", "encode", "prepare", "simulate", "statistics", "train"])
+def test_the_options_of_a_verb_are_arguments_of_its_function(verb: str) -> None:
+    options = inspect.signature(getattr(import_module(f"mixveil.cli.{VERBS[verb].module}"), verb)).parameters
+    arguments = inspect.signature(getattr(mixveil, verb)).parameters
+    own = options.keys() - {field.name for field in fields(DataOptions)} - {"as_json", "out_dir"}
+    assert len(own) > 5 and own <= arguments.keys()
+    texts = {"mu"} if verb == "simulate" else set()  # "2" and 2.0
+    assert all(options[name].default == arguments[name].default for name in own - texts)
 
 
 def test_what_warns_can_stop_a_release_before_it_is_entered(tmp_path: Path) -> None:

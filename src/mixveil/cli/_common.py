@@ -137,9 +137,9 @@ def print_json(value: Any) -> None:
     sys.stdout.write(json.dumps(value, indent=2, allow_nan=False) + "\n")
 
 
-def asked(given: dict[str, Any]) -> dict[str, Any]:
+def asked(given: dict[str, Any], *without: str) -> dict[str, Any]:
     """What a verb passes on: its options have the names of the library's arguments. given: the verb's `locals()`."""
-    return {name: value for name, value in given.items() if name != "as_json"}
+    return {name: value for name, value in given.items() if name not in ("as_json", *without)}
 
 
 def say(told: Note | str) -> None:

@@ -64,6 +64,8 @@ def audit(
     would tell of the records, and void the certificate. To choose, audit and sweep public data, in another
     state folder (MIXVEIL_STATE). A release for --tau is not certified: look first, then decide.
     """
+    asked = _common.asked(locals(), "out_dir")
+    asked["attacks"] = None if attacks is None else [name.strip() for name in attacks.split(",")]
     import mixveil
     from mixveil.core.files import check_new
     from mixveil.report.audit_page import plain, write_report
@@ -75,20 +77,7 @@ def audit(
             if status:
                 status.update(f"attacking: {name}")
 
-        found = mixveil.audit(
-            releases,
-            truth,
-            public=public,
-            attacks=None if attacks is None else [name.strip() for name in attacks.split(",")],
-            profile=profile,
-            sweep=sweep,
-            seed=seed,
-            projection=projection,
-            options=options,
-            cache=cache,
-            watch=watch,
-            tell=lambda told: err.print(str(told)),
-        )
+        found = mixveil.audit(**asked, watch=watch, tell=lambda told: err.print(str(told)))
     command = shlex.join(["mixveil", *sys.argv[1:]])
     page = write_report(out_dir, found, command=command)
     if as_json:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -29,15 +29,17 @@ def list_(data_dir: DataDir = None, as_json: AsJson = False) -> None:
     from mixveil.core.errors import MixveilError
     from mixveil.data.opening import NAMED, open_data
 
-    rows = []
+    rows: list[dict[str, Any]] = []
+    why: dict[str, str] = {}
     for name, known in NAMED.items():
         for split in known.splits:
-            row: dict[str, object] = {"name": name, "split": split, "found": False}
+            row: dict[str, Any] = {"name": name, "split": split, "found": False}
             try:
                 images = open_data(f"{name}:{split}", data_dir=data_dir)
                 row |= {"found": True, "rows": len(images), "shape": list(images.shape), "classes": len(images.classes)}
             except MixveilError as error:
-                row["why"] = str(error)
+                row["error"] = error.plain()
+                why.setdefault(name, str(error))
             rows.append(row)
     if as_json:
         print_json({"sets": rows})
@@ -46,14 +48,11 @@ def list_(data_dir: DataDir = None, as_json: AsJson = False) -> None:
 
     table = Table("data set", "rows", "shape", "classes", "")
     for row in rows:
-        shape = row.get("shape")
-        size = "×".join(str(s) for s in shape) if isinstance(shape, list) else ""
-        cells = [f"{row['name']}:{row['split']}", str(row.get("rows", "")), size, str(row.get("classes", ""))]
-        table.add_row(*cells, "" if row["found"] else "[dim]not here[/]")
+        figures = str(row.get("rows", "")), "×".join(map(str, row.get("shape", ()))), str(row.get("classes", ""))
+        table.add_row(f"{row['name']}:{row['split']}", *figures, "" if row["found"] else "[dim]not here[/]")
     out.print(table)
-    for name in dict.fromkeys(str(row["name"]) for row in rows if not row["found"]):
-        why = next(str(row["why"]) for row in rows if row["name"] == name and not row["found"])
-        say(f"[dim]{escape(why)}[/]")
+    for reason in why.values():
+        say(f"[dim]{escape(reason)}[/]")
     out.print(
         "Besides these: any .npz file with arrays x and y, any .csv or .parquet table with the columns path and label, "
         "and any folder with one subfolder a class."

@@ -92,7 +92,9 @@ def _loaded(name: str, verb: Verb) -> click.Command:
         group.name = name
         return group
     alone = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
-    alone.command(name, rich_help_panel=verb.panel)(getattr(module, name))
+    function = getattr(module, name)
+    paragraphs = (" ".join(paragraph.split()) for paragraph in (function.__doc__ or "").split("\n\n"))
+    alone.command(name, help="\n\n".join(paragraphs), rich_help_panel=verb.panel)(function)
     return typer.main.get_command(alone)
 
 

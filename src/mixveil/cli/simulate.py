@@ -87,8 +87,8 @@ def simulate(
     cache: Cache = None,
     as_json: AsJson = False,
 ) -> None:
-    """Deal DATA to parties and let them learn together in many ways, in this process: an experiment with seeded noise,
-    of which nothing leaves and nothing is entered in the ledger.
+    """Deal DATA to parties and let them learn together in many ways, in this process. It is an experiment with seeded
+    noise: nothing leaves, and nothing is entered in the ledger.
 
     Without a guarantee: [bold]local[/] each party alone; [bold]public[/] the public rows alone; [bold]centralised[/]
     all rows in one place; [bold]fedavg[/]; [bold]fedprox[/] in the paper's setting; [bold]fedprox-tuned[/] by rows held

@@ -52,7 +52,7 @@ def old_pixels(image: Tensor) -> bytes:
 def fingerprint(image: Tensor) -> bytes:
     """The fingerprint of one image (channels, height, width) in [0, 1].
 
-    A reader who has the image can recognise it by its fingerprint; nobody can compute the image from it.
+    A reader who has the image can recognise it by its fingerprint; no reader can compute the image from it.
     """
     return hashlib.blake2b(pixels(image), digest_size=BYTES).digest()
 

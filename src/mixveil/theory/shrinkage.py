@@ -22,7 +22,7 @@ _SMALLEST, _LARGEST, _POINTS, _HALVINGS = -8.0, 8.0, 400, 30  # powers of ten, f
 def shrunk_means(equations: Equations) -> Tensor:
     """(classes, k) the likeliest means, at the τ² that is likeliest under its own noise.
 
-    A larger τ² makes more noise, of which the means explain less: the consistent τ² is found by bisection.
+    A larger τ² makes more noise, and the means explain less of it: the consistent τ² is found by bisection.
     """
     low, high = _SMALLEST, _LARGEST
     for _ in range(_HALVINGS):
@@ -40,7 +40,7 @@ def ridge_means(labels: Tensor, cross: Tensor, spread: float) -> Tensor:
 
 
 def _without_common(labels: Tensor, cross: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The equations of the differences between means, and the mean of all rows, of which nothing is assumed."""
+    """The equations of the differences between means, and the mean of all rows. Nothing is assumed of that mean."""
     total = labels.sum(1, keepdim=True)
     common = cross.sum(0) / labels.sum()
     return labels - total @ total.T / labels.sum(), cross - total * common, common
