@@ -12,6 +12,7 @@ from mixveil.core.watching import unwatched
 from mixveil.core.wording.notes import Note
 from mixveil.data.opening import from_tensors, open_data
 from mixveil.encoders import calibration, calibration_report
+from mixveil.encoders.noisy import prepare
 from mixveil.encoders.singular import Singular
 from mixveil.theory import gdp
 from mixveil.theory.moments import Moments
@@ -59,7 +60,7 @@ def test_no_record_within_the_range_exceeds_the_clip_norm_that_the_range_implies
     extreme = from_tensors(torch.tensor([[0.0, 0.0, 0.0], [1.0, 1.0, 1.0], [0.0, 1.0, 0.0]]), torch.tensor([0, 1, 0]))
     facts = calibration.settled_facts(extreme, certified=True, public=None, clip=None)
     x = extreme.take(torch.arange(3)).x.double()
-    prepared = calibration.PreparedRows(extreme, facts["centre"], facts["clip"]).take(torch.arange(3)).x
+    prepared = prepare(x, facts["centre"], facts["clip"])
     assert torch.allclose(prepared, x - 0.5)
 
 
@@ -86,7 +87,7 @@ def test_tau_with_a_clip_norm_is_calibrated_to_the_clipped_records() -> None:
     data = images(200)
     loose = calibration.facts_for(Tau(0.1), data, public=None, clip=None, moments_of=moments_of)
     tight = calibration.facts_for(Tau(0.1), data, public=None, clip=0.5, moments_of=moments_of)
-    x = calibration.PreparedRows(data, 0.5, 0.5).take(torch.arange(200)).x
+    x = prepare(data.take(torch.arange(200)).x, 0.5, 0.5)
     assert tight["energy"] == pytest.approx(float((x - x.mean(0)).square().sum(1).mean()))
     assert tight["energy"] < loose["energy"]
 
