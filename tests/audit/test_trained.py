@@ -13,7 +13,7 @@ from mixveil.attacks.records.prior import KnowNothing
 from mixveil.attacks.records.unet import Unet
 from mixveil.attacks.shared.training import Schedule, TrainingCache
 from mixveil.audit.auditing import audit
-from mixveil.audit.images_behind_features import LARGEST, SmallImages
+from mixveil.audit.thumbnails import LARGEST_GUESSED, SmallImages
 from mixveil.core.errors import TrainingError
 from mixveil.core.randomness import SeededStream, Stream
 from mixveil.core.types import Guess, View
@@ -153,9 +153,9 @@ def test_pictures_come_out_of_weakly_hidden_features_and_are_shown(tmp_path: Pat
 
 
 def test_small_images_are_small_and_within_zero_and_one() -> None:
-    x = SeededStream(0).uniform(3, 3, 2 * LARGEST, LARGEST).float()
+    x = SeededStream(0).uniform(3, 3, 2 * LARGEST_GUESSED, LARGEST_GUESSED).float()
     data = replace(from_tensors(x * 0, torch.zeros(3).long()), read=lambda index: x[index] * 4 - 2, low=-2.0, high=2.0)
-    shown = SmallImages(replace(data, shape=(3, 2 * LARGEST, LARGEST))).take(torch.arange(3)).x
-    assert shown.shape == (3, 3, LARGEST, LARGEST // 2)
+    shown = SmallImages(replace(data, shape=(3, 2 * LARGEST_GUESSED, LARGEST_GUESSED))).take(torch.arange(3)).x
+    assert shown.shape == (3, 3, LARGEST_GUESSED, LARGEST_GUESSED // 2)
     assert torch.allclose(shown.mean((2, 3)), x.mean((2, 3)), atol=0.01)
     assert float(shown.min()) >= 0 and float(shown.max()) <= 1

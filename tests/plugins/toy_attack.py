@@ -32,7 +32,6 @@ class AbsoluteValues(BaseAttack):
     kind: ClassVar[AttackKind] = "linkage"
     needs: ClassVar[frozenset[str]] = frozenset({"candidates"})
     linear: ClassVar[bool] = False
-    threat: ClassVar[str] = "threat-absolute-values"
 
     def __call__(self, view: View, *, stream: Stream) -> Guess:
         if view.candidates is None:

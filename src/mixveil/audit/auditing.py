@@ -20,9 +20,9 @@ from mixveil.audit.figures import AttackRun
 from mixveil.audit.ground_truth import GroundTruth
 from mixveil.audit.groups import UnitView
 from mixveil.audit.guarantees_found import by_value, label_faults, noise_faults, promises, unit_faults
-from mixveil.audit.images_behind_features import SmallImages
 from mixveil.audit.judge import Judge, told
 from mixveil.audit.sample import sample, unit_sample
+from mixveil.audit.thumbnails import SmallImages
 from mixveil.audit.truth import check_truth, in_record_order, inspect, ranged, rows_first, unsure
 from mixveil.audit.verdict import Audit
 from mixveil.core.errors import ArgumentError

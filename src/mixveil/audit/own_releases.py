@@ -20,8 +20,8 @@ from mixveil.attacks.shared.training import TrainingCache
 from mixveil.audit import auditing
 from mixveil.audit import sweep as sweeps
 from mixveil.audit.auditing import PROFILES, most_rows
-from mixveil.audit.images_behind_features import SmallImages
 from mixveil.audit.sweep import Ready, Sweep, Swept
+from mixveil.audit.thumbnails import SmallImages
 from mixveil.audit.verdict import Audit
 from mixveil.core.errors import ArgumentError, FalseClaimError, MismatchError
 from mixveil.core.files import read_small

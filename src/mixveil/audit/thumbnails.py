@@ -1,16 +1,23 @@
-"""Small pictures of one record: as it is, as it was released, and as an attack guesses it."""
+"""Small pictures: of one record as it is, released and guessed; and of the images behind features."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import interpolate
 
 from mixveil.audit.verdict import Audit
+from mixveil.core.types import Batch, Dataset
+from mixveil.data.row_views import RowsView
 
 LARGEST = 96
 """No picture that is kept is wider or higher."""
+
+LARGEST_GUESSED = 64
+"""Larger images behind features are shown, guessed and measured at this size."""
 
 
 class Thumbnails(NamedTuple):
@@ -32,11 +39,24 @@ def thumbnails(result: Audit, guess: Tensor, row: int, numbers: Tensor) -> Thumb
 
 def shrunk(image: Tensor, side: int) -> Tensor:
     """(c, h, w) float32 in [0, 1], no wider or higher than `side`, in proportion."""
-    image = image.float().clamp(0, 1)
-    height, width = image.shape[1:]
-    factor = side / max(height, width)
-    if factor >= 1:
-        return image.clone()
-    size = [max(1, round(height * factor)), max(1, round(width * factor))]
-    small = torch.nn.functional.interpolate(image[None], size=size, mode="bilinear", antialias=True)
-    return small[0].clamp(0, 1)
+    return _within(image.float().clamp(0, 1)[None], side)[0].clone()
+
+
+@dataclass(frozen=True)
+class SmallImages(RowsView):
+    """Images in [0, 1], no larger than `LARGEST_GUESSED`: what attackers who turn features back into pictures guess."""
+
+    rows: Dataset
+
+    def take(self, index: Tensor) -> Batch:
+        x, y = self.rows.take(index)
+        return Batch(_within((x - self.rows.low) / (self.rows.high - self.rows.low), LARGEST_GUESSED), y)
+
+
+def _within(images: Tensor, side: int) -> Tensor:
+    """(n, c, h, w) in [0, 1], no wider or higher than `side`, in proportion."""
+    longest = max(images.shape[2:])
+    if longest <= side:
+        return images
+    size = [max(1, round(length * side / longest)) for length in images.shape[2:]]
+    return interpolate(images, size=size, mode="bilinear", antialias=True).clamp(0, 1)

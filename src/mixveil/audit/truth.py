@@ -52,8 +52,7 @@ def in_record_order(view: View) -> View:
     if view.traces is None:
         if any(release.label_epsilon is not None for release in view.releases):
             raise ArgumentError(
-                "the rows of this release are in a random order, and only its trace knows it: without it nothing can "
-                "be measured"
+                "the rows of this release are in a random order, and its trace is not here: audit it where it was made"
             )
         return view
     releases, traces = list(view.releases), list(view.traces)
@@ -70,7 +69,9 @@ def rows_first(view: View, truth: Dataset) -> tuple[View, Dataset]:
     if all(release.screened is None for release in view.releases):
         return view, truth
     if view.traces is None:
-        raise ArgumentError("rows were dropped from this release, and only its trace knows which: nothing is measured")
+        raise ArgumentError(
+            "rows were dropped from this release, and its trace is not here: audit it where it was made"
+        )
     if len(view.releases) > 1:
         raise ArgumentError(
             "rows were dropped from one of these releases, so that they do not have rows of the same records: audit it "

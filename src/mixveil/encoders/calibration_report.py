@@ -83,7 +83,7 @@ class Figures:
 class Choice:
     """What a certified release at one μ would promise and cost. All of it follows from μ and public figures.
 
-    unit_rows: the most rows that a unit has, of all of which μ speaks; together: the μ of 2, 4 and 10 such releases;
+    unit_rows: the most rows that a unit has: μ speaks of all of them; together: the μ of 2, 4 and 10 such releases;
     noise_between_classes: see there; learnt: how much such a release can teach."""
 
     mu: float

@@ -6,7 +6,7 @@ Formal guarantees
 - Asked for μ: every unit of m rows is μ-GDP, μ = (2C/σ)√m, against an attacker who knows all else, labels excluded.
 - Labels are released as they are.
 
-It is here to be compared with: pairing buys nothing in GDP, and this is what it buys nothing over.
+It is here for comparison: in GDP, pairing buys nothing over this encoder.
 """
 
 from __future__ import annotations

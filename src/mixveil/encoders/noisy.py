@@ -55,7 +55,7 @@ class Noisy(Linear):
         return z + self.centre
 
     def check_units(self, n: int, units: Tensor | None) -> None:
-        """Refuse rows of which more belong to one unit than the noise was calibrated for."""
+        """Refuse units of more rows than the noise was calibrated for."""
         if units is None:
             return
         if len(units) != n:

@@ -39,7 +39,6 @@ class FeatureDecoder(BaseAttack):
     kind: ClassVar[AttackKind] = "reconstruction"
     needs: ClassVar[frozenset[str]] = frozenset({"traces", "public", "pictures"})
     trains: ClassVar[bool] = True
-    threat: ClassVar[str] = "threat-decoder"
     base: int = 48
     rounds: int = 4
     schedule: Schedule = _SCHEDULE

@@ -34,7 +34,6 @@ class Grid(BaseAttack):
     name: ClassVar[str] = "grid"
     kind: ClassVar[AttackKind] = "pairs"
     needs: ClassVar[frozenset[str]] = frozenset({"candidates"})
-    threat: ClassVar[str] = "threat-grid"
     bits: tuple[int, ...] = (24, 25)
 
     def cannot(self, view: View) -> Note | None:

@@ -31,7 +31,6 @@ class KnownRecordsAttack(BaseAttack):
     kind: ClassVar[AttackKind] = "reconstruction"
     needs: ClassVar[frozenset[str]] = frozenset({"traces", "known"})
     bound: ClassVar[AttackBound | None] = "linear-known"
-    threat: ClassVar[str] = "threat-known"
 
     def __call__(self, view: View, *, stream: Stream) -> Guess:
         if view.known is None:

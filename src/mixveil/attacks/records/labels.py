@@ -19,7 +19,6 @@ class Labels(BaseAttack):
     name: ClassVar[str] = "labels"
     kind: ClassVar[AttackKind] = "labels"
     linear: ClassVar[bool] = False
-    threat: ClassVar[str] = "threat-labels"
 
     def __call__(self, view: View, *, stream: Stream) -> Guess:
         payload = view.releases[0].payload

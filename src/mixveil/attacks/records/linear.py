@@ -33,7 +33,6 @@ class Linear(ImageAttack):
     name: ClassVar[str] = "linear"
     kind: ClassVar[AttackKind] = "reconstruction"
     needs: ClassVar[frozenset[str]] = frozenset({"traces"})
-    threat: ClassVar[str] = "threat-linear"
     normalised: bool = False
 
     def __call__(self, view: View, *, stream: Stream) -> Guess:

@@ -35,7 +35,6 @@ class Linkage(BaseAttack):
     name: ClassVar[str] = "linkage"
     kind: ClassVar[AttackKind] = "linkage"
     needs: ClassVar[frozenset[str]] = frozenset({"traces", "candidates"})
-    threat: ClassVar[str] = "threat-linkage"
 
     def __call__(self, view: View, *, stream: Stream) -> Guess:
         return Guess(links=_ratios(view))
@@ -51,7 +50,6 @@ class Membership(BaseAttack):
     kind: ClassVar[AttackKind] = "membership"
     needs: ClassVar[frozenset[str]] = frozenset({"traces", "candidates"})
     bound: ClassVar[AttackBound | None] = "gdp"
-    threat: ClassVar[str] = "threat-membership"
 
     def __call__(self, view: View, *, stream: Stream) -> Guess:
         ratios = _ratios(view)

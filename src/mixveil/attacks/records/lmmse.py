@@ -37,7 +37,6 @@ class Lmmse(BaseAttack):
     kind: ClassVar[AttackKind] = "reconstruction"
     needs: ClassVar[frozenset[str]] = frozenset({"traces"})
     bound: ClassVar[AttackBound | None] = "linear"
-    threat: ClassVar[str] = "threat-lmmse"
 
     def __call__(self, view: View, *, stream: Stream) -> Guess:
         traces, prior = model.traces_of(view), model.prior_of(view)
@@ -56,7 +55,6 @@ class LmmseRow(BaseAttack):
     kind: ClassVar[AttackKind] = "reconstruction"
     needs: ClassVar[frozenset[str]] = frozenset({"traces"})
     bound: ClassVar[AttackBound | None] = "linear-row"
-    threat: ClassVar[str] = "threat-lmmse-row"
 
     def __call__(self, view: View, *, stream: Stream) -> Guess:
         traces, prior = model.traces_of(view), model.prior_of(view)
@@ -133,7 +131,7 @@ def row_noise(
     release: Release, weight: Tensor, prior: model.Prior, entry: model.EntryMap, bent: Tensor | None = None
 ) -> Tensor:
     """(n, k or 1) the variance of all in a row that is not its records: noise, and what clipping bent. bent: (n, 2)
-    the weights of the records of which that is not known; all, if nothing is said."""
+    the weights of the records that are not known; None: of all."""
     noise = model.noise_variance(release, weight)
     noise = noise.clamp(min=float(prior.variance.max()) * _NOISELESS)[:, None]
     if not bool(entry.spread.any()):

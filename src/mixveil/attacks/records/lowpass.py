@@ -35,7 +35,6 @@ class LowpassRow(ImageAttack):
     needs: ClassVar[frozenset[str]] = frozenset({"public"})
     bound: ClassVar[AttackBound | None] = "linear"
     linear: ClassVar[bool] = False
-    threat: ClassVar[str] = "threat-lowpass-row"
 
     def __call__(self, view: View, *, stream: Stream) -> Guess:
         return Guess(images=_attacked(view, None, stream))
@@ -49,7 +48,6 @@ class Lowpass(ImageAttack):
     kind: ClassVar[AttackKind] = "reconstruction"
     needs: ClassVar[frozenset[str]] = frozenset({"public", "traces"})
     bound: ClassVar[AttackBound | None] = "linear"
-    threat: ClassVar[str] = "threat-lowpass"
 
     def __call__(self, view: View, *, stream: Stream) -> Guess:
         return Guess(images=_attacked(view, model.traces_of(view), stream))

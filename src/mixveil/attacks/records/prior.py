@@ -18,7 +18,6 @@ class KnowNothing(BaseAttack):
     name: ClassVar[str] = "prior"
     kind: ClassVar[AttackKind] = "prior"
     linear: ClassVar[bool] = False
-    threat: ClassVar[str] = "threat-prior"
 
     def __call__(self, view: View, *, stream: Stream) -> Guess:
         prior = model.prior_of(view)

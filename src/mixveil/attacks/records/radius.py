@@ -28,7 +28,6 @@ class Radius(BaseAttack):
     name: ClassVar[str] = "radius"
     kind: ClassVar[AttackKind] = "pairs"
     needs: ClassVar[frozenset[str]] = frozenset({"candidates"})
-    threat: ClassVar[str] = "threat-radius"
     exact: bool | None = None
 
     def __call__(self, view: View, *, stream: Stream) -> Guess:
@@ -41,7 +40,6 @@ class RadiusLabels(Radius):
 
     name: ClassVar[str] = "radius-labels"
     needs: ClassVar[frozenset[str]] = frozenset({"candidates", "candidate_labels"})
-    threat: ClassVar[str] = "threat-radius-labels"
 
     def __call__(self, view: View, *, stream: Stream) -> Guess:
         if view.candidate_labels is None:

@@ -40,7 +40,6 @@ class Unet(ImageAttack):
     kind: ClassVar[AttackKind] = "reconstruction"
     needs: ClassVar[frozenset[str]] = frozenset({"public"})
     trains: ClassVar[bool] = True
-    threat: ClassVar[str] = "threat-unet"
     normalised: bool = False
     base: int = 48
     schedule: Schedule = _SCHEDULE

@@ -40,7 +40,6 @@ class UnetStrong(ImageAttack):
     kind: ClassVar[AttackKind] = "reconstruction"
     needs: ClassVar[frozenset[str]] = frozenset({"traces", "public"})
     trains: ClassVar[bool] = True
-    threat: ClassVar[str] = "threat-unet-strong"
     base: int = 48
     rounds: int = 4
     schedule: Schedule = _SCHEDULE

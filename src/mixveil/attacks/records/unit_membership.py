@@ -46,7 +46,6 @@ class UnitMembership(BaseAttack):
     kind: ClassVar[AttackKind] = "membership"
     needs: ClassVar[frozenset[str]] = frozenset({"traces", "candidates", "units"})
     bound: ClassVar[AttackBound | None] = "gdp"
-    threat: ClassVar[str] = "threat-unit-membership"
 
     def __call__(self, view: View, *, stream: Stream) -> Guess:
         found = evidence(view)

@@ -22,7 +22,8 @@ class CannotAttackError(ArgumentError):
 
 
 class BaseAttack(ABC):
-    """The declarations of `core.types.Attack`. A new attack sets `name`, `kind`, `threat`, and what differs here."""
+    """The declarations of `core.types.Attack`. A new attack sets `name`, `kind`, and what differs here. The sentence of
+    its threat model has the code `threat-` and its name, if it sets no other."""
 
     name: ClassVar[str]
     kind: ClassVar[AttackKind]
@@ -33,6 +34,11 @@ class BaseAttack(ABC):
     least_releases: ClassVar[int] = 1
     bound: ClassVar[AttackBound | None] = None
     threat: ClassVar[str]
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "name" in vars(cls) and "threat" not in vars(cls):
+            cls.threat = f"threat-{cls.name}"
 
     def cannot(self, view: View) -> Note | None:
         """Why this attack cannot be run on a view; None if it can. Attacks that need more than fields add to it."""

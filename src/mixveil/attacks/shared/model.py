@@ -219,7 +219,7 @@ def _fitted(rows: Rows, noise: float, share: float) -> Prior:
 
 
 def _smooth(rows: Rows, shape: tuple[int, ...], noise: float, share: float) -> Prior:
-    """The prior of images of which few rows are seen: their cosine transform, one variance for all waves of a length.
+    """The prior of images where few rows are seen: their cosine transform, one variance for all waves of a length.
 
     So many variances are far fewer than a covariance has, and even a few noisy rows tell them."""
     count = math.prod(shape)

@@ -85,9 +85,8 @@ def train(
     """Train a network in place, or take it from the cache. about: all that decides what comes out, for JSON."""
     if rows < 1:
         raise ArgumentError("there are no public rows to train on")
-    batch = min(schedule.batch, rows)
-    per_epoch = rows // batch
-    steps = min(schedule.epochs * per_epoch, cache.max_steps or schedule.epochs * per_epoch)
+    steps = schedule.epochs * (rows // min(schedule.batch, rows))
+    steps = min(steps, cache.max_steps or steps)
     how = {"schedule": asdict(schedule), "rows": rows, "steps": steps, "device": fastest().type}
     whole = {"version": VERSION, **about, **how}
     key = hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()
@@ -99,12 +98,11 @@ def train(
     saved = None if kept is None else Saved(kept.with_suffix(".state"), whole)
     optimiser = torch.optim.Adam(net.parameters(), schedule.rate, fused=True)
     done = 0 if saved is None else _resumed(saved, net, optimiser, steps)
-    steps_of = _Steps(net, optimiser, loss, schedule, batch, rows, steps)
     net.train()
     with torch.backends.cudnn.flags(enabled=True, benchmark=True):
         for step in range(done, steps):
             try:
-                found = steps_of.take(step, draws)
+                found = _step(optimiser, loss, schedule, draws, rows, (step, steps))
             except KeyboardInterrupt:
                 if not done:
                     raise
@@ -128,31 +126,29 @@ def train(
         discard(kept.with_suffix(".state"))
 
 
-@dataclass(frozen=True)
-class _Steps:
-    """A training, step by step: which rows a step takes, and what it draws, follow from its number."""
-
-    net: nn.Module
-    optimiser: torch.optim.Optimizer
-    loss: Loss
-    schedule: Schedule
-    batch: int
-    rows: int
-    steps: int
-
-    def take(self, number: int, draws: DeviceStream) -> Tensor:
-        epoch, place = divmod(number, self.rows // self.batch)
-        draws.restart(2 * epoch)
-        index = draws.permutation(self.rows)[place * self.batch : (place + 1) * self.batch]
-        draws.restart(2 * number + 1)
-        if self.schedule.falling:
-            for settings in self.optimiser.param_groups:
-                settings["lr"] = self.schedule.rate * (1 + math.cos(math.pi * number / self.steps)) / 2
-        found = self.loss(index, draws)
-        self.optimiser.zero_grad(set_to_none=True)
-        found.backward()  # type: ignore[no-untyped-call]
-        self.optimiser.step()
-        return found
+def _step(
+    optimiser: torch.optim.Optimizer,
+    loss: Loss,
+    schedule: Schedule,
+    draws: DeviceStream,
+    rows: int,
+    place: tuple[int, int],
+) -> Tensor:
+    """One step. Which rows it takes, and what it draws, follow from its place: its number, and of how many."""
+    number, steps = place
+    batch = min(schedule.batch, rows)
+    epoch, first = divmod(number, rows // batch)
+    draws.restart(2 * epoch)
+    index = draws.permutation(rows)[first * batch : (first + 1) * batch]
+    draws.restart(2 * number + 1)
+    if schedule.falling:
+        for settings in optimiser.param_groups:
+            settings["lr"] = schedule.rate * (1 + math.cos(math.pi * number / steps)) / 2
+    found = loss(index, draws)
+    optimiser.zero_grad(set_to_none=True)
+    found.backward()  # type: ignore[no-untyped-call]
+    optimiser.step()
+    return found
 
 
 def digest(*tensors: Tensor) -> str:

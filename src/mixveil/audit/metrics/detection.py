@@ -51,7 +51,7 @@ def tpr_at_fpr(members: Tensor, others: Tensor, fpr: float) -> float:
 
 
 def clopper_pearson(hits: int, trials: int, confidence: float = 0.95) -> tuple[float, float]:
-    """The exact interval for a share of which `hits` of `trials` were seen.
+    """The exact interval for a share, from `hits` in `trials`.
 
     >>> [round(bound, 4) for bound in clopper_pearson(0, 10)]
     [0.0, 0.3085]
