@@ -133,3 +133,33 @@ def test_quick_commands_do_not_load_torch(words: list[str], tmp_path: Path) -> N
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize("wrong", [{"mu": True}, {"mu": "1"}, {"mu": 1.0, "label_epsilon": True}])
+def test_what_is_no_number_costs_nothing(tmp_path: Path, wrong: dict[str, Any]) -> None:
+    data = tensors(classes=("well", "ill"))
+    with pytest.raises((ArgumentError, TypeError)):
+        mixveil.encode(data, tmp_path / "r", **wrong)
+    assert mixveil.Ledger().entries() == [] and not (tmp_path / "r").exists()
+
+
+def test_numbers_of_other_libraries_are_numbers(tmp_path: Path) -> None:
+    data = tensors(classes=("well", "ill"))
+    made = mixveil.encode(data, tmp_path / "r", mu=np.float32(1), label_epsilon=torch.tensor(2.0))  # type: ignore[arg-type]
+    assert type(made.manifest.mu) is float and type(made.manifest.label_epsilon) is float
+    assert mixveil.verify(tmp_path / "r").stated == made.manifest
+
+
+def test_a_trace_lies_with_its_ledger(tmp_path: Path) -> None:
+    """Else the ledger of the state folder would take itself for an older copy, and refuse all that follows."""
+    made = mixveil.encode(tensors(), tmp_path / "r", mu=1.0, ledger=mixveil.Ledger(tmp_path / "other"))
+    assert made.trace.is_relative_to(tmp_path / "other")
+    assert mixveil.encode(tensors(), tmp_path / "s", mu=1.0).manifest.certified
+    found = mixveil.audit([tmp_path / "r"], tensors(), attacks=["labels"], ledger=mixveil.Ledger(tmp_path / "other"))
+    assert found.audit.view.traces is not None
+
+
+def test_data_are_named_or_open(tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match="data"):
+        mixveil.encode(tensors().take(torch.arange(3)), tmp_path / "r", mu=1.0)  # type: ignore[arg-type]
+    assert tensors(units=[row // 2 for row in range(40)]).units[:3] == ("0", "0", "1")

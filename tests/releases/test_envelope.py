@@ -14,7 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mixveil.core import errors
-from mixveil.core.types import Calibration, Fact, Facts, Guarantee, Origin, Tau
+from mixveil.core.types import Calibration, Encoder, Fact, Facts, Guarantee, Origin, Tau
+from mixveil.encoders.gaussian import Gaussian
+from mixveil.encoders.identity import Identity
+from mixveil.encoders.laplace import Laplace
+from mixveil.encoders.mixup import Mixup
 from mixveil.encoders.singular import Singular
 from mixveil.features.extractor import Extractor
 from mixveil.releases import envelope
@@ -275,3 +279,19 @@ def test_error_messages_are_short_however_long_the_manifest(text: str) -> None:
         with pytest.raises(errors.ReleaseError) as caught:
             envelope.parse(changed(text, set_(name, value=[[]] * 100_000)))
         assert len(str(caught.value)) < 1000
+
+
+@pytest.mark.parametrize("made_by", [Mixup(), Identity(), Gaussian.example(), Laplace.example()], ids=lambda e: e.name)
+def test_no_snr_is_stated_for_an_encoder_that_has_none(made_by: Encoder) -> None:
+    facts = dict.fromkeys(("energy", "lambda_max", "centre", "clip", "amplitude"), "private")
+    stated = Guarantee("directional-snr", 0.01, 0.01, {"calibration": "spectral", **facts})
+    with pytest.raises(errors.FalseClaimError):
+        RecordSettings(made_by, (16,)).check_stated(stated)
+
+
+def test_the_labels_of_a_unit_are_spoken_of() -> None:
+    ready = replace(Singular.example(), unit_rows=4)
+    stated = tuple(ready.claims().values())
+    made = Envelope(RecordSettings(ready, (16,)), "p", ("a", "b"), stated, label_epsilon=1.0)
+    assert made.not_promised[:2] == ("labels-randomised", "labels-of-unit")
+    assert "labels-of-unit" not in replace(made, label_epsilon=None).not_promised

@@ -104,9 +104,9 @@ def audit(
     owners = accounting.known_owners(ledger, images)
     data, similar = _attacked(opened, images, shown, projection, FeatureOptions(options, cache))
     known, others = _public(similar, data)
-    _check_manifests(folders, opened)
+    _check_manifests(folders, opened, ledger)
     accounting.check_made_of(ledger, opened, owners)
-    view, told = _view(opened, known)
+    view, told = _view(opened, known, ledger)
     perceptual, unmeasured = _perceptual(data.shape, options)
     pictures = None
     if data is not images:
@@ -167,10 +167,10 @@ def _attacked(
     return features.of(images, loaded), None if public is None else features.of(public, loaded)
 
 
-def _check_manifests(folders: Sequence[Path], opened: tuple[Release, ...]) -> None:
+def _check_manifests(folders: Sequence[Path], opened: tuple[Release, ...], ledger: Ledger) -> None:
     """Refuse a manifest that is not the one that was written here: the owner did not state its figures."""
     for folder, release in zip(folders, opened, strict=True):
-        written = recorded_manifest(release.id)
+        written = recorded_manifest(release.id, ledger.folder)
         if written is None:
             continue
         if written != sha256(read_small(folder / MANIFEST, MANIFEST_LIMIT)).hexdigest():
@@ -195,9 +195,9 @@ def _known_half(public: Any) -> Subset:
     return Subset(public, torch.arange(0, len(public), 2))
 
 
-def _view(opened: tuple[Release, ...], public: Subset | None) -> tuple[View, list[Note]]:
+def _view(opened: tuple[Release, ...], public: Subset | None, ledger: Ledger) -> tuple[View, list[Note]]:
     """All releases; but if the traces of some are lost, only those whose traces are here, and what to say of it."""
-    traces = [load_trace(release.id, len(release.payload)) for release in opened]
+    traces = [load_trace(release.id, len(release.payload), ledger.folder) for release in opened]
     kept = [(release, trace) for release, trace in zip(opened, traces, strict=True) if trace is not None]
     if not kept:
         return View(opened, None, public), []

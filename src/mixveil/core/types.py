@@ -146,7 +146,7 @@ class Mu:
     value: float
 
     def __post_init__(self) -> None:
-        checks.finite_positive("mu", self.value)
+        object.__setattr__(self, "value", checks.finite_positive("mu", self.value))
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,7 @@ class Tau:
     calibration: Calibration = "spectral"
 
     def __post_init__(self) -> None:
-        checks.fraction("tau", self.value)
+        object.__setattr__(self, "value", checks.fraction("tau", self.value))
 
 
 Target = Mu | Tau

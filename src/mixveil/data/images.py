@@ -147,7 +147,7 @@ def from_tensors(
         labels.long(),
         numbered(classes) if isinstance(classes, int) else tuple(classes),
         tuple(x.shape[1:]),
-        units=None if units is None else tuple(units),
+        units=None if units is None else tuple(map(str, units)),
         declared=declared,
     )
 

@@ -93,8 +93,10 @@ class DataOptions:
             if named := [name for name, value in given.items() if value is not None]:
                 raise ArgumentError(f"{named[0]} = {given[named[0]]!r}: {data.name} is open already")
             images = data
-        else:
+        elif isinstance(data, str | Path):
             images = self._read(str(data))
+        else:
+            raise ArgumentError(f"data must be a name, a path or images (`from_tensors`), got {type(data)}")
         classes = class_names(self.classes) if isinstance(self.classes, str) else self.classes
         return images if classes is None else images.listed(tuple(classes))
 

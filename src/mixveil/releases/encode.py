@@ -181,8 +181,8 @@ def encode(
             progress=step,
             **terms,
         )
-    trace, moved = trace_path(written.id), source.displacement
-    return Encoded(out, written, trace, tuple(warnings), moved, _broken(written), ledger.standing(owners))
+    trace, moved = trace_path(written.id, ledger.folder), source.displacement
+    return Encoded(out, written, trace, tuple(warnings), moved, _broken(written, ledger), ledger.standing(owners))
 
 
 def stream_for(seed: int | None) -> randomness.Stream:
@@ -305,12 +305,12 @@ def _chosen_features(
     return extractor
 
 
-def _broken(written: Envelope) -> BrokenCycles | None:
+def _broken(written: Envelope, ledger: Ledger) -> BrokenCycles | None:
     """What dropped rows did to the pairing; None where none were dropped, or records were not mixed in pairs."""
     settings = written.settings
     if not isinstance(settings, RecordSettings) or settings.screened is None:
         return None
-    trace = load_trace(written.id, written.rows)
+    trace = load_trace(written.id, written.rows, ledger.folder)
     if trace is None or trace.kept is None or trace.partner.shape[1] != 1:
         return None
     return broken_cycles(trace.partner[:, 0], trace.kept)

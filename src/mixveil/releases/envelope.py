@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from mixveil.core import randomness, strict_json
+from mixveil.core import checks, randomness, strict_json
 from mixveil.core.errors import ArgumentError, FalseClaimError, ManifestError, NotCalibratedError, VersionError
 from mixveil.core.types import Guarantee
 from mixveil.releases.kinds.catalogue import KINDS
@@ -69,6 +69,10 @@ class Envelope:
     id: str = field(default_factory=randomness.release_id)
     created: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
 
+    def __post_init__(self) -> None:
+        if self.label_epsilon is not None:  # a number of numpy's or torch's would not be JSON, once all is made
+            object.__setattr__(self, "label_epsilon", checks.finite_positive("label_epsilon", self.label_epsilon))
+
     @property
     def kind(self) -> str:
         return self.settings.name
@@ -99,12 +103,15 @@ class Envelope:
     @property
     def not_promised(self) -> tuple[str, ...]:
         """Codes of what a reader might think is promised and is not."""
-        labels = self.settings.labels(randomised=self.label_epsilon is not None)
-        if self.label_epsilon is not None and self.reproducible:
-            labels = "labels-randomised-by-seed"
-        unit = "unit-is-record" if self.unit_rows == 1 else "unit-is-named"
-        said = (labels, "not-encryption", unit if self.certified else "unit-not-stated")
-        return (*said, *self.settings.not_promised(self.guarantees), *(("seeded",) if self.reproducible else ()))
+        randomised, unit = self.label_epsilon is not None, self.unit_rows > 1
+        labels = [self.settings.labels(randomised=randomised)]
+        if randomised and self.reproducible:
+            labels = ["labels-randomised-by-seed"]
+        elif randomised and unit:
+            labels.append("labels-of-unit")
+        of_unit = ("unit-is-named" if unit else "unit-is-record") if self.certified else "unit-not-stated"
+        more = self.settings.not_promised(self.guarantees)
+        return (*labels, "not-encryption", of_unit, *more, *(("seeded",) if self.reproducible else ()))
 
     def plain(self) -> dict[str, Any]:
         """For JSON."""

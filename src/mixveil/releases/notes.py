@@ -45,10 +45,8 @@ def promises(envelope: Envelope) -> list[Note]:
 def not_promised(envelope: Envelope) -> list[Note]:
     """What a reader might think is promised and is not."""
     epsilon, rows = envelope.label_epsilon, envelope.unit_rows
-    told = [note(code, label_epsilon=epsilon, unit_rows=rows) for code in envelope.not_promised]
-    if epsilon is not None and rows > 1 and not envelope.reproducible:
-        told.insert(1, note("labels-of-unit", unit_rows=rows, together=rows * epsilon))
-    return told
+    figures = {"label_epsilon": epsilon, "unit_rows": rows, "together": None if epsilon is None else rows * epsilon}
+    return [note(code, **figures) for code in envelope.not_promised]
 
 
 def details(envelope: Envelope) -> list[Note]:

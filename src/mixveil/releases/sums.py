@@ -139,7 +139,8 @@ def _planned(
     its records may be in one sum, and each moves it by 2C at most."""
     checks.enough_rows(len(rows))
     labels, clip, unit_rows = rows.labels, rows.projection.clip, privacy_units.largest(rows)
-    sigma = checks.size("sigma", 2 * clip * unit_rows / checks.finite_positive("mu", mu))
+    mu = checks.finite_positive("mu", mu)
+    sigma = checks.size("sigma", 2 * clip * unit_rows / mu)
     if label_epsilon is not None:
         check_declared(rows, label_epsilon)
         drawn = label_shifts(len(labels), len(rows.classes), label_epsilon, stream.fork("labels"))

@@ -18,17 +18,18 @@ def state_folder() -> Path:
     return files.own_folder("MIXVEIL_STATE", "XDG_STATE_HOME", ".local/state")
 
 
-def trace_path(release_id: str) -> Path:
+def trace_path(release_id: str, folder: Path | None = None) -> Path:
+    """Where a release's trace is kept. folder: of the ledger that the release is entered in; else the state folder."""
     if not re.fullmatch(r"[0-9a-f]{32}", release_id):
         raise ArgumentError(f"a release id is 32 hexadecimal digits, got {release_id!r}")
-    return state_folder() / "traces" / f"{release_id}.safetensors"
+    return (folder or state_folder()) / "traces" / f"{release_id}.safetensors"
 
 
-def save_trace(release_id: str, trace: Trace, manifest_sha256: str) -> Path:
+def save_trace(release_id: str, trace: Trace, manifest_sha256: str, folder: Path | None = None) -> Path:
     """Keep the trace of a release, and the hash of its manifest, with mode 0600."""
     from safetensors.torch import save
 
-    path = trace_path(release_id)
+    path = trace_path(release_id, folder)
     drawn = {"partner": trace.partner, "weight": trace.weight, "order": trace.order, "kept": trace.kept}
     drawn |= {_EXTRA + name: values for name, values in trace.extra.items()}
     tensors = {name: values.contiguous() for name, values in drawn.items() if values is not None}
@@ -37,24 +38,24 @@ def save_trace(release_id: str, trace: Trace, manifest_sha256: str) -> Path:
         files.write_file(path, save(tensors, {"manifest": manifest_sha256}), 0o600)
     except OSError as error:
         if not isinstance(error, FileExistsError):
-            discard_trace(release_id)
+            discard_trace(release_id, folder)
         raise StateError(f"the trace cannot be written: {error}; MIXVEIL_STATE names another state folder") from None
     return path
 
 
-def discard_trace(release_id: str) -> None:
+def discard_trace(release_id: str, folder: Path | None = None) -> None:
     """Forget the trace of a release that was never finished."""
     with contextlib.suppress(OSError):
-        trace_path(release_id).unlink()
+        trace_path(release_id, folder).unlink()
 
 
-def load_trace(release_id: str, rows: int) -> Trace | None:
+def load_trace(release_id: str, rows: int, folder: Path | None = None) -> Trace | None:
     """The trace of a release of so many rows that was encoded here; None if it was not."""
     import torch
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
-    path = trace_path(release_id)
+    path = trace_path(release_id, folder)
     if not path.exists():
         return None
     try:
@@ -79,11 +80,11 @@ def load_trace(release_id: str, rows: int) -> Trace | None:
     return trace
 
 
-def recorded_manifest(release_id: str) -> str | None:
+def recorded_manifest(release_id: str, folder: Path | None = None) -> str | None:
     """The SHA-256 of the manifest that was written here for a release; None if none was."""
     from safetensors import SafetensorError, safe_open
 
-    path = trace_path(release_id)
+    path = trace_path(release_id, folder)
     if not path.exists():
         return None
     try:

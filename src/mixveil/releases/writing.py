@@ -18,6 +18,7 @@ from torch import Tensor
 from mixveil.core import files
 from mixveil.core.errors import ArgumentError
 from mixveil.core.types import Dataset, Trace
+from mixveil.data import privacy_units
 from mixveil.releases import traces
 from mixveil.releases.envelope import MANIFEST, Envelope, File, parse
 from mixveil.releases.ledger import Against, Entry, Ledger
@@ -68,6 +69,8 @@ def write(
     owners = terms.get("owners") or ledger.owners(rows)
     if (rows.units is None) != (owners.units is None):
         raise ArgumentError("owners must name units where the rows do, and only there")
+    if envelope.certified and (largest := privacy_units.largest(rows)) > envelope.unit_rows:
+        raise ArgumentError(f"a unit has {largest} rows, and the envelope promises to units of {envelope.unit_rows}")
     entry = entry_of(envelope, len(rows), terms.get("recipient"))
     against, label_budget = terms.get("against", "records"), terms.get("label_budget")
     with ledger.making(entry, owners, terms.get("budget"), label_budget=label_budget, against=against):
@@ -79,11 +82,11 @@ def write(
                 text = envelope.to_json()
                 parse(text)  # what would be refused when read is not written
                 if trace is not None:
-                    traces.save_trace(envelope.id, trace(), hashlib.sha256(text.encode()).hexdigest())
+                    traces.save_trace(envelope.id, trace(), hashlib.sha256(text.encode()).hexdigest(), ledger.folder)
                 files.write_file(folder / MANIFEST, text.encode())
         except BaseException:
             if not out.exists():  # once it is there its owner needs the trace
-                traces.discard_trace(envelope.id)
+                traces.discard_trace(envelope.id, ledger.folder)
             raise
         files.sync_folder(out.parent)
     return envelope

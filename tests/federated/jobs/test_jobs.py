@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import shutil
 import threading
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -362,6 +363,16 @@ def test_a_release_of_an_earlier_job_is_not_taken_again(tmp_path: Path, three: d
     assert whole["ok"] and whole["parties"]["c"]["state"] == "rejected"
     assert why(whole, "c") == "taken-before"
     assert (figures(whole, "c")["job"], figures(whole, "c")["party"]) == ("first", "c")
+
+
+@pytest.mark.parametrize("kind", ["records-5", "statistics-2"])
+def test_a_job_of_an_earlier_version_beside_it_changes_nothing(
+    tmp_path: Path, three: dict[str, Answer], kind: str
+) -> None:
+    job = job_of(tmp_path)
+    old = job.folder.parent / "years-ago" / kind.partition("-")[0] / "a"
+    shutil.copytree(Path(__file__).parents[2] / "releases" / "stored" / kind, old)
+    assert done(job, Here(three))["ok"]
 
 
 def test_the_same_rows_under_another_id_are_not_taken_again(tmp_path: Path, three: dict[str, Answer]) -> None:

@@ -192,6 +192,8 @@ class RecordSettings(PayloadSettings):
         speaks of, and what is realised, if it was computed from private moments. It must not state anything else."""
         if stated.name != "directional-snr":
             raise FalseClaimError(f"there is no guarantee of the name {stated.name!r:.60}")
+        if not self.encoder.tau_conditions:
+            raise FalseClaimError(f"the encoder {self.encoder.name} has no {stated.name}")
         how, rows = stated.assumes.get("calibration", ""), stated.assumes.get("rows")
         if how not in _CALIBRATIONS:
             raise FalseClaimError(f"{stated.name}: there is no calibration {strict_json.shown(how)}")
