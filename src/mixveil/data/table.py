@@ -110,7 +110,8 @@ def _parquet(path: Path, wanted: Sequence[str]) -> _Columns:
                 _plain(path, pyarrow.types, name, schema.field(name).type)
             _check_unfolded(path, file.metadata, wanted)
             whole = parquet.ParquetFile(opened, metadata=file.metadata, read_dictionary=wanted)
-            columns = {name: _cells(whole.read(columns=[name]).column(name)) for name in wanted}
+            # One thread: those of pyarrow outlive the call, and crash an interpreter that traces memory.
+            columns = {name: _cells(whole.read(columns=[name], use_threads=False).column(name)) for name in wanted}
     except (pyarrow.ArrowException, OSError, ValueError) as error:
         raise DataFormatError(f"{path}: not a readable Parquet file: {error}") from None
     return _Columns(columns, lambda row: f"row {row + 1}")
