@@ -145,7 +145,8 @@ def test_what_is_no_number_costs_nothing(tmp_path: Path, wrong: dict[str, Any]) 
 
 def test_numbers_of_other_libraries_are_numbers(tmp_path: Path) -> None:
     data = tensors(classes=("well", "ill"))
-    made = mixveil.encode(data, tmp_path / "r", mu=np.float32(1), label_epsilon=torch.tensor(2.0))  # type: ignore[arg-type]
+    given: dict[str, Any] = {"mu": np.float32(1), "label_epsilon": torch.tensor(2.0)}
+    made = mixveil.encode(data, tmp_path / "r", **given)
     assert type(made.manifest.mu) is float and type(made.manifest.label_epsilon) is float
     assert mixveil.verify(tmp_path / "r").stated == made.manifest
 
@@ -161,5 +162,5 @@ def test_a_trace_lies_with_its_ledger(tmp_path: Path) -> None:
 
 def test_data_are_named_or_open(tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match="data"):
-        mixveil.encode(tensors().take(torch.arange(3)), tmp_path / "r", mu=1.0)  # type: ignore[arg-type]
+        mixveil.encode(tensors().take(torch.arange(3)), tmp_path / "r", mu=1.0)
     assert tensors(units=[row // 2 for row in range(40)]).units[:3] == ("0", "0", "1")

@@ -229,9 +229,8 @@ def _show(whole: dict[str, Any]) -> None:
         out.print(f"[{colour}]{escape(name)}[/]: {escape(status_of(party))}", soft_wrap=True)
     if whole["ok"]:
         card = json.loads((Path(whole["model"]) / "card.json").read_text(encoding="utf-8"))
-        told = (
-            [card["guarantee"]] if isinstance(card["guarantee"], str) else card["guarantee"]
-        )  # as version 0.1 wrote it
+        told = card["guarantee"]
+        told = [told] if isinstance(told, str) else told  # a text, where an earlier version wrote the card
         promised = " ".join(str(notes.read(item)) for item in told)
         out.print(f"[bold]{escape(whole['model'])}[/]: {escape(promised)}", soft_wrap=True)
         out.print(f"Test it on labelled data of yours: mixveil predict {escape(whole['model'])} DATA", soft_wrap=True)

@@ -20,10 +20,18 @@ def finite_positive(name: str, value: float) -> float:
     >>> finite_positive("sigma", 2.0)
     2.0
     """
-    if isinstance(value, bool) or not (math.isfinite(value) and value > 0):
+    value = _number(name, value)
+    if not (math.isfinite(value) and value > 0):
         raise ArgumentError(f"{name} must be positive and finite, got {value}")
     if not _TINY <= value <= 1 / _TINY:
         raise ArgumentError(f"{name} must be between {_TINY:g} and {1 / _TINY:g}, got {value}")
+    return value
+
+
+def _number(name: str, value: float) -> float:
+    """A float, also from numbers of other libraries."""
+    if isinstance(value, bool | str):
+        raise ArgumentError(f"{name} must be a number, got {value!r:.60}")
     return float(value)
 
 
@@ -43,7 +51,7 @@ def place(name: str, value: float) -> float:
 
 def fraction(name: str, value: float) -> float:
     """A value in (0, 1]."""
-    if isinstance(value, bool) or not 0 < value <= 1:
+    if not 0 < _number(name, value) <= 1:
         raise ArgumentError(f"{name} must be in (0, 1], got {value}")
     return float(value)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from importlib import import_module
+from inspect import Signature, signature
 from types import ModuleType
 from typing import Any
 
@@ -22,6 +23,12 @@ class _Door(ModuleType):
 
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *self._homes})
+
+    @property
+    def __signature__(self) -> Signature | None:
+        """Of the function that the package is as well: `help` and notebooks show it."""
+        own = self.__name__.rpartition(".")[2]
+        return signature(self.__getattr__(own)) if own in self._homes else None
 
     def __call__(self, *given: Any, **named: Any) -> Any:
         own = self.__name__.rpartition(".")[2]
