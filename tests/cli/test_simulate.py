@@ -12,7 +12,6 @@ import pytest
 
 from mixveil.cli import _common
 from mixveil.core.wording.notes import read as read_note
-from mixveil.federated.dpsgd import noise_multiplier
 from mixveil.federated.methods.averaging import FedAvg
 from mixveil.federated.methods.two_step import Sums
 from mixveil.report.simulation_page import charts, dealt, decades, thinned
@@ -142,7 +141,6 @@ def test_other_data_under_the_same_name_are_not_taken_for_the_old(run: Run, tmp_
 
 def test_a_method_that_cannot_be_run_does_not_stop_the_others(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "opacus.accountants.utils", None)
-    noise_multiplier.cache_clear()
     result = run("simulate", "digits", *FAST, "--methods", "dp-sgd,sums", "--mu", "0.123", "--json")
     assert result.code == 0 and [row["method"] for row in result.json["rows"]] == ["sums"]
     assert result.json["failed"]["dp-sgd"]["code"] == "missing-dependency" and "DP-SGD in rounds" in result.err

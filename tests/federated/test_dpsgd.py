@@ -177,7 +177,6 @@ def test_bad_settings_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (("epsilon", 0.0), ("delta", 1.0), ("clip", -1.0), ("rate", 0.0), ("batch", 0)):
         with pytest.raises(ArgumentError, match=f"{name} must be"):
             replace(Private(1.0), **{name: value})  # type: ignore[arg-type]
-    noise_multiplier.cache_clear()
     monkeypatch.setitem(sys.modules, "opacus.accountants.utils", None)
     with pytest.raises(MissingDependencyError, match="pip install 'mixveil"):
-        noise_multiplier(1.0, 1e-5, 0.5, 3)
+        noise_multiplier(1.0, 1e-5, 0.123, 3)  # counted nowhere else: what was counted is kept for all tests
