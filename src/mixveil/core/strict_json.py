@@ -9,13 +9,13 @@ import re
 import reprlib
 import types
 import typing
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from mixveil.core.errors import ManifestError, one_line
+from mixveil.core.errors import ManifestError, MixveilError, ReleaseError, one_line
 
 T = TypeVar("T")
-
 
 MANIFEST_LIMIT = 8 << 20
 """Bytes of a manifest, or of the card of a model."""
@@ -106,6 +106,17 @@ def _listed(names: Collection[str]) -> str:
     """Field names that others chose: quoted, and only the first few."""
     some = ", ".join(shown(name) for name in heapq.nsmallest(_NAMES, names))
     return some if len(names) <= _NAMES else f"{some} and {len(names) - _NAMES:,} more"
+
+
+@contextmanager
+def within(where: str) -> Iterator[None]:
+    """Inside, values that are refused for what they are become a fault of the JSON; its other errors pass."""
+    try:
+        yield
+    except ReleaseError:
+        raise
+    except MixveilError as error:
+        raise ManifestError(f"{where}: {error}") from None
 
 
 def mapping(where: str, item: Any) -> dict[str, Any]:

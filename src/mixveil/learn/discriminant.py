@@ -186,7 +186,8 @@ def _equations(release: Release, progress: Progress) -> _Equations:
         name = release.encoder.name
         raise ArgumentError(f"the discriminant needs weighed sums of records, got rows of {name}: train the head mlp")
     sizes = (classes, classes), (classes, k), (k, k)
-    found = _Equations(*(torch.zeros(size, dtype=torch.float64) for size in sizes), n, *mixing, 0.0)
+    labels, cross, second = (torch.zeros(size, dtype=torch.float64) for size in sizes)
+    found = _Equations(labels, cross, second, n, *mixing, 0.0)
     for index in torch.split(torch.arange(n), _ROWS):
         batch = release.payload.take(index)
         x, y = release.encoder.restore(batch.x.flatten(1).double()), batch.y.double()
