@@ -37,10 +37,8 @@ def parsed(data: bytes) -> Any:
 
 
 def loads(text: str) -> Any:
-    """JSON with finite numbers, unique field names and few levels.
-
-    The result can be compared, turned into floats and written again without an error.
-    """
+    """JSON with finite numbers, unique field names and few levels: it can be compared, turned into floats and written
+    again without an error."""
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         if len({name for name, _ in pairs}) != len(pairs):
@@ -168,8 +166,7 @@ def figure(where: str, item: Any) -> float:
 
 
 def fits(value: Any, hint: Any) -> bool:
-    """Whether a JSON value has the type of a field: a whole number counts as a float, a flag does not count as a
-    number.
+    """Whether a JSON value has the type of a field: a whole number is a float, a flag is no number.
 
     >>> fits(1, float), fits(True, float), fits(None, int | None), fits("a", int)
     (True, False, True, False)
