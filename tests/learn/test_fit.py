@@ -246,10 +246,8 @@ class Stopping:
 KILLED = """
 import sys, torch
 from pathlib import Path
-from typing import Any, Literal
 from mixveil.learn.training import opened, train_mlp
 from mixveil.learn.fit import TrainingRecipe
-from mixveil.learn.fit import Recipe
 torch.set_num_threads(1)
 folder = Path(sys.argv[1])
 def said(rows):
