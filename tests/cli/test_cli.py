@@ -438,7 +438,7 @@ BAD_WORDS: dict[str, tuple[list[object], str, str]] = {
     "alpha = 1": (["--mu", 1, "--alpha", 1], "ArgumentError", "alpha must be in [0.5, 1), got 1"),
     "clip = 0": (["--mu", 1, "--clip", 0], "ArgumentError", "clip must be positive"),
     "neither mu nor tau": ([], "ArgumentError", "mu"),
-    "both mu and tau": (["--mu", 1, "--tau", 0.1], "ArgumentError", "one of the two"),
+    "both mu and tau": (["--mu", 1, "--tau", 0.1], "ArgumentError", "mu = 1"),
     "mu of sphere noise": (["--mu", 1, "--noise", "sphere"], "ArgumentError", "sphere"),
     "mu of mixup": (["--mu", 1, "--encoder", "mixup"], "ArgumentError", "adds no noise"),
     "an unknown encoder": (["--mu", 1, "--encoder", "magic"], "ArgumentError", "'magic'"),

@@ -117,7 +117,7 @@ def test_who_belongs_to_whom_must_be_said() -> None:
         plain.plan(9, stream=SeededStream(0), units=torch.tensor([0, 0, 0, 0, 1, 2, 3, 4, 5]))
     encoder, guarantees = Singular().calibrate(Mu(1.0), FACTS)
     strangers = from_tensors(torch.rand(7, 4), torch.arange(7) % 2)
-    with pytest.raises(errors.ArgumentError, match="not said which rows belong together"):
+    with pytest.raises(errors.ArgumentError, match="units of 3 rows"):
         in_memory(strangers, encoder, guarantees, party="p", stream=SeededStream(0))
     with pytest.raises(errors.ArgumentError, match="a unit has 4 rows"):
         encoder.plan(9, stream=SeededStream(0), units=torch.tensor([0, 0, 0, 0, 1, 2, 3, 4, 5]))

@@ -242,7 +242,7 @@ def test_what_does_not_belong_together_is_refused(tmp_path: Path) -> None:
         train_on([mine])
     with pytest.raises(errors.MismatchError, match="not through cccccccc"):
         train_on([mine], (PUBLIC, "c" * 64))
-    with pytest.raises(errors.MismatchError, match="went through no projection"):
+    with pytest.raises(errors.MismatchError, match="went through the projection none"):
         train_on([written(tmp_path / "bare", 60, 3, None)], (PUBLIC, digest))
     with pytest.raises(errors.MismatchError, match="twice"):
         train_on([mine, mine], (PUBLIC, digest))

@@ -29,15 +29,11 @@ _NOT_NEGATIVE = ("running_var", "exp_avg_sq")
 
 
 class Saved:
-    """The file of a training's state.
+    """The file of a training's state, written every `every` seconds.
 
-    Attributes:
-        path: the file.
-        every: seconds between two states.
-    """
+    about: JSON that identifies the training and its data. The state of another training is refused."""
 
     def __init__(self, path: Path, about: Mapping[str, Any], every: float = EVERY) -> None:
-        """about: JSON that identifies the training and its data. The state of another training is refused."""
         self.path, self.every = path, every
         self._about = json.loads(json.dumps(about))
         self._next = time.monotonic() + every
@@ -63,10 +59,8 @@ class Saved:
         self._next = now + max(self.every, 10 * (now - start))
 
     def load(self, model: torch.nn.Module, optimiser: torch.optim.Optimizer, total: int) -> int:
-        """Load the state, if there is one, and return how many of the `total` steps are done.
-
-        Everything in the file is checked; a state that does not fit is refused.
-        """
+        """Load the state, if there is one, and return how many of the `total` steps are done. Everything in the file is
+        checked; a state that does not fit is refused."""
         if not self.path.exists():
             return 0
         try:

@@ -21,11 +21,8 @@ def finite_positive(name: str, value: float) -> float:
     2.0
     """
     value = _number(name, value)
-    if not (math.isfinite(value) and value > 0):
-        raise ArgumentError(f"{name} must be positive and finite, got {value}")
-    if not _TINY <= value <= 1 / _TINY:
-        raise ArgumentError(f"{name} must be between {_TINY:g} and {1 / _TINY:g}, got {value}")
-    return value
+    _in(math.isfinite(value) and value > 0, name, value, "positive and finite")
+    return _in(_TINY <= value <= 1 / _TINY, name, value, f"between {_TINY:g} and {1 / _TINY:g}")
 
 
 def _number(name: str, value: float) -> float:
@@ -37,36 +34,32 @@ def _number(name: str, value: float) -> float:
 
 def size(name: str, value: float) -> float:
     """A size of records or of noise: positive, and far from the limits of float32."""
-    if not 1 / _LARGEST <= value <= _LARGEST:
-        raise ArgumentError(f"{name} must be between {1 / _LARGEST:g} and {_LARGEST:g}, got {value}")
-    return float(value)
+    return _in(1 / _LARGEST <= value <= _LARGEST, name, value, f"between {1 / _LARGEST:g} and {_LARGEST:g}")
 
 
 def place(name: str, value: float) -> float:
     """A centre of records: finite, and no farther from zero than their size may be."""
-    if not abs(value) <= _LARGEST:
-        raise ArgumentError(f"{name} must be finite, and between {-_LARGEST:g} and {_LARGEST:g}, got {value}")
-    return float(value)
+    return _in(abs(value) <= _LARGEST, name, value, f"finite, and between {-_LARGEST:g} and {_LARGEST:g}")
 
 
 def fraction(name: str, value: float) -> float:
     """A value in (0, 1]."""
-    if not 0 < _number(name, value) <= 1:
-        raise ArgumentError(f"{name} must be in (0, 1], got {value}")
-    return float(value)
+    return _in(0 < _number(name, value) <= 1, name, value, "in (0, 1]")
 
 
 def probability(name: str, value: float) -> float:
     """A value in (0, 1), both ends excluded."""
-    if not 0 < value < 1:
-        raise ArgumentError(f"{name} must be in (0, 1), got {value}")
-    return float(value)
+    return _in(0 < value < 1, name, value, "in (0, 1)")
 
 
 def cap(name: str, value: float) -> float:
     """A cap on mixing weights, in [0.5, 1): at 0.5 all weights are one half, at 1 a row could be a bare record."""
-    if not 0.5 <= value < 1:
-        raise ArgumentError(f"{name} must be in [0.5, 1), got {value}")
+    return _in(0.5 <= value < 1, name, value, "in [0.5, 1)")
+
+
+def _in(fits: bool, name: str, value: float, domain: str) -> float:
+    if not fits:
+        raise ArgumentError(f"{name} must be {domain}, got {value}")
     return float(value)
 
 

@@ -18,11 +18,9 @@ _MEMORY = torch.device("cpu")
 
 
 class DeviceStream:
-    """Fast draws by the generators of torch.
-
-    Large draws are made on the device that needs them; small ones in memory by numpy, which costs less than asking a
-    GPU. In a worker process of a data loader the draws follow from the seed that torch gives that worker.
-    """
+    """Fast draws by the generators of torch: large ones on the device that needs them, small ones in memory by numpy,
+    which costs less than asking a GPU. In a worker process of a data loader the draws follow from the seed that torch
+    gives that worker."""
 
     def __init__(self, stream: Stream) -> None:
         self._seed = int(stream.words(1)).to_bytes(8, "big", signed=True)

@@ -25,11 +25,9 @@ _MOST_TIMES, _FREELY = 100, 1 << 30
 
 @contextmanager
 def opened(path: Path, limit: int | None = None) -> Iterator[BufferedReader]:
-    """Open a file that another party may have written, for reading.
-
-    It must be a plain file of at most `limit` bytes (None: the caller checks the size). A link could lead anywhere, a
-    pipe would keep its reader waiting, a device may have no end. Folders above the file may be links.
-    """
+    """Open a file that another party may have written, for reading. It must be a plain file of at most `limit` bytes
+    (None: the caller checks the size): a link could lead anywhere, a pipe would keep its reader waiting, a device may
+    have no end. Folders above the file may be links."""
     try:
         with open_plain(path, limit) as file:
             yield file
@@ -38,10 +36,8 @@ def opened(path: Path, limit: int | None = None) -> Iterator[BufferedReader]:
 
 
 def open_plain(path: Path, limit: int | None = None, *, links: bool = False) -> BufferedReader:
-    """The same without a block, and with the errors of the operating system.
-
-    links: whether to follow links, as in data that their owner has put together. The target must be a plain file.
-    """
+    """The same without a block, and with the errors of the operating system. links: whether to follow links to plain
+    files, as in data that their owner has put together."""
     _check_plain(path, path.stat() if links else path.lstat(), limit)  # first: opening a device has effects
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
     file = os.fdopen(os.open(path, flags if links else flags | os.O_NOFOLLOW), "rb")
@@ -75,15 +71,13 @@ def check_unfolded(path: Path, packed: int, size: int) -> None:
     """Refuse a packed file that would fill the memory: more than 1 GiB and over 100 times its packed size, or more than
     half of the memory of this machine."""
     if size > _FREELY and size > _MOST_TIMES * packed:
+        more = f"more than {_MOST_TIMES} times as many"
         raise UnreadableFileError(
-            f"{path}: {packed:,} packed bytes would unfold to {size:,}, more than {_MOST_TIMES} times as many: "
-            f"store them unpacked"
+            f"{path}: {packed:,} packed bytes would unfold to {size:,}, {more}: store them unpacked"
         )
     if size > (most := os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2):
-        raise UnreadableFileError(
-            f"{path}: it would unfold to {size:,} bytes, and half of this machine's memory is {most:,}: "
-            f"store them unpacked"
-        )
+        half = f"and half of this machine's memory is {most:,}"
+        raise UnreadableFileError(f"{path}: it would unfold to {size:,} bytes, {half}: store it unpacked")
 
 
 def others(folder: Path, names: Collection[str]) -> list[str]:
@@ -93,10 +87,7 @@ def others(folder: Path, names: Collection[str]) -> list[str]:
 
 def own_folder(variable: str, shared: str, otherwise: str) -> Path:
     """The folder that the environment variable `variable` names; else mixveil/ in the folder that `shared` names, else
-    in the folder `otherwise` of the home folder.
-
-    All must be absolute: a relative path would mean another folder in every working directory.
-    """
+    in the folder `otherwise` of the home folder. Relative paths, which depend on the working directory, are refused."""
     if named := _absolute(variable):
         return named
     if not (base := _absolute(shared)):

@@ -46,11 +46,8 @@ os.register_at_fork(after_in_child=_count_fork)
 
 
 def this_process() -> tuple[int, int]:
-    """A different value in every process that a stream can be carried into.
-
-    The process number of the operating system is not enough: a fork into a new namespace, or a late fork, may have the
-    number of an ancestor.
-    """
+    """A different value in every process that a stream can be carried into. The number of the process is not enough: a
+    fork into a new namespace, or a late fork, may have the number of an ancestor."""
     return os.getpid(), _forks
 
 
@@ -65,10 +62,8 @@ def release_id() -> str:
 
 
 def box_muller(words: Tensor) -> Tensor:
-    """Standard normals (float64) from as many 64-bit words, an even number.
-
-    The first half gives radii from uniforms in (0, 1] with 63 bits, the second half angles in [−π, π).
-    """
+    """Standard normals (float64) from as many 64-bit words, an even number: the first half gives radii from uniforms in
+    (0, 1] with 63 bits, the second half angles in [−π, π)."""
     half = len(words) // 2
     radius = (words[:half] & _63_BITS).double().add_(1).mul_(2.0**-63).log_().mul_(-2).sqrt_()
     angle = words[half:].double().mul_(math.pi * 2.0**-63)
@@ -79,10 +74,8 @@ def box_muller(words: Tensor) -> Tensor:
 
 
 class Stream(ABC):
-    """Independent draws. Fork it by name for each consumer: a new consumer does not change the draws of the others.
-
-    A second fork of the same name is a new stream; it never repeats the draws of the first.
-    """
+    """Independent draws. Fork it by name for each consumer: a new consumer does not change the draws of the others. A
+    second fork of the same name is a new stream; it never repeats the draws of the first."""
 
     reproducible: bool
 
@@ -247,9 +240,7 @@ class SecureStream(Stream):
         try:
             from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
         except ImportError:
-            raise MissingDependencyError(
-                "secure noise needs the package cryptography: pip install cryptography"
-            ) from None
+            raise MissingDependencyError("secure noise needs cryptography: pip install cryptography") from None
         super()._start(key)
         self._process = this_process()
         # The words and the forks have keys of their own: neither key reveals the other.

@@ -14,12 +14,8 @@ T = TypeVar("T")
 
 
 class Registry(Generic[T]):
-    """Classes by name: those in the modules of some packages, and those that a user registers.
-
-    Attributes:
-        kind: What the classes are, for messages.
-        packages: Where the project's own are found; each module is looked at once.
-    """
+    """Classes by name: those in the modules of some packages, and those that a user registers. kind: what the classes
+    are, for messages."""
 
     def __init__(self, kind: str, *packages: str) -> None:
         self.kind, self.packages = kind, packages

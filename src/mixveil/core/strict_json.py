@@ -9,13 +9,13 @@ import re
 import reprlib
 import types
 import typing
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from mixveil.core.errors import ManifestError, one_line
+from mixveil.core.errors import ManifestError, MixveilError, ReleaseError, one_line
 
 T = TypeVar("T")
-
 
 MANIFEST_LIMIT = 8 << 20
 """Bytes of a manifest, or of the card of a model."""
@@ -37,10 +37,8 @@ def parsed(data: bytes) -> Any:
 
 
 def loads(text: str) -> Any:
-    """JSON with finite numbers, unique field names and few levels.
-
-    The result can be compared, turned into floats and written again without an error.
-    """
+    """JSON with finite numbers, unique field names and few levels: it can be compared, turned into floats and written
+    again without an error."""
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         if len({name for name, _ in pairs}) != len(pairs):
@@ -108,6 +106,17 @@ def _listed(names: Collection[str]) -> str:
     return some if len(names) <= _NAMES else f"{some} and {len(names) - _NAMES:,} more"
 
 
+@contextmanager
+def within(where: str) -> Iterator[None]:
+    """Inside, values that are refused for what they are become a fault of the JSON; its other errors pass."""
+    try:
+        yield
+    except ReleaseError:
+        raise
+    except MixveilError as error:
+        raise ManifestError(f"{where}: {error}") from None
+
+
 def mapping(where: str, item: Any) -> dict[str, Any]:
     return of(where, item, dict)
 
@@ -157,8 +166,7 @@ def figure(where: str, item: Any) -> float:
 
 
 def fits(value: Any, hint: Any) -> bool:
-    """Whether a JSON value has the type of a field: a whole number counts as a float, a flag does not count as a
-    number.
+    """Whether a JSON value has the type of a field: a whole number is a float, a flag is no number.
 
     >>> fits(1, float), fits(True, float), fits(None, int | None), fits("a", int)
     (True, False, True, False)

@@ -47,10 +47,8 @@ def check_header(file: BufferedReader, path: Path, *, limit: int = HEADER, metad
 
 @contextmanager
 def mapped(file: BufferedReader, path: Path) -> Iterator[Any]:
-    """The memory-mapped tensors of an open file, even if another file has taken its name since it was hashed.
-
-    Where a file cannot be opened by its descriptor, a file that was replaced or changed is refused.
-    """
+    """The memory-mapped tensors of an open file, even if another file has taken its name since it was hashed. Where a
+    file cannot be opened by its descriptor, a file that was replaced or changed is refused."""
     before = _identity(os.fstat(file.fileno()))
     again = _DESCRIPTORS / str(file.fileno())
     if again.exists():

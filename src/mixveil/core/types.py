@@ -91,11 +91,8 @@ class Trace:
 
 @dataclass(frozen=True)
 class Fact:
-    """A number that a calibration uses, and where it came from.
-
-    `public`: given, or computed from public data. `range`: implied by the range that a pixel can have.
-    `private`: computed from the records that are to be protected.
-    """
+    """A number that a calibration uses, and its origin. `public`: given, or computed from public data; `range`: implied
+    by the range of a pixel; `private`: computed from the records to protect."""
 
     value: float
     origin: Origin
@@ -218,12 +215,8 @@ class Observation(Protocol):
 
 
 class Visible(NamedTuple):
-    """What the labels of a release show of its mixing to a reader who does not have the trace.
-
-    Attributes:
-        share: E[Σw²], the share of a variance that mixing leaves.
-        noise: The variance of the noise in one value of a row.
-    """
+    """What the labels of a release show of its mixing to a reader who does not have the trace. share: E[Σw²], the share
+    of a variance that mixing leaves; noise: the variance of the noise in one value of a row."""
 
     share: float
     noise: float

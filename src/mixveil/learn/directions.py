@@ -16,12 +16,7 @@ from mixveil.releases.reading import read_release
 
 @dataclass(frozen=True)
 class Directions:
-    """A projection onto the directions in which the classes differ.
-
-    Attributes:
-        sha256: Of its file.
-        base: How many directions the statistics were in.
-    """
+    """A projection onto the directions in which classes differ. base: how many directions the statistics were in."""
 
     path: Path
     sha256: str

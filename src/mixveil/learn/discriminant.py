@@ -85,12 +85,9 @@ class _Equations:
 def from_records(
     releases: Sequence[Release], projection: Projection | None = None, *, progress: Progress = lambda _: None
 ) -> Discriminant:
-    """The head of releases of records in the same space.
-
-    Behind a projection the within-class covariance is the public one, the identity; a private covariance of clipped
-    records was worse wherever it was tried. Otherwise it is estimated. The class means in the projection are counted in
-    by their precision.
-    """
+    """The head of releases of records in the same space. Behind a projection the within-class covariance is the public
+    one, the identity; a private covariance of clipped records was worse wherever it was tried. Otherwise it is
+    estimated. The class means in the projection are counted in by their precision."""
     found = [_equations(release, progress) for release in releases]
     present = _sum([part.labels for part in found]).diagonal() > 0
     labels, cross, means = _means(found, 1.0)
@@ -148,11 +145,8 @@ def from_sums(parts: Sequence[Release]) -> Discriminant:
 
 
 def from_moments(parts: Sequence[Release], scattered: Sequence[Scatter]) -> Discriminant:
-    """The head of class sums and of second moments in their first directions.
-
-    In those directions the within-class covariance is the private one, as far as noise cannot explain its difference
-    from the public one, the identity; in all others it is the identity.
-    """
+    """The head of class sums and of second moments in their first directions. There the within-class covariance is the
+    private one, as far as noise cannot explain its difference from the identity; in all others it is the identity."""
     means, variance = class_means(parts)
     rows, few = sum(part.rows for part in scattered), len(scattered[0].second)
     counts = torch.tensor([sums_of(part).counts for part in parts]).sum(0).double()
@@ -185,9 +179,8 @@ def _equations(release: Release, progress: Progress) -> _Equations:
     if mixing is None:
         name = release.encoder.name
         raise ArgumentError(f"the discriminant needs weighed sums of records, got rows of {name}: train the head mlp")
-    labels, cross, second = (
-        torch.zeros(*size, dtype=torch.float64) for size in ((classes, classes), (classes, k), (k, k))
-    )
+    sizes = (classes, classes), (classes, k), (k, k)
+    labels, cross, second = (torch.zeros(size, dtype=torch.float64) for size in sizes)
     found = _Equations(labels, cross, second, n, *mixing, 0.0)
     for index in torch.split(torch.arange(n), _ROWS):
         batch = release.payload.take(index)
@@ -222,9 +215,7 @@ def _within(found: list[_Equations], means: Tensor, scale: float) -> tuple[Tenso
 
 def _shrunk(found: Tensor, variance: float, scale: float | None = None) -> tuple[Tensor, float]:
     """A covariance shrunk towards `scale` times the identity (None: its mean variance), and the share that was dropped.
-
-    Of the difference only the eigenvalues beyond the edge 2√k sd of pure noise are kept, less that edge.
-    """
+    Of the difference only the eigenvalues beyond the edge 2√k sd of pure noise are kept, less that edge."""
     scale, k = max(float(found.diagonal().mean()), 1e-12) if scale is None else scale, len(found)
     target = scale * torch.eye(k, dtype=torch.float64)
     values, vectors = torch.linalg.eigh(found - target)

@@ -18,12 +18,8 @@ _VALUES = 1 << 24  # features in memory at a time
 
 @dataclass(frozen=True)
 class Layers:
-    """Linear layers with GELU between them.
-
-    Attributes:
-        layers: the (inputs, outputs) weight and (outputs,) bias of each layer, float32. −∞ in the last bias marks a
-            class that no party had.
-    """
+    """Linear layers with GELU between them: the (inputs, outputs) weight and (outputs,) bias of each, float32. −∞ in
+    the last bias marks a class that no party had."""
 
     layers: tuple[tuple[Tensor, Tensor], ...] = field(repr=False)
 

@@ -48,11 +48,8 @@ class Model:
 
 
 def promises(trained: Trained) -> list[Note]:
-    """What an attacker who has the model can learn of the records behind it.
-
-    A party knows only its own records: a record that several parties have was sent by each of them, and each promised
-    only its own part.
-    """
+    """What an attacker who has the model can learn of the records behind it. A record that several parties have was
+    sent by each of them, and each promised only its own part."""
     spent, labels = trained.spent.values(), trained.label_epsilon.values()
     if trained.together is None:
         return [note("model-promises-nothing")]

@@ -1,5 +1,5 @@
-"""What a release would promise and cost, before there is one, as a whole job. Nothing is written but features that are
-kept, and nothing is entered in the ledger."""
+"""What a release would promise and cost, before there is one, as a whole job. Only features are kept on disk, and
+nothing is entered in the ledger."""
 
 from __future__ import annotations
 
@@ -126,16 +126,9 @@ def calibrate(
         for told in calibration.drowned(choice.sigma, choice.clip, rows)
     ]
     owners = accounting.known_owners(ledger, images, watch)
-    return CalibrationReport(
-        images=images,
-        rows=rows,
-        extractor=extractor,
-        choices=tuple(choices),
-        figures=tuple(found),
-        displacements=tuple(_side_by_side(moved, found)),
-        standing=None if owners is None else ledger.standing(owners, _planned(choices)),
-        warnings=(*warnings, *drowned[-1:]),
-    )
+    standing = None if owners is None else ledger.standing(owners, _planned(choices))
+    beside, told = tuple(_side_by_side(moved, found)), (*warnings, *drowned[-1:])
+    return CalibrationReport(images, rows, extractor, tuple(choices), tuple(found), beside, standing, told)
 
 
 def displacement_notes(side: Sequence[dict[str, Any]], alpha: float | None) -> list[Note]:

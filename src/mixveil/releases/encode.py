@@ -125,9 +125,7 @@ def encode(
     if screen is not None:
         screen.check_promises(mu is not None, label_epsilon)
         if backbone is not None or projection is not None:
-            raise ArgumentError(
-                f"screen = {screen} with a {'projection' if backbone is None else 'backbone'}: {NOT_PICTURES}"
-            )
+            raise ArgumentError(f"screen = {screen}: {NOT_PICTURES}")
     lpips = None if screen is None else screen.distance(options.folder)
     scheme = configured(encoder, {"alpha": alpha, "noise": noise, "images_per_row": images_per_row})
     _check_noise(scheme, target, clip, public)
@@ -186,14 +184,12 @@ def encode(
 
 
 def stream_for(seed: int | None) -> randomness.Stream:
-    """Secure noise, or that of a seed."""
     return randomness.SecureStream() if seed is None else randomness.SeededStream(seed)
 
 
 def chosen_target(mu: float | None, tau: float | None, calibration: Calibration | None = None) -> Target | None:
-    """What is asked for; None where nothing is."""
     if mu is not None and tau is not None:
-        raise ArgumentError(f"mu = {mu:g} (certified) or tau = {tau:g} (Theorem 2): one of the two")
+        raise ArgumentError(f"mu = {mu:g} (certified) and tau = {tau:g} (Theorem 2) cannot be given together")
     if calibration is not None and tau is None:
         raise ArgumentError(f"calibration = {calibration} says how tau is met, and tau is not given")
     if tau is not None:
@@ -290,10 +286,9 @@ def _chosen_features(
     public: DataSpec | None,
 ) -> Extractor | None:
     """Which features are encoded, if any; what does not go together is refused."""
-    if projection is not None and (clip is not None or public is not None):
-        raise ArgumentError("a projection brings its own public clip norm: leave clip and public out")
-    if projection is not None and backbone is not None:
-        raise ArgumentError("a projection brings its own network: leave backbone out")
+    for name, given in (("clip", clip), ("public", public), ("backbone", backbone)):
+        if projection is not None and given is not None:
+            raise ArgumentError(f"{name} must be left out: the projection brings its own network and clip norm")
     extractor = chosen_extractor(backbone, stage, mirror)
     moved = isinstance(target, Tau) and target.calibration == "displacement"
     if moved and extractor is None:

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from mixveil.core import checks, randomness, strict_json
-from mixveil.core.errors import ArgumentError, FalseClaimError, ManifestError, NotCalibratedError, VersionError
+from mixveil.core.errors import FalseClaimError, ManifestError, NotCalibratedError, VersionError
 from mixveil.core.types import Guarantee
 from mixveil.releases.kinds.catalogue import KINDS
 from mixveil.releases.kinds.settings import PayloadSettings
@@ -188,10 +188,8 @@ def _check_version(whole: Mapping[str, Any]) -> None:
 
 
 def _settings(kind: Any, item: Mapping[str, Any]) -> PayloadSettings:
-    try:
+    with strict_json.within("manifest"):
         return KINDS.named(strict_json.text("kind", kind)).parse(item)
-    except ArgumentError as error:
-        raise ManifestError(str(error)) from None
 
 
 def _check_consistent(envelope: Envelope) -> None:

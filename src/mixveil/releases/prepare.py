@@ -24,12 +24,7 @@ from mixveil.releases.ledger import Ledger
 
 @dataclass(frozen=True)
 class Prepared:
-    """A projection that was written.
-
-    Attributes:
-        sha256: Of the file.
-        images: How many images it was fitted on.
-    """
+    """A projection that was written. images: how many images it was fitted on."""
 
     path: Path
     sha256: str

@@ -45,11 +45,7 @@ def read_release(folder: Path, kind: str | None = None) -> Release:
 @dataclass(frozen=True)
 class Verified:
     """A release that was checked: every byte is as its manifest says, and its certificate follows from its settings.
-
-    Attributes:
-        stated: What it says of itself.
-        others: Files in the folder that the manifest does not name, and that were not checked.
-    """
+    others: files in the folder that the manifest does not name, and that were not checked."""
 
     folder: Path
     stated: Envelope

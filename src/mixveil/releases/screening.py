@@ -41,7 +41,7 @@ class Screen:
 
     def __post_init__(self) -> None:
         if self.metric not in get_args(Metric):
-            raise ArgumentError(f"a screen's metric must be one of {', '.join(get_args(Metric))}, got {self.metric!r}")
+            raise ArgumentError(f"the metric must be one of {', '.join(get_args(Metric))}, got {self.metric!r}")
         if self.metric == "lpips":
             checks.finite_positive("the threshold of lpips", self.threshold)
         elif self.metric == "ssim" and not -1 < self.threshold < 1:

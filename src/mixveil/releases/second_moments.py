@@ -21,6 +21,7 @@ from mixveil.core.randomness import Stream
 from mixveil.data import privacy_units
 from mixveil.encoders.grid import GRID
 from mixveil.features.projection import Projected, Projection
+from mixveil.releases.sums import clipped
 
 _EDGE = 0.3  # of the public variance: how much noise may look like a direction's own variance
 _ROOM = 1.25  # times the median public norm
@@ -37,14 +38,11 @@ class Scatter:
 
 
 def noisy(rows: Projected, k: int, mu: float, *, stream: Stream) -> Scatter:
-    """The second moments of all rows in their first k directions, at μ a record, or all records of a unit together.
-    They are clipped there once more, where few public rows are as long: so the sums' means are still theirs."""
+    """The second moments of all rows in their first k directions, at μ for a record or for all records of a unit. Rows
+    are clipped there once more, beyond the length of most public rows: so the means of the sums are still theirs."""
     clip, second = _ROOM * float(rows.projection.norms[k - 1]), torch.zeros(k, k, dtype=torch.float64)
     for index in torch.split(torch.arange(len(rows)), _ROWS):
-        z = rows.take(index).x[:, :k].double()
-        norm = torch.linalg.vector_norm(z, dim=1, keepdim=True)
-        finite = norm.isfinite()  # always so, and if it were not: it must not show
-        z = torch.where(finite, z, 0.0).mul_(torch.where(finite, clip / norm, 0.0).clamp_(max=1))
+        z = clipped(rows.take(index).x[:, :k].double(), clip)
         second.addmm_(z.T, z)
     sigma = math.sqrt(2) * clip**2 * privacy_units.largest(rows) / checks.finite_positive("mu", mu)
     noise = stream.normal(k, k)
@@ -55,8 +53,8 @@ def noisy(rows: Projected, k: int, mu: float, *, stream: Stream) -> Scatter:
 
 
 def directions(projection: Projection, *, parties: int, rows: int, mu: float) -> int:
-    """In how many directions second moments can be told from their noise, which has eigenvalues up to twice the root of
-    k times an entry's variance: from public figures alone. 0: in none."""
+    """The number of directions in which second moments can be told from their noise, which has eigenvalues up to twice
+    the root of k times an entry's variance: from public figures alone."""
     k = torch.arange(1, projection.dimension + 1)
     entry = (_ROOM * projection.norms.double()).square() / checks.finite_positive("mu", mu) * math.sqrt(parties) / rows
     fits = (2 * k.sqrt() * entry <= _EDGE).nonzero()

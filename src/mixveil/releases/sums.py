@@ -36,13 +36,7 @@ _ROWS = 4096
 
 @dataclass(frozen=True)
 class Summed:
-    """Class sums that were released, for their owner's eyes.
-
-    Attributes:
-        sums: What leaves.
-        warnings: What their owner should know.
-        standing: What the ledger says of these records now.
-    """
+    """Class sums that were released, for their owner's eyes. standing: what the ledger says of these records now."""
 
     folder: Path
     sums: Envelope
@@ -162,15 +156,18 @@ def _planned(
     return envelope, settings, labels
 
 
+def clipped(z: Tensor, clip: float) -> Tensor:
+    """(m, k) rows, none longer than `clip`. A row that is not finite, which cannot be, counts as 0."""
+    norm = torch.linalg.vector_norm(z, dim=1, keepdim=True)
+    finite = norm.isfinite()
+    return torch.where(finite, z, 0.0).mul_(torch.where(finite, clip / norm, 0.0).clamp_(max=1))
+
+
 def _noisy(rows: Projected, labels: Tensor, sigma: float, stream: randomness.Stream, progress: Progress) -> Tensor:
     """(classes, k) int64: the sums of clipped records and their noise, on the grid."""
     sums = torch.zeros(len(rows.classes), rows.projection.dimension, dtype=torch.float64)
     for index in torch.split(torch.arange(len(rows)), _ROWS):
-        z = rows.take(index).x.double()
-        norm = torch.linalg.vector_norm(z, dim=1, keepdim=True)
-        finite = norm.isfinite()  # always so, and if it were not: it must not show
-        z = torch.where(finite, z, 0.0).mul_(torch.where(finite, rows.projection.clip / norm, 0.0).clamp_(max=1))
-        sums.index_add_(0, labels[index], z)
+        sums.index_add_(0, labels[index], clipped(rows.take(index).x.double(), rows.projection.clip))
         progress(len(index))
     sums += stream.fork("sums").normal(*sums.shape).mul_(sigma)  # forked only now: its key is as fresh as can be
     return sums.div_(sigma * GRID).round_().long()

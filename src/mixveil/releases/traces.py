@@ -61,12 +61,11 @@ def load_trace(release_id: str, rows: int, folder: Path | None = None) -> Trace 
     try:
         tensors = load_file(path)
         extra = {name.removeprefix(_EXTRA): tensors.pop(name) for name in list(tensors) if name.startswith(_EXTRA)}
-        trace = Trace(
-            tensors.pop("partner"), tensors.pop("weight"), tensors.pop("order", None), tensors.pop("kept", None), extra
-        )
+        order, kept = tensors.pop("order", None), tensors.pop("kept", None)
+        trace = Trace(tensors.pop("partner"), tensors.pop("weight"), order, kept, extra)
     except (OSError, KeyError, SafetensorError) as error:
         raise StateError(f"{path} is not a trace: {error}") from None
-    made, kept = len(trace.weight), trace.kept
+    made = len(trace.weight)
     if tensors or any(not values.dim() or len(values) != made for values in extra.values()):
         raise StateError(f"{path} holds more than a trace of {made} rows: {', '.join([*tensors, *extra])}")
     sizes = len(trace.partner) == made and trace.partner.dim() == trace.weight.dim() == 2

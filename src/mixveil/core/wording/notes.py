@@ -12,12 +12,8 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Note:
-    """Something to tell.
-
-    Attributes:
-        code: What it is, in the words of programs: lower case, digits and hyphens.
-        figures: What the sentence mentions, by name: text, numbers, or notes within the note.
-    """
+    """Something to tell. code: lower case, digits and hyphens; figures: what the sentence mentions, by name: text,
+    numbers, or notes within the note."""
 
     code: str
     figures: Mapping[str, Any] = field(default_factory=dict)

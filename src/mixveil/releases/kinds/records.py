@@ -15,7 +15,6 @@ from torch import Tensor
 
 from mixveil.core import checks, strict_json
 from mixveil.core.errors import (
-    ArgumentError,
     DtypeError,
     FalseClaimError,
     GridError,
@@ -47,12 +46,8 @@ _BLOCK_VALUES = 1 << 22  # looked at together
 
 @dataclass(frozen=True)
 class Records:
-    """The rows of a release as they lie on disk. `take` gives values, not grid indices.
-
-    Attributes:
-        shards: Rows and labels, shard by shard.
-        step: Of the grid; None for floats.
-    """
+    """The rows of a release as they lie on disk, shard by shard. `take` gives values, not grid indices. step: of the
+    grid; None for floats."""
 
     shards: tuple[Batch, ...]
     step: float | None
@@ -124,7 +119,7 @@ class RecordSettings(PayloadSettings):
             encoder=_encoder(strict_json.mapping("encoder", item["encoder"])),
             shape=tuple(strict_json.count("shape", size) for size in strict_json.items("shape", item["shape"])),
             extractor=None if item["extractor"] is None else _extractor(item["extractor"]),
-            screened=None if item["screened"] is None else _screened(item["screened"]),
+            screened=_screened(item["screened"]),
         )
         bound = found.encoder.index_bound
         if bound is not None and bound >= 1 << 31:
@@ -322,25 +317,19 @@ def of_all_rows(guarantees: tuple[Guarantee, ...]) -> tuple[Guarantee, ...]:
 def _encoder(item: Mapping[str, Any]) -> Encoder:
     strict_json.only("encoder", item, {"name", "settings"})
     settings = strict_json.mapping("encoder.settings", item["settings"])
-    try:
+    with strict_json.within("encoder"):
         kind = encoder(strict_json.text("encoder.name", item["name"])).ready()
-    except ArgumentError as error:
-        raise ManifestError(str(error)) from None
     return parsed_fields("encoder.settings", kind, settings)
 
 
 def _extractor(item: Any) -> Extractor:
-    try:
-        found = Extractor.read(item)
-    except ArgumentError as error:
-        raise ManifestError(f"extractor: {error}") from None
-    if not found.names:
+    with strict_json.within("extractor"):
+        extractor = Extractor.read(item)
+    if not extractor.names:
         raise ManifestError("extractor names no network: it must be null for pixels")
-    return found
+    return extractor
 
 
-def _screened(item: Any) -> Screened:
-    try:
-        return Screened.read(item)
-    except ArgumentError as error:
-        raise ManifestError(f"screened: {error}") from None
+def _screened(item: Any) -> Screened | None:
+    with strict_json.within("screened"):
+        return None if item is None else Screened.read(item)

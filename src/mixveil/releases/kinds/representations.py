@@ -21,13 +21,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RepresentationSettings(PayloadSettings):
-    """The settings of representations; the payload is rows of float32 values, with labels of no columns where none are
-    sent.
-
-    Attributes:
-        values: Of one row.
-        labelled: Whether soft labels are sent too.
-    """
+    """The settings of representations: rows of so many float32 values; the labels have no columns where none are
+    sent."""
 
     name: ClassVar[str] = "representations"
     values: int

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, TypeVar
 
 from mixveil.core import strict_json, tensor_files
-from mixveil.core.errors import FalseClaimError, ManifestError, MixveilError
+from mixveil.core.errors import FalseClaimError, ManifestError
 from mixveil.core.types import Cost, Guarantee
 from mixveil.core.wording.notes import Note, note
 
@@ -153,10 +153,8 @@ def parsed_fields(where: str, kind: type[T], item: Mapping[str, Any]) -> T:
         too_large = isinstance(value, int) and abs(value) >= 1 << 48
         if too_large or not strict_json.fits(value, hints[name]):
             raise ManifestError(f"{where}.{name} cannot be {strict_json.shown(value)}")
-    try:
+    with strict_json.within(where):
         return kind(**item)
-    except MixveilError as error:
-        raise ManifestError(f"{where}: {error}") from None
 
 
 def numbered(count: int) -> list[str]:

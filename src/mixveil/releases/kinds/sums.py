@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from mixveil.core import checks, randomness, strict_json
-from mixveil.core.errors import ArgumentError, GridError, ManifestError, MismatchError, ShapeError
+from mixveil.core.errors import GridError, ManifestError, MismatchError, ShapeError
 from mixveil.core.types import Cost, Guarantee, Release
 from mixveil.core.wording.notes import Note, note
 from mixveil.encoders.grid import GRID
@@ -133,10 +133,8 @@ def sums_of(release: Release) -> SumSettings:
 
 
 def _size(name: str, item: Any) -> float:
-    try:
+    with strict_json.within("payload"):
         return checks.size(name, strict_json.number(name, item))
-    except ArgumentError as error:
-        raise ManifestError(str(error)) from None
 
 
 def _count(item: Any) -> int:

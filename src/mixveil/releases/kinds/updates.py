@@ -24,12 +24,7 @@ _HEADER_EACH = 300  # bytes of a header that one tensor takes: names are short
 
 @dataclass(frozen=True)
 class UpdateSettings(PayloadSettings):
-    """The settings of updates; the payload is float32 tensors by name.
-
-    Attributes:
-        method: What they were trained by, such as fedavg.
-        shapes: Of each tensor, by its name.
-    """
+    """The settings of updates; the payload is float32 tensors by name. method: what trained them, such as fedavg."""
 
     name: ClassVar[str] = "updates"
     largest_file: ClassVar[int] = 1 << 30
