@@ -40,7 +40,8 @@ def main(grid: Grid, context: Context) -> None:
     folder = os.environ.get(SERVER)
     if not folder:
         raise ServiceError(f"{SERVER} must name the server's folder: `mixveil serve` sets it")
-    job = begin(Path(folder), JobConfig.read(context.run_config), link.known_names(Path(folder)))
+    names = link.expected(Path(folder)) if (Path(folder) / link.PARTIES).exists() else []
+    job = begin(Path(folder), JobConfig.read(context.run_config), names)
     with files.alone(job.folder):
         _run(job, grid)
 
@@ -61,13 +62,8 @@ def _run(job: Job, grid: Grid) -> None:
 
 @dataclass
 class _Node:
-    """A node that is there.
-
-    Attributes:
-        id: What Flower calls it.
-        name: Under which the coordinator registered its key; empty where there are no keys.
-        since: When it came, so that a node that came back is asked again.
-    """
+    """A node that is there. name: under which its key was registered; empty where there are no keys. since: when it
+    came, so that a node that came back is asked again."""
 
     id: int
     name: str

@@ -22,9 +22,8 @@ from flwr.superlink.cli.flower_superlink import SuperLinkLifespan, _parse_superl
 from mixveil.core import files
 from mixveil.core.errors import ServiceError
 from mixveil.federated.transport import certificates, link
-from mixveil.federated.transport.flower.app_hash import own_app
 from mixveil.federated.transport.flower.connections import LimitedConnection
-from mixveil.federated.transport.flower.environment import SERVER
+from mixveil.federated.transport.flower.environment import SERVER, own_app, replace_in
 from mixveil.federated.transport.flower.file_object_store import Files
 from mixveil.federated.transport.flower.guard import Guard
 
@@ -41,9 +40,8 @@ def serve(here: link.Link, *, quiet: bool = True) -> None:
     config = _parse_superlink_lifespan_config()
     store = ObjectStoreFactory(config.database)
     store.store_instance = Files(here.home / "objects")
-    factories = "get_objectstore_linkstate_factories"
-    getattr(superlink_main, factories)  # it must be there to be replaced
-    setattr(superlink_main, factories, lambda base, manager: (store, LinkStateFactory(base, manager, store)))
+    made = lambda base, manager: (store, LinkStateFactory(base, manager, store))  # noqa: E731
+    replace_in(superlink_main, "get_objectstore_linkstate_factories", made)
     app = superlink_main.create_app(config, SuperLinkLifespan)
     nodes = _registered(app.state.linkstate_factory.state(), here.parties)
     link.write_nodes(here.server, {str(nodes[key]): name for name, key in here.parties.items()})
