@@ -47,8 +47,7 @@ from mixveil.federated.transport.flower import file_object_store, supernode
 from mixveil.federated.transport.flower.environment import APP, environment, own_app
 from mixveil.federated.transport.flower.file_object_store import Files
 from mixveil.federated.transport.flower.guard import HERE, LARGEST, START, Guard
-from mixveil.federated.transport.flower.serialization import packed, unpacked
-from mixveil.federated.transport.flower.size_limited_pull import unfolded
+from mixveil.federated.transport.flower.serialization import packed, unfolded, unpacked
 
 
 def _message(message: Message) -> FlowerMessage:

@@ -36,7 +36,7 @@ class Party:
         self.config, self.log = config, log
         self.folder = Path(config.folder) / config.party
         self._rows: RowsInClear | None = None
-        self._greeted: list[str] = []  # the last jobs of which it heard, and not yet how they ended
+        self._greeted: list[str] = []  # ids of the last jobs that it heard of and that have not ended
 
     def answer(self, message: Message) -> Message:
         """Whatever happens, there is an answer, and it tells nothing that must not be told. One at a time: what is made

@@ -30,10 +30,6 @@ class Link:
     parties: Mapping[str, bytes]
     options: tuple[str, ...]
 
-    @property
-    def home(self) -> Path:
-        return home(self.server)
-
 
 def home(server: Path) -> Path:
     """Where Flower keeps its things of a server."""

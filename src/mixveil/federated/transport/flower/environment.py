@@ -50,8 +50,8 @@ def proxies() -> list[str]:
 
 
 def environment(home: Path) -> dict[str, str]:
-    """The environment of Flower's processes. home: where Flower keeps its things. Nothing is installed while it runs,
-    nothing is reported to anybody, no proxy is used, and its programs are those beside this Python."""
+    """The environment of Flower's processes. home: where Flower keeps its files. Flower installs nothing, reports
+    nothing and uses no proxy, and its programs are those beside this Python."""
     kept = {name: value for name, value in os.environ.items() if name.lower() not in _DROPPED}
     return {
         **kept,

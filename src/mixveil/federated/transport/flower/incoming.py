@@ -39,7 +39,7 @@ from mixveil.core.wording.notes import Note, note
 from mixveil.federated.jobs.messages import MESSAGE_LIMIT, Refusal, reason
 from mixveil.federated.transport.flower.client import log
 from mixveil.federated.transport.flower.environment import own_app, own_bundle, replace_in
-from mixveil.federated.transport.flower.size_limited_pull import gathered
+from mixveil.federated.transport.flower.serialization import gathered
 
 
 def check_incoming() -> None:

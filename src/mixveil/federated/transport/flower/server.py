@@ -26,8 +26,7 @@ from mixveil.federated.jobs.messages import SMALL, Ask, Message, Refusal, check_
 from mixveil.federated.jobs.serving import run
 from mixveil.federated.transport import link
 from mixveil.federated.transport.flower.environment import SERVER
-from mixveil.federated.transport.flower.serialization import packed, unpacked
-from mixveil.federated.transport.flower.size_limited_pull import GoneError, pulled
+from mixveil.federated.transport.flower.serialization import GoneError, packed, pulled, unpacked
 
 app = ServerApp()
 _PAUSE, _LONGEST = 0.3, 2.0  # seconds between two looks for an answer, at first and later on

@@ -30,7 +30,7 @@ from mixveil.federated.transport.flower.guard import Guard
 
 def serve(here: link.Link, *, quiet: bool = True) -> None:
     """Run a SuperLink until it is told to end."""
-    secret = here.home / "secret"  # others on this machine must not get the work of the server's app
+    secret = link.home(here.server) / "secret"  # others on this machine must not get the work of the server's app
     files.write_whole(secret, certificates.local_secret(), 0o600)
     guarded = ["--isolation", "process", "--superexec-auth-secret-file", str(secret)]
     sys.argv = ["flower-superlink", *here.options, *guarded]
@@ -39,7 +39,7 @@ def serve(here: link.Link, *, quiet: bool = True) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     config = _parse_superlink_lifespan_config()
     store = ObjectStoreFactory(config.database)
-    store.store_instance = Files(here.home / "objects")
+    store.store_instance = Files(link.home(here.server) / "objects")
     made = lambda base, manager: (store, LinkStateFactory(base, manager, store))  # noqa: E731
     replace_in(superlink_main, "get_objectstore_linkstate_factories", made)
     app = superlink_main.create_app(config, SuperLinkLifespan)

@@ -123,7 +123,7 @@ def _check_believed(address: str, error: httpx.TransportError) -> None:
 
 
 def _come_back(address: str, key: Path, ca: Path, number: Path) -> None:
-    """Say goodbye for a node of this key that was killed: a link does not let it in again before it believes it gone,
+    """Deactivate a node of this key that was killed: a link does not let it in again before it believes it gone,
     a minute later. number: the file that keeps what the link calls the node."""
     private = load_ssh_private_key(key.read_bytes(), None)
     if not isinstance(private, ec.EllipticCurvePrivateKey):
