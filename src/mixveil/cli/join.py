@@ -252,14 +252,12 @@ def _show_release(item: Waiting) -> tuple[LookedAt, str]:
     import mixveil
     from mixveil.cli import _release
     from mixveil.cli.audit import show
-    from mixveil.data.options import DataOptions
     from mixveil.releases.reading import verify_release
 
     _release.show(item.records, verify_release(item.records))
     config, place = item.config, item.folder / "audit"
     if not place.exists():
-        options = DataOptions(config.size, config.grey, config.depth, config.unit, config.classes, config.data_dir)
-        found = mixveil.audit([item.records], config.data, projection=item.projection, options=options)
+        found = mixveil.audit([item.records], config.data, projection=item.projection, options=config.options)
         show(found.audit, mixveil.write_report(place, found, command=f"mixveil approve {item.job.name}"))
     out.print(f"Its audit, for your eyes only: {escape(str(place / 'report.html'))}", soft_wrap=True)
     out.print("It is in your ledger already: whether it leaves or not, its cost is counted.", soft_wrap=True)

@@ -52,13 +52,10 @@ class Job:
     """A job in its folder. Run again, it continues where it stopped.
 
     Attributes:
-        folder: Where everything of the job lies.
-        config: What the coordinator asks for.
         identity: What messages call the job.
         projection: The public one that records go through, with its SHA-256.
         names: The parties that the server knows by their keys.
-        poll: Seconds between two questions to a party whose owner has not answered yet.
-        statuses: What became of each party.
+        poll: As POLL.
         unknown: Nodes that are no party of this job, and why.
     """
 

@@ -11,16 +11,7 @@ from typing import Any
 from mixveil.core.errors import MixveilError
 from mixveil.core.wording.jobs import ENDED
 from mixveil.core.wording.notes import Note, note
-from mixveil.federated.jobs.asking import (
-    Check,
-    Parties,
-    answered,
-    check_enough,
-    offered,
-    only_file,
-    ready,
-    together,
-)
+from mixveil.federated.jobs.asking import Check, Parties, answered, check_enough, offered, only_file, ready, together
 from mixveil.federated.jobs.inbox import PAYLOADS, Inbox
 from mixveil.federated.jobs.job import OUT, Job, PartyStatus
 from mixveil.federated.jobs.messages import MANIFEST, SMALL, Ask, Message, Refusal, Slots, reason

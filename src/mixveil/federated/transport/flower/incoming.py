@@ -19,11 +19,7 @@ from flwr.common.constant import ErrorCode
 from flwr.proto.message_pb2 import ObjectTree
 from flwr.supercore.constant import TaskType
 from flwr.supercore.fab import Fab
-from flwr.supercore.inflatable.inflatable_object import (
-    get_all_nested_objects,
-    get_object_tree,
-    no_object_id_recompute,
-)
+from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree, no_object_id_recompute
 from flwr.supercore.inflatable.inflatable_utils import (
     ObjectPullError,
     inflate_object_from_contents,
