@@ -89,9 +89,9 @@ def join(
 ) -> None:
     """Take part in the jobs of a server, until it is stopped (a Flower SuperNode).
 
-    What is sent is decided here: by --mu or --tau, --budget and --allow, never by the server. Everything is encoded
-    once a job, with secure noise, entered in your ledger, kept, and sent as it was kept. Of the code that a server's
-    app could bring nothing is run. No answer to the server depends on your records, but through the noise.
+    You decide what is sent, by --mu or --tau, --budget and --allow; the server cannot change it. Everything is encoded
+    once a job, with secure noise, entered in your ledger, kept, and sent as it was kept. The server cannot run code
+    here, and what it hears depends on your records through the noise alone.
     """
     from mixveil.core import files
     from mixveil.data.opening import class_names
@@ -160,9 +160,9 @@ def approve(
 ) -> None:
     """See which jobs wait for you, and agree or refuse. Without JOB: list them.
 
-    You are asked before anything is made: a job that you refuse then costs nothing. Of a certified job you are shown
-    what it costs, and nothing that depends on your records: to decide by an attack on the release would tell of them,
-    and void the certificate. Say no for reasons that follow from no record: the job, the server, the μ. What promises
+    You are asked before anything is made: a job that you refuse then costs nothing. For a certified job you see what it
+    costs, and nothing that depends on your records: a decision by an attack on the release would tell of them, and void
+    the certificate. Refuse because of the job, the server or the μ, never because of a record. A release that promises
     nothing (--tau) is made when you agree, attacked, and waits for you once more.
     """
     from mixveil.core.errors import ArgumentError
@@ -252,14 +252,12 @@ def _show_release(item: Waiting) -> tuple[LookedAt, str]:
     import mixveil
     from mixveil.cli import _release
     from mixveil.cli.audit import show
-    from mixveil.data.opening import DataOptions
     from mixveil.releases.reading import verify_release
 
     _release.show(item.records, verify_release(item.records))
     config, place = item.config, item.folder / "audit"
     if not place.exists():
-        options = DataOptions(config.size, config.grey, config.depth, config.unit, config.classes, config.data_dir)
-        found = mixveil.audit([item.records], config.data, projection=item.projection, options=options)
+        found = mixveil.audit([item.records], config.data, projection=item.projection, options=config.options)
         show(found.audit, mixveil.write_report(place, found, command=f"mixveil approve {item.job.name}"))
     out.print(f"Its audit, for your eyes only: {escape(str(place / 'report.html'))}", soft_wrap=True)
     out.print("It is in your ledger already: whether it leaves or not, its cost is counted.", soft_wrap=True)

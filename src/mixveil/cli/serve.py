@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from mixveil.cli._common import err, escape, warn
-
-if TYPE_CHECKING:
-    from mixveil.federated.transport.link import Link
 
 Server = Annotated[
     Path, typer.Argument(metavar="SERVER", help="The server's folder: what arrives is kept there.", show_default=False)
@@ -35,29 +32,23 @@ def serve(
     machine alone, with [bold]mixveil run[/].
     """
     from mixveil.core import files
+    from mixveil.federated.transport import certificates
     from mixveil.federated.transport.flower import environment
-    from mixveil.federated.transport.link import prepared
+    from mixveil.federated.transport.link import home, prepared
 
     environment.check_installed()
     server.mkdir(mode=0o700, parents=True, exist_ok=True)
     with files.alone(server):
         link = prepared(server, keys, host=host, port=port, insecure=insecure)
-        _serve(link, host, port, keys, insecure=insecure, verbose=verbose)
+        environment.settle(home(link.server), verbose=verbose)
+        from mixveil.federated.transport.flower import superlink
 
-
-def _serve(link: Link, host: str, port: int, keys: Path | None, *, insecure: bool, verbose: bool) -> None:
-    from mixveil.federated.transport import certificates
-    from mixveil.federated.transport.flower import environment
-
-    environment.settle(link.home, verbose=verbose)
-    from mixveil.federated.transport.flower import superlink
-
-    if insecure:
-        warn("not encrypted: every process that reaches this port is taken for a party. For trials only")
-    where = f"[bold]{escape(str(link.server))}[/] on {host}:{port}"
-    err.print(f"{where}, for {', '.join(link.parties) or 'every party that comes'}; Ctrl-C ends it", soft_wrap=True)
-    if keys is not None:
-        err.print(f"  ca.crt: {certificates.fingerprint(keys / certificates.CA)}")
-        for name in link.parties:
-            err.print(f"  {name}: {certificates.fingerprint(keys / certificates.PARTIES / f'{name}.pub')}")
-    superlink.serve(link, quiet=not verbose)
+        if insecure:
+            warn("not encrypted: every process that reaches this port is taken for a party. For trials only")
+        where = f"[bold]{escape(str(link.server))}[/] on {host}:{port}"
+        err.print(f"{where}, for {', '.join(link.parties) or 'every party that comes'}; Ctrl-C ends it", soft_wrap=True)
+        if keys is not None:
+            err.print(f"  ca.crt: {certificates.fingerprint(keys / certificates.CA)}")
+            for name in link.parties:
+                err.print(f"  {name}: {certificates.fingerprint(keys / certificates.PARTIES / f'{name}.pub')}")
+        superlink.serve(link, quiet=not verbose)

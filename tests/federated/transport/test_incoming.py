@@ -28,8 +28,8 @@ from flwr.supernode.nodestate import NodeStateFactory
 from mixveil.core.wording.notes import note
 from mixveil.federated.jobs.messages import Message
 from mixveil.federated.transport.flower import incoming
-from mixveil.federated.transport.flower.app_hash import own_app, own_bundle
 from mixveil.federated.transport.flower.client import OneLine, log
+from mixveil.federated.transport.flower.environment import own_app, own_bundle
 from mixveil.federated.transport.flower.incoming import Incoming, check_incoming
 from mixveil.federated.transport.flower.serialization import packed
 

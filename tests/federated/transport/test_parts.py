@@ -44,12 +44,10 @@ from mixveil.federated.jobs.messages import Message
 from mixveil.federated.jobs.party_config import PartyConfig
 from mixveil.federated.transport import certificates, link
 from mixveil.federated.transport.flower import file_object_store, supernode
-from mixveil.federated.transport.flower.app_hash import own_app
-from mixveil.federated.transport.flower.environment import APP, environment
+from mixveil.federated.transport.flower.environment import APP, environment, own_app
 from mixveil.federated.transport.flower.file_object_store import Files
 from mixveil.federated.transport.flower.guard import HERE, LARGEST, START, Guard
-from mixveil.federated.transport.flower.serialization import packed, unpacked
-from mixveil.federated.transport.flower.size_limited_pull import unfolded
+from mixveil.federated.transport.flower.serialization import packed, unfolded, unpacked
 
 
 def _message(message: Message) -> FlowerMessage:
@@ -541,9 +539,9 @@ def test_nothing_in_the_clear_leaves_this_machine(tmp_path: Path) -> None:
 def test_keys_or_none_are_one_decision(tmp_path: Path, insecure: bool) -> None:
     certificates.make_trial(tmp_path / "keys", ["a"])
     keys = tmp_path / "keys" / "server" if insecure else None
-    with pytest.raises(ArgumentError, match="one of the two"):
+    with pytest.raises(ArgumentError, match="--insecure"):
         link.prepared(tmp_path / "server", keys, host="127.0.0.1", port=supernode.free_port(), insecure=insecure)
-    with pytest.raises(ArgumentError, match="one of the two"):
+    with pytest.raises(ArgumentError, match="--insecure"):
         link.joining("127.0.0.1:8000", "a", keys, insecure=insecure)
 
 

@@ -10,13 +10,12 @@ import hashlib
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
 from mixveil.core import files
 from mixveil.core.errors import MixveilError, StateError
-from mixveil.federated.jobs.messages import MANIFEST, JobId
+from mixveil.federated.jobs.messages import MANIFEST, JobId, now
 from mixveil.federated.jobs.party_config import PartyConfig
 
 Question = Literal["job", "records"]
@@ -34,14 +33,7 @@ FREE = ("party", "folder", "budget", "label-budget", "allow", "approve", "recipi
 
 @dataclass(frozen=True)
 class Waiting:
-    """A question that a job has for its owner.
-
-    Attributes:
-        folder: The job's.
-        job: Which job it is.
-        question: What is asked.
-        config: The settings that the job is done with.
-    """
+    """A question that a job has for its owner, and the settings that the job is done with."""
 
     folder: Path
     job: JobId
@@ -129,10 +121,6 @@ def approve(folder: Path, question: Question, *, looked_at: LookedAt) -> None:
 def is_over(folder: Path, job: JobId) -> bool:
     """Whether nothing more is made for a job: all of it is there, or its owner said no."""
     return (folder / REFUSED).exists() or all((folder / kind).exists() for kind in job.rules.sends)
-
-
-def now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def _asked(folder: Path, question: Question) -> Path:

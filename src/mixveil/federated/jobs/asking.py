@@ -174,12 +174,7 @@ def answered(job: Job, name: str, ask: Ask, message: Message, most: int, check: 
 
 
 def offered(
-    job: Job,
-    name: str,
-    ask: Ask,
-    about: Mapping[str, Any],
-    projection: ProjectionWithDigest | None,
-    check: Check,
+    job: Job, name: str, ask: Ask, about: Mapping[str, Any], projection: ProjectionWithDigest | None, check: Check
 ) -> Message:
     """The answer of a party that has something to send. A party that lacks the projection gets it."""
     most = INLINE + MANIFEST_LIMIT + SMALL

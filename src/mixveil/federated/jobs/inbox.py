@@ -25,7 +25,7 @@ from mixveil.releases.reading import read_file
 from mixveil.releases.records import SHARD_BYTES
 
 PAYLOADS: dict[Kind, str] = {"statistics": "sums", "records": "records"}
-"""What is taken, by the name of its folder, and of which kind its payload is."""
+"""The kind of payload of what is taken, by the name of its folder."""
 
 LIMIT = 8 << 30
 """Bytes of a release that a server takes, unless it is told otherwise."""
@@ -162,7 +162,7 @@ def _check_projection(stated: Envelope, known: ProjectionWithDigest | None) -> N
     """Refuse what did not come through this job's projection: one party's mistake must not end the others' job."""
     digest, through = None if known is None else known[1], stated.assets.get("projection")
     if through != digest:
-        raise Refusal("other-projection", sent=_named(through), needed=_named(digest))
+        raise Refusal("other-projection", sent=(through or "none")[:8], needed=(digest or "none")[:8])
     if known is None:
         return
     found, bounds = known[0], _bounds(stated)
@@ -200,10 +200,6 @@ def _check_scale(stated: Envelope) -> None:
     ):
         if not least <= value <= most:
             raise Refusal("figure-out-of-range", figure=name, value=value, clip=clip)
-
-
-def _named(digest: str | None) -> str:
-    return "none" if digest is None else digest[:8]
 
 
 def _bytes(path: Path) -> bytes:

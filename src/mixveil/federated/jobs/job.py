@@ -9,7 +9,6 @@ import shutil
 import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -19,7 +18,7 @@ from mixveil.core.wording import notes
 from mixveil.core.wording.jobs import STATES, TOO_FEW
 from mixveil.core.wording.notes import Note, note
 from mixveil.federated.jobs.job_config import JobConfig, check_order
-from mixveil.federated.jobs.messages import JobId, check_name
+from mixveil.federated.jobs.messages import JobId, check_name, now
 
 if TYPE_CHECKING:
     from mixveil.learn.training import ProjectionWithDigest
@@ -35,15 +34,8 @@ POLL = 5.0
 
 @dataclass
 class PartyStatus:
-    """What became of a party in a job.
-
-    Attributes:
-        state: What it is doing.
-        why: The reason, where it is out or was late.
-        bytes: That came from it.
-        returned: Whether it has the model.
-        rounds: That it took part in.
-    """
+    """What became of a party in a job. why: where it is out or was late; bytes: that came from it; returned: whether it
+    has the model; rounds: how many it took part in."""
 
     state: State = "expected"
     why: Note | None = None
@@ -60,13 +52,10 @@ class Job:
     """A job in its folder. Run again, it continues where it stopped.
 
     Attributes:
-        folder: Where everything of the job lies.
-        config: What the coordinator asks for.
         identity: What messages call the job.
         projection: The public one that records go through, with its SHA-256.
         names: The parties that the server knows by their keys.
-        poll: Seconds between two questions to a party whose owner has not answered yet.
-        statuses: What became of each party.
+        poll: As POLL.
         unknown: Nodes that are no party of this job, and why.
     """
 
@@ -82,7 +71,7 @@ class Job:
 
     def log(self, code: str, party: str | None = None, **figures: Any) -> None:
         """Add an event: a line of JSON with time, party, code and figures."""
-        event = {"time": _now(), "party": party, **note(code, **figures).plain()}
+        event = {"time": now(), "party": party, **note(code, **figures).plain()}
         with self._logging:
             with (self.folder / EVENTS).open("a", encoding="utf-8") as file:
                 file.write(json.dumps(event) + "\n")
@@ -119,7 +108,7 @@ class Job:
         whole = {
             "job": self.identity.name,
             "method": self.identity.method,
-            "ended": _now(),
+            "ended": now(),
             "parties": self._parties(),
             "unknown": {node: reason.plain() for node, reason in self.unknown.items()},
             "model": None if model is None else str(model),
@@ -163,10 +152,6 @@ def find(server: Path, name: str) -> Path:
     if not (folder / "job.json").is_file():
         raise ArgumentError(f"{server} has no job {name}: `mixveil status` lists them")
     return folder
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 @dataclass

@@ -9,7 +9,7 @@ import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from mixveil.core import checks, files, strict_json
 from mixveil.core.errors import (
@@ -156,20 +156,12 @@ class JobConfig(Settings):
         return Extractor.parse(self.backbone, stage=self.stage or None, mirror=self.mirror)
 
 
-class StatedProjection(NamedTuple):
-    """What a projection's file says of itself. The server reads and checks the rest."""
-
-    digest: str
-    public: bool
-    second_step: bool
-
-
 def check_order(server: Path, config: JobConfig) -> None:
     """Refuse a job that cannot be done, before anything is begun."""
-    stated = _stated(Path(config.projection)) if config.projection else None
-    if stated is not None and not stated.public:
+    digest, public, second_step = _stated(Path(config.projection)) if config.projection else (None, True, False)
+    if not public:
         raise ArgumentError("projection was fitted on private data: no party would certify anything with it")
-    if stated is not None and stated.second_step and len(config.rules.sends) > 1:
+    if second_step and len(config.rules.sends) > 1:
         raise ArgumentError("projection is that of a second step: give the public one")
     path = server / "jobs" / config.job / "job.json"
     if not path.exists():
@@ -177,11 +169,13 @@ def check_order(server: Path, config: JobConfig) -> None:
     begun = json.loads(path.read_text(encoding="utf-8"))
     if begun["method"] != config.method:
         raise MismatchError(f"the job {config.job} is a {begun['method']}: give another name to a {config.method}")
-    if stated is not None and begun["projection"] != stated.digest:
+    if digest is not None and begun["projection"] != digest:
         raise MismatchError(f"the job {config.job} was begun with another projection: give this one another name")
 
 
-def _stated(path: Path) -> StatedProjection:
+def _stated(path: Path) -> tuple[str, bool, bool]:
+    """What a projection's file says of itself: its digest, whether it was fitted on public data, and whether it is of a
+    second step. The server reads and checks the rest."""
     try:
         with files.opened(path, PROJECTION_LIMIT) as file:
             check_header(file, path, limit=strict_json.MANIFEST_LIMIT, metadata=("mixveil",))
@@ -189,6 +183,6 @@ def _stated(path: Path) -> StatedProjection:
             file.seek(0)
             header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
         whole = strict_json.mapping("settings", strict_json.loads(header.get("__metadata__", {}).get("mixveil", "")))
-        return StatedProjection(digest, whole.get("origin") == "public", bool(whole.get("spent")))
+        return digest, whole.get("origin") == "public", bool(whole.get("spent"))
     except (OSError, UnreadableFileError, ReleaseError, ManifestError) as error:
         raise DataFormatError(f"{path} is not a projection: {error}") from None

@@ -20,7 +20,7 @@ from mixveil.core.wording.notes import Note, note
 from mixveil.features import projection_file
 from mixveil.federated.jobs import approval
 from mixveil.federated.jobs.approval import ENDED, ENTERED, FREE, REFUSED, Question
-from mixveil.federated.jobs.messages import MODELS_LIMIT, PROJECTION_LIMIT, JobId, Message, Refusal
+from mixveil.federated.jobs.messages import MODELS_LIMIT, PROJECTION_LIMIT, JobId, Message, Refusal, now
 from mixveil.federated.jobs.party_config import PartyConfig
 from mixveil.federated.methods.base import Kind
 from mixveil.learn.model import CARD, TENSORS, read_model
@@ -64,7 +64,7 @@ class JobFolder:
         if stored and stored["settings"] == plain:
             return
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        files.write_json(self.folder / "job.json", {**self.job.plain(), "begun": approval.now(), "settings": plain})
+        files.write_json(self.folder / "job.json", {**self.job.plain(), "begun": now(), "settings": plain})
 
     @property
     def _stored(self) -> dict[str, Any]:

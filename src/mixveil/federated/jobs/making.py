@@ -144,12 +144,9 @@ class Making:
                 raise FalseClaimError(f"{folder}: its manifest was changed since it was written here")
         return written
 
-    def verify(self, kind: Kind) -> None:
-        """Check all of it, before it is offered."""
-        verify_release(self.folder / kind)
-
     def small_files(self, kind: Kind) -> dict[str, bytes]:
-        """Its first files, as many as go with its manifest: a small release needs no further question."""
+        """Check all of it; return its first files, as many as go with its manifest."""
+        verify_release(self.folder / kind)
         small, room = {}, INLINE
         for file in read_envelope(self.folder / kind).files:
             room -= file.bytes

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 from mixveil.core import strict_json
@@ -44,12 +45,7 @@ _WHOLE = {"bytes", "count", "features", "inputs", "most", "needed", "number", "s
 
 @dataclass(frozen=True)
 class Message:
-    """What one machine sends to another.
-
-    Attributes:
-        about: Settings, as JSON has them.
-        files: Bytes by name.
-    """
+    """What one machine sends to another: settings, as JSON has them, and files by name."""
 
     about: Mapping[str, Any]
     files: Mapping[str, bytes] = field(default_factory=dict, repr=False)
@@ -65,13 +61,8 @@ Ask = Callable[[Message, int], Message]
 
 @dataclass(frozen=True)
 class JobId:
-    """The job that a message belongs to.
-
-    Attributes:
-        id: 32 hexadecimal digits, drawn when the job began, so that no job is taken for another.
-        name: What its coordinator calls it.
-        method: The name of the method of learning together.
-    """
+    """The job that a message belongs to. id: 32 hexadecimal digits, drawn when the job began, so that no job is taken
+    for another."""
 
     id: str
     name: str
@@ -96,6 +87,10 @@ class JobId:
             strict_json.text("name", about.get("name"), NAME),
             strict_json.text("method", about.get("method"), names),
         )
+
+
+def now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def check_name(what: str, name: str) -> str:

@@ -36,7 +36,7 @@ class Party:
         self.config, self.log = config, log
         self.folder = Path(config.folder) / config.party
         self._rows: RowsInClear | None = None
-        self._greeted: list[str] = []  # the last jobs of which it heard, and not yet how they ended
+        self._greeted: list[str] = []  # ids of the last jobs that it heard of and that have not ended
 
     def answer(self, message: Message) -> Message:
         """Whatever happens, there is an answer, and it tells nothing that must not be told. One at a time: what is made
@@ -148,7 +148,6 @@ class Party:
         manifest = making.manifest(kind)
         if kind == "records" and not kept.agreed("records"):
             return self._wait(kept, "records")
-        making.verify(kind)
         small = making.small_files(kind)
         self.log(note("step-sending", job=kept.job.name, kind=kind))
         return Message(self._reply("ready").about, {MANIFEST: manifest, **small})
@@ -169,11 +168,7 @@ class Party:
         """Whether it takes part in rounds, with how many rows."""
         rows = self._loaded_rows(making, message)
         return self._reply(
-            "ready",
-            rows=rows.source.rows,
-            inputs=rows.source.inputs,
-            classes=list(rows.classes),
-            weights=rows.weights,
+            "ready", rows=rows.source.rows, inputs=rows.source.inputs, classes=list(rows.classes), weights=rows.weights
         )
 
     def _round(self, kept: JobFolder, message: Message) -> Message:

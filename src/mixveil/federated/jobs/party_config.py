@@ -13,6 +13,7 @@ from mixveil.core import checks
 from mixveil.core.errors import ArgumentError
 from mixveil.core.types import Mu, Target, Tau
 from mixveil.core.wording.notes import Note, note
+from mixveil.data.options import DataOptions
 from mixveil.federated.jobs.job_config import Settings
 from mixveil.federated.jobs.messages import Refusal, check_name
 from mixveil.federated.methods.base import Method
@@ -29,11 +30,9 @@ _MEMORY = 4 << 30  # bytes of features that a server may ask for
 
 @dataclass(frozen=True)
 class PartyConfig(Settings):
-    """What a party decides for itself. Fields that are not listed are those of `encode`.
+    """What a party decides for itself; the help of `mixveil join` says what each setting is.
 
     Attributes:
-        party: Its name.
-        data: As DATA of `encode`.
         folder: Where it keeps jobs; an absolute path.
         mu: What every job may cost a record (a unit), in all its steps.
         tau: Instead of mu: nothing is certified.
@@ -41,7 +40,6 @@ class PartyConfig(Settings):
         allow: The methods that it takes part in, with commas between; empty: those that keep its μ or τ.
         approve: Whether its owner is asked before anything is made for a job.
         label_epsilon: What every job may cost a label, in all its steps.
-        label_budget: What everything in its ledger may cost a label together.
         server: The server that it talks to: what was made for one is never sent to another.
         recipient: Who runs the server, for the ledger.
     """
@@ -177,18 +175,13 @@ class PartyConfig(Settings):
         if self.label_epsilon is not None:
             check_declared(images, self.label_epsilon / max(len(rules.sends) for rules in self._rules))
 
-    def images(self) -> Images:
-        from mixveil.data.opening import open_data
+    @property
+    def options(self) -> DataOptions:
+        classes = None if self.classes is None else [name.strip() for name in self.classes.split(",") if name.strip()]
+        return DataOptions(self.size, self.grey, self.depth, self.unit, classes, self.data_dir)
 
-        return open_data(
-            self.data,
-            data_dir=None if self.data_dir is None else Path(self.data_dir),
-            size=self.size,
-            grey=self.grey,
-            depth=self.depth,
-            unit=self.unit,
-            classes=None if self.classes is None else tuple(n.strip() for n in self.classes.split(",") if n.strip()),
-        )
+    def images(self) -> Images:
+        return self.options.open(self.data)
 
     def networks(
         self, images: Images, extractor: Extractor, wanted: str | None = None, inputs: int | None = None
@@ -197,10 +190,9 @@ class PartyConfig(Settings):
         number of features that there should be: of others nothing is computed but one image's."""
         import torch
 
-        from mixveil.data.opening import data_folder
         from mixveil.features.cache import load
 
-        loaded = load(extractor, data_folder(None if self.data_dir is None else Path(self.data_dir)))
+        loaded = load(extractor, self.options.folder)
         if wanted is not None and loaded.digest != wanted:
             raise Refusal("other-weights", extractor=str(extractor)[:80])
         width = loaded(images.take(torch.tensor([0])).x).shape[1]

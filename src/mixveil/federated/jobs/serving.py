@@ -11,16 +11,7 @@ from typing import Any
 from mixveil.core.errors import MixveilError
 from mixveil.core.wording.jobs import ENDED
 from mixveil.core.wording.notes import Note, note
-from mixveil.federated.jobs.asking import (
-    Check,
-    Parties,
-    answered,
-    check_enough,
-    offered,
-    only_file,
-    ready,
-    together,
-)
+from mixveil.federated.jobs.asking import Check, Parties, answered, check_enough, offered, only_file, ready, together
 from mixveil.federated.jobs.inbox import PAYLOADS, Inbox
 from mixveil.federated.jobs.job import OUT, Job, PartyStatus
 from mixveil.federated.jobs.messages import MANIFEST, SMALL, Ask, Message, Refusal, Slots, reason
@@ -29,7 +20,7 @@ from mixveil.learn.model import CARD, TENSORS, write_model
 from mixveil.learn.training import ProjectionWithDigest
 
 _SENDING = Slots(3, 60.0)  # parties that send large files at a time
-_GOODBYE = 10.0  # seconds for parties to hear that a job ended
+_LAST_WORD = 10.0  # seconds for parties to hear that a job ended
 
 
 def run(job: Job, parties: Parties, about: Mapping[str, Any]) -> dict[str, Any]:
@@ -87,7 +78,7 @@ def notify_ended(job: Job, parties: Parties, why: Note) -> None:
         with contextlib.suppress(MixveilError):
             ask(message, SMALL)
 
-    together(job, parties, tell, among=list(parties.present()), seconds=min(job.config.wait, _GOODBYE), quiet=True)
+    together(job, parties, tell, among=list(parties.present()), seconds=min(job.config.wait, _LAST_WORD), quiet=True)
 
 
 def _return(job: Job, parties: Parties, out: Path) -> None:

@@ -17,28 +17,18 @@ from mixveil.federated.transport import certificates
 NAME = "mixveil"
 """Of the connection, in Flower's configuration."""
 
-_PARTIES, _NODES, _CONFIG = "parties.json", "nodes.json", "config.toml"
+PARTIES, _NODES, _CONFIG = "parties.json", "nodes.json", "config.toml"
 
 
 @dataclass(frozen=True)
 class Link:
-    """How a server is started.
-
-    Attributes:
-        server: Its folder.
-        address: By which this machine reaches it.
-        parties: Public keys by the parties' names.
-        options: Of `flower-superlink`.
-    """
+    """How a server is started: its folder, the address by which this machine reaches it, the public keys of parties by
+    their names, and the options of `flower-superlink`."""
 
     server: Path
     address: str
     parties: Mapping[str, bytes]
     options: tuple[str, ...]
-
-    @property
-    def home(self) -> Path:
-        return home(self.server)
 
 
 def home(server: Path) -> Path:
@@ -49,12 +39,7 @@ def home(server: Path) -> Path:
 def prepared(server: Path, keys: Path | None, *, host: str, port: int, insecure: bool) -> Link:
     """Make a server's folder ready, and say how it is started."""
     server = server.absolute()
-    if insecure and not _loopback(host):
-        raise ArgumentError(f"--insecure is for 127.0.0.1 only, got {host}: nothing would be encrypted")
-    if insecure == (keys is not None):
-        raise ArgumentError(
-            "--keys (encrypted, parties known by their keys) or --insecure (for a trial): give one of the two"
-        )
+    _check_encrypted(host, keys, insecure=insecure)
     _check_free(host, port)
     database = ["--database", str(server / "flower" / "link.sqlite"), "--disable-runtime-dependency-installation"]
     options = ["--host", host, "--port", str(port), *database]
@@ -82,7 +67,7 @@ def prepared(server: Path, keys: Path | None, *, host: str, port: int, insecure:
     server.chmod(0o700)
     home(server).mkdir(mode=0o700, exist_ok=True)
     write_toml(home(server) / _CONFIG, {"superlink": {"default": NAME, NAME: connection}})
-    files.write_whole(server / _PARTIES, (json.dumps(sorted(parties)) + "\n").encode(), 0o600)
+    files.write_whole(server / PARTIES, (json.dumps(sorted(parties)) + "\n").encode(), 0o600)
     return Link(server, str(connection["address"]), parties, tuple(options))
 
 
@@ -108,10 +93,7 @@ def joining(address: str, party: str, keys: Path | None, *, insecure: bool) -> N
     host, _, port = address.rpartition(":")
     if not host or "/" in host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
         raise ArgumentError(f"a server's address is HOST:PORT, got {address!r:.80}")
-    if insecure and not _loopback(host.strip("[]")):
-        raise ArgumentError(f"--insecure is for 127.0.0.1 only, got {host}: nothing would be encrypted")
-    if insecure == (keys is not None):
-        raise ArgumentError("--keys (encrypted, with your key) or --insecure (for a trial): give one of the two")
+    _check_encrypted(host.strip("[]"), keys, insecure=insecure)
     if keys is None:
         return Node(address, None, None)
     key, ca = keys.absolute() / f"{party}.key", keys.absolute() / certificates.CA
@@ -122,6 +104,13 @@ def joining(address: str, party: str, keys: Path | None, *, insecure: bool) -> N
     certificates.check_private(key)
     certificates.check_bound(key, ca)
     return Node(address, key, ca)
+
+
+def _check_encrypted(host: str, keys: Path | None, *, insecure: bool) -> None:
+    if insecure and not loopback(host):
+        raise ArgumentError(f"--insecure is for 127.0.0.1 only, got {host}: nothing would be encrypted")
+    if insecure == (keys is not None):
+        raise ArgumentError("--keys (encrypted, parties known by their keys) or --insecure (for a trial): give one")
 
 
 def write_settings(folder: Path, party: str, settings: Mapping[str, object]) -> Path:
@@ -149,15 +138,10 @@ def address(server: Path) -> tuple[str, int]:
 def expected(server: Path) -> list[str]:
     """The parties that a server knows by their keys."""
     try:
-        found: list[str] = json.loads((server / _PARTIES).read_text())
+        found: list[str] = json.loads((server / PARTIES).read_text())
     except (OSError, ValueError):
         raise ArgumentError(f"{server} is not the folder of a server: `mixveil serve` makes one") from None
     return found
-
-
-def known_names(server: Path) -> list[str]:
-    """The same, where there may be none."""
-    return expected(server) if (server / _PARTIES).exists() else []
 
 
 def write_nodes(server: Path, nodes: Mapping[str, str]) -> None:
@@ -171,7 +155,8 @@ def read_nodes(server: Path) -> dict[str, str]:
     return found
 
 
-def _loopback(host: str) -> bool:
+def loopback(host: str) -> bool:
+    """Whether a name or an address is this machine's own."""
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:

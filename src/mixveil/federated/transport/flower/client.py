@@ -11,7 +11,7 @@ from flwr.app import Message as FlowerMessage
 from flwr.clientapp import ClientApp
 
 from mixveil.core.wording.notes import Note, note
-from mixveil.federated.jobs.messages import Message, printable
+from mixveil.federated.jobs.messages import Message, printable, reason
 from mixveil.federated.jobs.party import Party
 from mixveil.federated.jobs.party_config import PartyConfig
 from mixveil.federated.transport.flower.serialization import packed, unpacked
@@ -34,13 +34,8 @@ def _answered(message: FlowerMessage, context: Context) -> Message:
         party = _parties.setdefault(config, Party(config, log))
         return party.answer(unpacked(message.content))
     except Exception as error:
-        log(failure("not-answered", error))
+        log(reason(error, "not-answered"))
     return Message({"state": "failed", "party": "", "why": note("not-made").plain()})
-
-
-def failure(code: str, error: BaseException) -> Note:
-    """What went wrong, for the owner. code: of a note with `detail` and `error`."""
-    return note(code, detail=printable(str(error)), error=type(error).__name__)
 
 
 def log(event: Note) -> None:

@@ -15,6 +15,8 @@ from typing import Any, ClassVar
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from mixveil.federated.transport.link import loopback
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -136,10 +138,3 @@ def _counted_as(address: str) -> str:
     if isinstance(found, ipaddress.IPv6Address):
         return str(found.ipv4_mapped or ipaddress.IPv6Network((found, 64), strict=False))
     return str(found)
-
-
-def loopback(address: str) -> bool:
-    try:
-        return ipaddress.ip_address(address).is_loopback
-    except ValueError:
-        return False

@@ -14,6 +14,7 @@ import httpx
 from flwr.supercore.protobuf import client as flower_client
 
 from mixveil.core.errors import RefusedError, ServiceError
+from mixveil.federated.transport.flower.environment import replace_in
 
 PIECE = 8 << 20
 """Bytes of an answer that brings a piece of a message: Flower cuts arrays into pieces of 5 MB."""
@@ -42,9 +43,7 @@ def replace_client() -> None:
         def __getattr__(self, name: str) -> Any:
             return getattr(httpx, name)
 
-    name = "httpx"
-    getattr(flower_client, name)  # it must be there to be replaced
-    setattr(flower_client, name, Http())
+    replace_in(flower_client, "httpx", Http())
     with flower_client.ProtobufClient("http://127.0.0.1:9") as made:
         if not isinstance(made._client, Direct):
             raise ServiceError("this version of Flower makes its HTTP clients elsewhere: install flwr 1.41")

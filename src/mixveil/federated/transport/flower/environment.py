@@ -8,11 +8,14 @@ installed on the machine.
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import importlib.util
 import os
 import sys
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
+from types import ModuleType
 
 from mixveil.core.errors import MissingDependencyError
 
@@ -23,6 +26,12 @@ HOME = "FLWR_HOME"
 _ARENA_MAX = -8  # M_ARENA_MAX of malloc.h
 SERVER = "MIXVEIL_SERVER"
 """The variable that names a server's folder to the app that runs there."""
+
+
+def replace_in(module: ModuleType, name: str, value: object) -> None:
+    """Put something of ours in the place of something of Flower's, which must be there."""
+    getattr(module, name)
+    setattr(module, name, value)
 
 
 def check_installed() -> None:
@@ -41,8 +50,8 @@ def proxies() -> list[str]:
 
 
 def environment(home: Path) -> dict[str, str]:
-    """The environment of Flower's processes. home: where Flower keeps its things. Nothing is installed while it runs,
-    nothing is reported to anybody, no proxy is used, and its programs are those beside this Python."""
+    """The environment of Flower's processes. home: where Flower keeps its files. Flower installs nothing, reports
+    nothing and uses no proxy, and its programs are those beside this Python."""
     kept = {name: value for name, value in os.environ.items() if name.lower() not in _DROPPED}
     return {
         **kept,
@@ -67,3 +76,18 @@ def settle(home: Path, *, verbose: bool) -> None:
     os.environ["FLWR_LOG_LEVEL"] = "INFO" if verbose else "ERROR"
     with suppress(OSError, AttributeError):  # the same for this process, where there is glibc
         ctypes.CDLL(None).mallopt(_ARENA_MAX, 2)
+
+
+@cache
+def own_bundle() -> bytes:
+    """The app that is installed here, as Flower bundles it. It holds no code: only what it is called."""
+    from flwr.cli.build import build_fab_from_disk
+
+    bundle: bytes = build_fab_from_disk(APP)
+    return bundle
+
+
+@cache
+def own_app() -> str:
+    """The SHA-256 of the installed app: no other is run here."""
+    return hashlib.sha256(own_bundle()).hexdigest()

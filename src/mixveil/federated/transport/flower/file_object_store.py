@@ -1,5 +1,5 @@
-"""What is under way between nodes and the server's app, in files: Flower keeps it in its database, where pieces of
-megabytes make everybody wait for one lock, or in memory."""
+"""Messages that are under way between nodes and the server's app, in files. Flower keeps them in memory, or in its
+database, where pieces of megabytes make all parties wait for one lock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stands before a link: who may ask what.
+"""A guard before a link: which machine may ask what.
 
 Flower serves three interfaces on one port: to nodes, to its own server app, and to those who start runs and register
 keys. Only the first is for other machines, and only it asks for a key. Of the last this machine gets what `mixveil run`
@@ -26,7 +26,7 @@ from flwr.supercore.primitives.asymmetric import bytes_to_public_key, verify_sig
 from flwr.supercore.protobuf.translation import PROTOBUF_REQUEST_TYPES
 from google.protobuf.message import DecodeError
 
-from mixveil.federated.transport.flower.connections import loopback
+from mixveil.federated.transport.link import loopback
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -40,7 +40,7 @@ LARGEST = 8 << 20
 """Bytes of a request: Flower sends arrays in pieces of 5 MB."""
 
 _OURS = b"flwr-"
-_NAMED = 64  # strangers that are told of
+_NAMED = 64  # unknown addresses that the coordinator is told of
 
 
 class Guard:
@@ -49,7 +49,7 @@ class Guard:
 
     def __init__(self, app: App, nodes: Mapping[bytes, int] | None, app_hash: str) -> None:
         self.app, self.nodes, self.app_hash = app, nodes, app_hash
-        self._strangers: set[str] = set()
+        self._unknown: set[str] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -70,7 +70,7 @@ class Guard:
         elif path.startswith(APPS) or path in HERE or path == "/health":
             await self.app(scope, receive, send)
         else:
-            await _refuse(send, 403, b"not for anybody")
+            await _refuse(send, 403, b"not served")
 
     async def _node(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let a node ask something, if it is a party's and speaks for itself alone."""
@@ -83,7 +83,7 @@ class Guard:
             return
         key = _key(scope)
         if key not in self.nodes:
-            self._knocked(scope)
+            self._tell_unknown(scope)
             await _refuse(send, 401, b"this key is not known here")
         elif not _signed(scope, key):
             await _refuse(send, 401, b"this is not signed by its key, or not now")
@@ -94,12 +94,12 @@ class Guard:
         else:
             await self.app(scope, _again(whole, receive), send)
 
-    def _knocked(self, scope: Scope) -> None:
-        """Tell the coordinator, once, who was not let in."""
+    def _tell_unknown(self, scope: Scope) -> None:
+        """Tell the coordinator, once, which address was not let in."""
         client = scope.get("client")
         where = client[0] if client else "somewhere"
-        if where not in self._strangers and len(self._strangers) < _NAMED:
-            self._strangers.add(where)
+        if where not in self._unknown and len(self._unknown) < _NAMED:
+            self._unknown.add(where)
             sys.stderr.write(
                 f"{where} came with a key that is not known here: if it is a party's, put its .pub into parties/ and "
                 f"start the server again\n"
@@ -148,7 +148,7 @@ def _signed(scope: Scope, key: bytes) -> bool:
 
 
 def _for_itself(path: str, body: bytes, key: bytes, node: int) -> bool:
-    """Whether all that a request says of who asks is what its key says."""
+    """Whether every node that a request names is the one of its key."""
     kind = PROTOBUF_REQUEST_TYPES.get(("POST", path))
     if kind is None:
         return False
@@ -178,7 +178,7 @@ async def _body(receive: Receive) -> bytes | None:
 
 
 def _again(whole: bytes, receive: Receive) -> Receive:
-    """The same body, for who comes next."""
+    """The same body, for the app behind the guard."""
     told = iter([{"type": "http.request", "body": whole, "more_body": False}])
 
     async def again() -> MutableMapping[str, Any]:

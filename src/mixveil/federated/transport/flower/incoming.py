@@ -19,11 +19,7 @@ from flwr.common.constant import ErrorCode
 from flwr.proto.message_pb2 import ObjectTree
 from flwr.supercore.constant import TaskType
 from flwr.supercore.fab import Fab
-from flwr.supercore.inflatable.inflatable_object import (
-    get_all_nested_objects,
-    get_object_tree,
-    no_object_id_recompute,
-)
+from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree, no_object_id_recompute
 from flwr.supercore.inflatable.inflatable_utils import (
     ObjectPullError,
     inflate_object_from_contents,
@@ -37,16 +33,14 @@ from mixveil.core.errors import RefusedError
 from mixveil.core.wording.jobs import REFUSED
 from mixveil.core.wording.notes import Note, note
 from mixveil.federated.jobs.messages import MESSAGE_LIMIT, Refusal, reason
-from mixveil.federated.transport.flower.app_hash import own_app, own_bundle
 from mixveil.federated.transport.flower.client import log
-from mixveil.federated.transport.flower.size_limited_pull import gathered
+from mixveil.federated.transport.flower.environment import own_app, own_bundle, replace_in
+from mixveil.federated.transport.flower.serialization import gathered
 
 
 def check_incoming() -> None:
     """Put these checks between Flower's node and its connection, in this process."""
-    name = "http_request_response"
-    getattr(start_client_internal, name)  # it must be there to be replaced
-    setattr(start_client_internal, name, _checked)
+    replace_in(start_client_internal, "http_request_response", _checked)
 
 
 @contextmanager

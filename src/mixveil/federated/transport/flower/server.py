@@ -26,8 +26,7 @@ from mixveil.federated.jobs.messages import SMALL, Ask, Message, Refusal, check_
 from mixveil.federated.jobs.serving import run
 from mixveil.federated.transport import link
 from mixveil.federated.transport.flower.environment import SERVER
-from mixveil.federated.transport.flower.serialization import packed, unpacked
-from mixveil.federated.transport.flower.size_limited_pull import GoneError, pulled
+from mixveil.federated.transport.flower.serialization import GoneError, packed, pulled, unpacked
 
 app = ServerApp()
 _PAUSE, _LONGEST = 0.3, 2.0  # seconds between two looks for an answer, at first and later on
@@ -40,7 +39,8 @@ def main(grid: Grid, context: Context) -> None:
     folder = os.environ.get(SERVER)
     if not folder:
         raise ServiceError(f"{SERVER} must name the server's folder: `mixveil serve` sets it")
-    job = begin(Path(folder), JobConfig.read(context.run_config), link.known_names(Path(folder)))
+    names = link.expected(Path(folder)) if (Path(folder) / link.PARTIES).exists() else []
+    job = begin(Path(folder), JobConfig.read(context.run_config), names)
     with files.alone(job.folder):
         _run(job, grid)
 
@@ -61,13 +61,8 @@ def _run(job: Job, grid: Grid) -> None:
 
 @dataclass
 class _Node:
-    """A node that is there.
-
-    Attributes:
-        id: What Flower calls it.
-        name: Under which the coordinator registered its key; empty where there are no keys.
-        since: When it came, so that a node that came back is asked again.
-    """
+    """A node that is there. name: under which its key was registered; empty where there are no keys. since: when it
+    came, so that a node that came back is asked again."""
 
     id: int
     name: str

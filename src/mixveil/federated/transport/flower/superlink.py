@@ -22,16 +22,15 @@ from flwr.superlink.cli.flower_superlink import SuperLinkLifespan, _parse_superl
 from mixveil.core import files
 from mixveil.core.errors import ServiceError
 from mixveil.federated.transport import certificates, link
-from mixveil.federated.transport.flower.app_hash import own_app
 from mixveil.federated.transport.flower.connections import LimitedConnection
-from mixveil.federated.transport.flower.environment import SERVER
+from mixveil.federated.transport.flower.environment import SERVER, own_app, replace_in
 from mixveil.federated.transport.flower.file_object_store import Files
 from mixveil.federated.transport.flower.guard import Guard
 
 
 def serve(here: link.Link, *, quiet: bool = True) -> None:
     """Run a SuperLink until it is told to end."""
-    secret = here.home / "secret"  # others on this machine must not get the work of the server's app
+    secret = link.home(here.server) / "secret"  # others on this machine must not get the work of the server's app
     files.write_whole(secret, certificates.local_secret(), 0o600)
     guarded = ["--isolation", "process", "--superexec-auth-secret-file", str(secret)]
     sys.argv = ["flower-superlink", *here.options, *guarded]
@@ -40,10 +39,9 @@ def serve(here: link.Link, *, quiet: bool = True) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     config = _parse_superlink_lifespan_config()
     store = ObjectStoreFactory(config.database)
-    store.store_instance = Files(here.home / "objects")
-    factories = "get_objectstore_linkstate_factories"
-    getattr(superlink_main, factories)  # it must be there to be replaced
-    setattr(superlink_main, factories, lambda base, manager: (store, LinkStateFactory(base, manager, store)))
+    store.store_instance = Files(link.home(here.server) / "objects")
+    made = lambda base, manager: (store, LinkStateFactory(base, manager, store))  # noqa: E731
+    replace_in(superlink_main, "get_objectstore_linkstate_factories", made)
     app = superlink_main.create_app(config, SuperLinkLifespan)
     nodes = _registered(app.state.linkstate_factory.state(), here.parties)
     link.write_nodes(here.server, {str(nodes[key]): name for name, key in here.parties.items()})

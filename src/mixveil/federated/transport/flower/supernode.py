@@ -48,12 +48,14 @@ from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, push_task_output
 
+from mixveil.core import files
 from mixveil.core.errors import ServiceError
 from mixveil.core.wording.notes import note
+from mixveil.federated.jobs.messages import reason
 from mixveil.federated.transport import certificates
-from mixveil.federated.transport.flower.app_hash import own_app
-from mixveil.federated.transport.flower.client import OneLine, answer, failure, log
+from mixveil.federated.transport.flower.client import OneLine, answer, log
 from mixveil.federated.transport.flower.direct import Direct, replace_client
+from mixveil.federated.transport.flower.environment import own_app, replace_in
 from mixveil.federated.transport.flower.incoming import check_incoming
 from mixveil.federated.transport.link import Node
 
@@ -78,21 +80,12 @@ def join(node: Node, folder: Path, config: Path) -> None:
     port, secret = free_port(), certificates.local_secret()
     with tempfile.TemporaryDirectory(prefix="mixveil-") as private:
         path = Path(private) / "secret"  # others on this machine must not take the node's work
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(secret)
+        files.write_file(path, secret, 0o600)
         work = threading.Thread(target=_until_it_ends, args=(port, secret), daemon=True)
         work.start()
         fixed = ["--isolation", "process", "--host", "127.0.0.1", "--port", str(port)]
-        sys.argv = [
-            "flower-supernode",
-            *node.options,
-            "--node-config",
-            str(config),
-            *fixed,
-            "--superexec-auth-secret-file",
-            str(path),
-        ]
+        fixed += ["--node-config", str(config), "--superexec-auth-secret-file", str(path)]
+        sys.argv = ["flower-supernode", *node.options, *fixed]
         _look_often()
         if os.environ.get("FLWR_LOG_LEVEL") == "ERROR":
             for logger in uvicorn.config.LOGGING_CONFIG["loggers"].values():  # the owner need not know where it listens
@@ -130,7 +123,7 @@ def _check_believed(address: str, error: httpx.TransportError) -> None:
 
 
 def _come_back(address: str, key: Path, ca: Path, number: Path) -> None:
-    """Say goodbye for a node of this key that was killed: a link does not let it in again before it believes it gone,
+    """Deactivate a node of this key that was killed: a link does not let it in again before it believes it gone,
     a minute later. number: the file that keeps what the link calls the node."""
     private = load_ssh_private_key(key.read_bytes(), None)
     if not isinstance(private, ec.EllipticCurvePrivateKey):
@@ -195,9 +188,7 @@ def _look_often() -> None:
         def sleep(seconds: float) -> None:
             time.sleep(min(seconds, _LOOK))
 
-    name = "time"
-    getattr(start_client_internal, name)  # it must be there to be replaced
-    setattr(start_client_internal, name, FastPolling)
+    replace_in(start_client_internal, "time", FastPolling)
 
 
 def _until_it_ends(port: int, secret: bytes) -> None:
@@ -205,7 +196,7 @@ def _until_it_ends(port: int, secret: bytes) -> None:
     try:
         _work(f"127.0.0.1:{port}", secret)
     except BaseException as error:
-        log(failure("node-failed", error))
+        log(reason(error, "node-failed"))
         os.kill(os.getpid(), signal.SIGTERM)
 
 
@@ -247,7 +238,7 @@ def _one(address: str, token: str, trusted: str) -> None:
         push_message(client, reply, context)
         push_task_output(client, context, SubStatus.COMPLETED, "")
     except Exception as error:  # whatever a server sent: the party stays
-        log(failure("not-answered", error))
+        log(reason(error, "not-answered"))
         with suppress(httpx.HTTPError):
             push_task_output(client, context, SubStatus.FAILED, "")
     finally:
