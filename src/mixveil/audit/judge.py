@@ -49,6 +49,7 @@ class Judge:
         self._offered = replace(truth.view, known=known, units=Units(none, none, none))  # the judge deals these out
 
     def run(self, attack: Attack) -> AttackRun:
+        before = len(self.measure.figures)
         try:
             status, why = self._run(attack)
         except CannotAttackError as error:
@@ -57,6 +58,10 @@ class Judge:
             status, why = "skipped", note("attack-refused", error=type(error).__name__)
         except TrainingError as error:
             status, why = "broken", note("training-failed", error=type(error).__name__)
+        if status != "ran":  # what was measured before it failed does not count
+            del self.measure.figures[before:]
+            for guesses in (self.measure.images, self.measure.pictures, self.measure.curves):
+                guesses.pop(attack.name, None)
         return told(attack, status, why)
 
     def cannot(self, attack: Attack) -> Note | None:
