@@ -17,14 +17,16 @@ from mixveil.attacks.records.prior import KnowNothing
 from mixveil.attacks.records.unet import Unet, _Mixtures
 from mixveil.attacks.records.unet_strong import UnetStrong
 from mixveil.attacks.shared import nets, training
+from mixveil.attacks.shared.base import CannotAttackError
 from mixveil.attacks.shared.estimates import LEVELS, held_out, of_public, of_releases, worth_of
 from mixveil.attacks.shared.model import MixingMatrix, prior_of
 from mixveil.attacks.shared.pixels import Pixels, total_variation
 from mixveil.attacks.shared.training import Schedule, TrainingCache
 from mixveil.core.device_random import DeviceStream
-from mixveil.core.errors import ArgumentError, TrainingError, TrainingStopped
+from mixveil.core.errors import TrainingError, TrainingStopped
 from mixveil.core.randomness import SeededStream
 from mixveil.core.types import Attack, Trace, View
+from mixveil.core.wording.notes import note
 from mixveil.data.images import Images, from_tensors
 from mixveil.data.similarity import mse, ssim
 from mixveil.features.backbones.loading import IMAGENET
@@ -199,8 +201,9 @@ def test_the_decoder_gets_pictures_out_of_features_and_none_out_of_strong_noise(
 
 def test_too_few_public_rows_are_refused() -> None:
     data = digits(0, 60)
-    with pytest.raises(ArgumentError, match=f"{4 * len(LEVELS)} are the least"):
+    with pytest.raises(CannotAttackError) as refused:
         UnetStrong()(released(data, 1.0, digits(100, 120)), stream=SeededStream(0))
+    assert refused.value.why == note("too-few-public-rows", rows=20, least=4 * len(LEVELS))
 
 
 def test_the_rate_falls_to_nothing_by_a_cosine(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ import torch
 from mixveil.attacks.catalogue import attacks
 from mixveil.attacks.records.grid import Grid
 from mixveil.attacks.shared.base import BaseAttack
+from mixveil.attacks.shared.model import released
 from mixveil.audit.auditing import audit
 from mixveil.audit.measuring import assigned
 from mixveil.audit.sample import sample
@@ -380,6 +381,25 @@ class Blind(BaseAttack):
             links=torch.zeros(len(view.candidates), n),
             scores=stream.uniform(len(view.candidates)),
         )
+
+
+class HalfWay(BaseAttack):
+    """Guesses records, and then scores where there are no strangers to compare with."""
+
+    name, kind = "half-way", "reconstruction"
+
+    def __call__(self, view: View, *, stream: Stream) -> Guess:
+        release = view.releases[0]
+        images = release.encoder.restore(released(release)).view(-1, *release.shape)
+        return Guess(images=images, scores=torch.zeros(len(images)))
+
+
+def test_an_attack_that_fails_half_way_leaves_no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mixveil.audit.auditing.known_attacks", lambda: {"half-way": HalfWay})
+    release, trace = made(Mu(1.0))
+    found = audit(View((release,), (trace,)), PRIVATE, stream=SeededStream(0))
+    assert found.attacks[0].status == "skipped" and codes([found.attacks[0].why]) == {"attack-refused"}
+    assert not found.figures and not found.images and not found.curves
 
 
 ASKING = [name for name, of in attacks().items() if "candidates" in of.needs and "units" not in of.needs]

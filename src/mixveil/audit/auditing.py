@@ -21,6 +21,7 @@ from mixveil.audit.ground_truth import GroundTruth
 from mixveil.audit.groups import UnitView
 from mixveil.audit.guarantees_found import by_value, label_faults, noise_faults, promises, unit_faults
 from mixveil.audit.judge import Judge, told
+from mixveil.audit.measuring import Measure
 from mixveil.audit.sample import sample, unit_sample
 from mixveil.audit.thumbnails import SmallImages
 from mixveil.audit.truth import check_truth, in_record_order, inspect, ranged, rows_first, unsure
@@ -91,46 +92,48 @@ def audit(
     view, truth = rows_first(in_record_order(view), truth)
     watch("records")
     inspected = inspect(view, truth)
-    whole, most = len(view.releases[0].payload), most_rows(truth, limits)
-    seen, records, numbers = sample(view, truth, most, stream.fork("sample"))
+    most = most_rows(truth, limits)
     others, overlap = _strangers(truth, view.public, others)
+    known, numbers = _sampled(view, truth, others, most, pictures, stream)
+    units = _units(view, truth, known.view, others, most, stream)
+    measured = Measure(known, perceptual, limits.perceptual)
+    judge = Judge(known, measured, units=units, pairs=limits.pairs, cache=cache, stream=stream)
+    ran = [_run(judge, attack, names is not None or limits.trains, watch) for attack in chosen]
+    watch("noise")
+    faults = noise_faults(known.view, known.records, inspected) + label_faults(view, inspected, known.rows)
+    found = Audit(
+        view=known.view,
+        pixels=known.pixels,
+        low=truth.low,
+        high=truth.high,
+        numbers=numbers,
+        of=known.rows,
+        unit=unit if unit_rows(view.releases) > 1 else None,
+        promised=membership_bounds(view.releases),
+        figures=tuple(measured.figures),
+        attacks=tuple(ran),
+        promises=tuple(promises(view, inspected, known.moments, privacy_units.numbered(truth))),
+        spread=known.moments.energy / len(known.moments.mean) / known.span**2,
+        moved=inspected[0].moved if view.traces is not None and by_value(view.releases[0]) else None,
+        images=measured.images,
+        curves=measured.curves,
+        pictures={} if known.pictures is None else {"original": known.pictures, **measured.pictures},
+    )
+    faults += unit_faults(view, truth)
+    warnings = (*verdict.warnings(found), *faults, *unsure(view, inspected), *overlap)
+    return replace(found, warnings=warnings, verdict=tuple(verdict.verdict(found, len(warnings))))
+
+
+def _sampled(
+    view: View, truth: Dataset, others: Tensor, most: int, pictures: Dataset | None, stream: Stream
+) -> tuple[GroundTruth, Tensor]:
+    """What is attacked, with candidates; and (n,) the numbers of its rows in the releases."""
+    seen, records, numbers = sample(view, truth, most, stream.fork("sample"))
     own = records.take(torch.arange(len(numbers)))
     seen = replace(seen, candidates=torch.cat([own.x, others[: len(own.x)]]), candidate_labels=own.y.argmax(1))
     spread = moments(PreparedRows(truth, view.releases[0].encoder.prepare), stream=stream.fork("moments"))
     originals = None if pictures is None else SmallImages(pictures).take(numbers).x
-    known = GroundTruth(seen, records, spread, whole, originals)
-    judge = Judge(
-        known,
-        units=_units(view, truth, seen, others, most, stream),
-        pairs=limits.pairs,
-        perceptual=perceptual,
-        perceived=limits.perceptual,
-        cache=cache,
-        stream=stream,
-    )
-    ran = [_run(judge, attack, names is not None or limits.trains, watch) for attack in chosen]
-    watch("noise")
-    faults = noise_faults(seen, records, inspected) + label_faults(view, inspected, whole) + unit_faults(view, truth)
-    found = Audit(
-        view=seen,
-        pixels=own.x,
-        low=truth.low,
-        high=truth.high,
-        numbers=numbers,
-        of=whole,
-        unit=unit if unit_rows(view.releases) > 1 else None,
-        promised=membership_bounds(view.releases),
-        figures=tuple(judge.measure.figures),
-        attacks=tuple(ran),
-        promises=tuple(promises(view, inspected, spread, privacy_units.numbered(truth))),
-        spread=spread.energy / len(spread.mean) / known.span**2,
-        moved=inspected[0].moved if view.traces is not None and by_value(view.releases[0]) else None,
-        images=judge.measure.images,
-        curves=judge.measure.curves,
-        pictures={} if originals is None else {"original": originals, **judge.measure.pictures},
-    )
-    warnings = (*verdict.warnings(found), *faults, *unsure(view, inspected), *overlap)
-    return replace(found, warnings=warnings, verdict=tuple(verdict.verdict(found, len(warnings))))
+    return GroundTruth(seen, records, spread, len(view.releases[0].payload), originals), numbers
 
 
 def most_rows(truth: Dataset, limits: Profile) -> int:

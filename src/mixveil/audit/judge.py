@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
@@ -22,7 +21,6 @@ from mixveil.core.randomness import Stream
 from mixveil.core.types import Attack, Guess, KnownRecords, Units, View
 from mixveil.core.wording.notes import Note, note
 from mixveil.data.row_views import Subset
-from mixveil.features.lpips import Lpips
 
 _TRIED = 150  # steps of a training that only shows whether there is one
 
@@ -35,25 +33,23 @@ class Judge:
     def __init__(
         self,
         truth: GroundTruth,
+        measure: Measure,
         *,
         units: UnitView | Note,
         pairs: tuple[int, int],
-        perceptual: Sequence[Lpips],
-        perceived: int,
         cache: TrainingCache,
         stream: Stream,
     ) -> None:
         """units: what attacks on whole units see, or why there is nothing to see; pairs: how many rows the attacks on
-        pairs are asked about, and among how many candidates; perceptual: the LPIPS to measure, on at most `perceived`
-        records; cache: where attacks train."""
-        self.truth, self.units, self.cache, self.stream = truth, units, cache, stream
+        pairs are asked about, and among how many candidates; cache: where attacks train."""
+        self.truth, self.measure, self.units, self.cache, self.stream = truth, measure, units, cache, stream
         self.pair_rows, self.pair_candidates = pairs
-        self.measure = Measure(truth, perceptual, perceived)
         none = torch.empty(0, dtype=torch.int64)
         known = KnownRecords(none, truth.pixels[:0])
         self._offered = replace(truth.view, known=known, units=Units(none, none, none))  # the judge deals these out
 
     def run(self, attack: Attack) -> AttackRun:
+        before = len(self.measure.figures)
         try:
             status, why = self._run(attack)
         except CannotAttackError as error:
@@ -62,6 +58,10 @@ class Judge:
             status, why = "skipped", note("attack-refused", error=type(error).__name__)
         except TrainingError as error:
             status, why = "broken", note("training-failed", error=type(error).__name__)
+        if status != "ran":  # what was measured before it failed does not count
+            del self.measure.figures[before:]
+            for guesses in (self.measure.images, self.measure.pictures, self.measure.curves):
+                guesses.pop(attack.name, None)
         return told(attack, status, why)
 
     def cannot(self, attack: Attack) -> Note | None:

@@ -49,14 +49,17 @@ def to_pictures(swept: Swept) -> dict[str, Tensor]:
     record."""
     found: dict[str, Tensor] = {}
     for name in dict.fromkeys(name for point in swept.points for name in point.best):
-        for choice in ("followed", "best"):
-            here = [(place, getattr(point, choice)) for place, point in enumerate(swept.points)]
-            kept: list[tuple[int, Thumbnails]] = [(place, of[name]) for place, of in here if name in of]
+        chosen = {
+            "followed": [point.followed for point in swept.points],
+            "best": [point.best for point in swept.points],
+        }
+        for choice, here in chosen.items():
+            kept: list[tuple[int, Thumbnails]] = [(place, of[name]) for place, of in enumerate(here) if name in of]
             key = f"{PREFIX}{name}/{choice}"
             found[f"{key}/records"] = torch.tensor([item.number for _, item in kept])
             found[f"{key}/places"] = torch.tensor([place for place, _ in kept])
             for kind in _KINDS:
-                found[f"{key}/{kind}"] = torch.stack([getattr(item, kind) for _, item in kept]).contiguous()
+                found[f"{key}/{kind}"] = torch.stack([item._asdict()[kind] for _, item in kept]).contiguous()
     return found
 
 

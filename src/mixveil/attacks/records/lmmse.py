@@ -39,11 +39,9 @@ class Lmmse(BaseAttack):
     bound: ClassVar[AttackBound | None] = "linear"
 
     def __call__(self, view: View, *, stream: Stream) -> Guess:
-        traces, prior = model.traces_of(view), model.prior_of(view)
-        entries = [model.entry_of(view, t, prior) for t in range(len(traces))]
-        seen = [model.coordinates(r, entry, prior) for r, entry in zip(view.releases, entries, strict=True)]
-        noises = [row_noise(r, t.weight, prior, e) for r, t, e in zip(view.releases, traces, entries, strict=True)]
-        found = unmixed(MixingMatrix.of(traces), seen, noises, [entry.gain for entry in entries], prior.variance)
+        prior = model.prior_of(view)
+        mixings, seen, noises, entries = equations(view, prior)
+        found = unmixed(mixings, seen, noises, [entry.gain for entry in entries], prior.variance)
         return Guess(images=prior.images(view, found[: len(seen[0])]))
 
 
@@ -67,6 +65,17 @@ class LmmseRow(BaseAttack):
             evidence = evidence + share / covered * model.coordinates(release, entry, prior)
             precision = precision + share.square() / covered
         return Guess(images=prior.images(view, evidence / precision))
+
+
+def equations(
+    view: View, prior: model.Prior
+) -> tuple[list[MixingMatrix], list[Tensor], list[Tensor], list[model.EntryMap]]:
+    """Of each release: its mixing, its rows (n, k), their noise (n, k or 1), and how records enter."""
+    traces = model.traces_of(view)
+    entries = [model.entry_of(view, t, prior) for t in range(len(traces))]
+    seen = [model.coordinates(r, entry, prior) for r, entry in zip(view.releases, entries, strict=True)]
+    noises = [row_noise(r, t.weight, prior, e) for r, t, e in zip(view.releases, traces, entries, strict=True)]
+    return MixingMatrix.of(traces), seen, noises, entries
 
 
 def unmixed(

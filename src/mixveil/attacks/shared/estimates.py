@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mixveil.attacks.records.lmmse import row_noise, unmixed
+from mixveil.attacks.records.lmmse import equations, unmixed
 from mixveil.attacks.shared import model
 from mixveil.attacks.shared.base import CannotAttackError
 from mixveil.attacks.shared.model import EntryMap, MixingMatrix, Prior
@@ -62,11 +62,7 @@ Render = Callable[[Tensor, Prior], Tensor]
 
 def of_releases(view: View, prior: Prior, render: Render) -> Estimates:
     """Of all records that have a row."""
-    traces = model.traces_of(view)
-    entries = [model.entry_of(view, t, prior) for t in range(len(traces))]
-    seen = [model.coordinates(r, entry, prior) for r, entry in zip(view.releases, entries, strict=True)]
-    noises = [row_noise(r, t.weight, prior, e) for r, t, e in zip(view.releases, traces, entries, strict=True)]
-    return _estimated(MixingMatrix.of(traces), seen, noises, entries, prior, render)
+    return _estimated(*equations(view, prior), prior, render)
 
 
 def of_public(view: View, render: Render, rounds: int, most: int, stream: Stream) -> tuple[Tensor, Estimates]:

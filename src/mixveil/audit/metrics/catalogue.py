@@ -18,7 +18,6 @@ class Metric:
     Attributes:
         code: Its name in results; its caption is `metric-…`, the title of its curves `chart-…` (`core/wording`).
         worse: Which figures reveal more.
-        per: `sample`: one figure a record, of which mean, deviation and worst are kept. `release`: one in all.
         compares: What of a guess is compared with the truth by `function`; None where that takes more than the two.
         function: From truth and guess, (n, …) in [0, 1], to (n,); `centred`: both without the truth's mean first.
         share: A share of records or rows, shown in per cent; `members`: of members, which are records or units.
@@ -28,7 +27,6 @@ class Metric:
 
     code: str
     worse: Literal["higher", "lower"]
-    per: Literal["sample", "release"] = "sample"
     compares: Literal["records", "pictures"] | None = None
     function: Callable[[Tensor, Tensor], Tensor] | None = None
     centred: bool = False
@@ -55,24 +53,22 @@ class Metric:
 
 
 METRICS = (
-    Metric("mse", "lower", "sample", "records", similarity.mse, charted=True, ceiling="ceiling-linear"),
-    Metric("snr-db", "higher", "sample", "records", similarity.snr_db, centred=True, main=True, charted=True),
-    Metric("psnr-db", "higher", "sample", "records", similarity.psnr_db, brief=False),
-    Metric("ssim", "higher", "sample", "records", similarity.ssim, needs="images", charted=True),
-    Metric("cosine", "higher", "sample", "records", similarity.cosine, centred=True, brief=False),
+    Metric("mse", "lower", "records", similarity.mse, charted=True, ceiling="ceiling-linear"),
+    Metric("snr-db", "higher", "records", similarity.snr_db, centred=True, main=True, charted=True),
+    Metric("psnr-db", "higher", "records", similarity.psnr_db, brief=False),
+    Metric("ssim", "higher", "records", similarity.ssim, needs="images", charted=True),
+    Metric("cosine", "higher", "records", similarity.cosine, centred=True, brief=False),
     Metric("lpips-alex", "lower", needs="lpips", charted=True),
     Metric("lpips-vgg", "lower", needs="lpips", charted=True),
-    Metric("row-identified", "higher", "release", share=True, main=True, charted=True),
-    Metric("pair-found", "higher", "release", share=True, main=True, charted=True),
-    Metric("auc", "higher", "release", members=True),
-    Metric(
-        "tpr-at-1-fpr", "higher", "release", share=True, members=True, main=True, charted=True, ceiling="ceiling-gdp"
-    ),
-    Metric("tpr-above-bound", "higher", "release", share=True, members=True),
-    Metric("own-class-shown", "higher", "release", share=True),
-    Metric("class-counts-shown", "higher", "release", share=True),
-    Metric("picture-mse", "lower", "sample", "pictures", similarity.mse),
-    Metric("picture-snr-db", "higher", "sample", "pictures", similarity.snr_db, centred=True),
-    Metric("picture-ssim", "higher", "sample", "pictures", similarity.ssim),
+    Metric("row-identified", "higher", share=True, main=True, charted=True),
+    Metric("pair-found", "higher", share=True, main=True, charted=True),
+    Metric("auc", "higher", members=True),
+    Metric("tpr-at-1-fpr", "higher", share=True, members=True, main=True, charted=True, ceiling="ceiling-gdp"),
+    Metric("tpr-above-bound", "higher", share=True, members=True),
+    Metric("own-class-shown", "higher", share=True),
+    Metric("class-counts-shown", "higher", share=True),
+    Metric("picture-mse", "lower", "pictures", similarity.mse),
+    Metric("picture-snr-db", "higher", "pictures", similarity.snr_db, centred=True),
+    Metric("picture-ssim", "higher", "pictures", similarity.ssim),
 )
 BY_CODE = {metric.code: metric for metric in METRICS}

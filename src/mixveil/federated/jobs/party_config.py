@@ -13,7 +13,7 @@ from mixveil.core import checks
 from mixveil.core.errors import ArgumentError
 from mixveil.core.types import Mu, Target, Tau
 from mixveil.core.wording.notes import Note, note
-from mixveil.data.options import DataOptions
+from mixveil.data.opening import DataOptions
 from mixveil.federated.jobs.job_config import Settings
 from mixveil.federated.jobs.messages import Refusal, check_name
 from mixveil.federated.methods.base import Method
