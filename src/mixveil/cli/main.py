@@ -21,11 +21,12 @@ OWNER, COORDINATOR, RESEARCHER, EVERYONE = "Data owner", "Coordinator", "Researc
 
 
 class Verb(NamedTuple):
-    """A verb of the command line. module: the file of this room with its function, or an `app` of several verbs."""
+    """A verb of the command line. module: the file of this room with its function; group: with an `app` of several."""
 
     module: str
     panel: str
     help: str
+    group: bool = False
 
 
 VERBS: dict[str, Verb] = {
@@ -49,8 +50,8 @@ VERBS: dict[str, Verb] = {
     "demo": Verb("demo", RESEARCHER, "Let parties train one model, then attack what one of them sent."),
     "verify": Verb("verify", EVERYONE, "Check a release."),
     "predict": Verb("train", EVERYONE, "Name the class of every image of DATA."),
-    "data": Verb("data", EVERYONE, "Look at data sets."),
-    "keys": Verb("keys", EVERYONE, "Make certificates and keys for jobs between organisations."),
+    "data": Verb("data", EVERYONE, "Look at data sets.", group=True),
+    "keys": Verb("keys", EVERYONE, "Make certificates and keys for jobs between organisations.", group=True),
 }
 
 EPILOG = (
@@ -87,7 +88,7 @@ class Verbs(TyperGroup):
 def _loaded(name: str, verb: Verb) -> click.Command:
     """The verb with its options; of a group, with its own verbs."""
     module: Any = import_module(f"mixveil.cli.{verb.module}")
-    if hasattr(module, "app"):
+    if verb.group:
         group = typer.main.get_command(module.app)
         group.name = name
         return group
