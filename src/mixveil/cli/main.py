@@ -31,7 +31,7 @@ class Verb(NamedTuple):
 
 VERBS: dict[str, Verb] = {
     "calibrate": Verb("calibrate", OWNER, "Show what a release would promise and cost, before there is one."),
-    "encode": Verb("encode", OWNER, "Encode DATA once, as a release that may leave."),
+    "encode": Verb("encode", OWNER, "Encode DATA once, as a release that may leave this machine."),
     "statistics": Verb("statistics", OWNER, "Release the noisy class sums of DATA."),
     "audit": Verb("audit", OWNER, "Attack your own release in every way known here, and write a report."),
     "report": Verb("audit", OWNER, "Make the page of an audit again from its figures and pictures."),
@@ -45,7 +45,7 @@ VERBS: dict[str, Verb] = {
     "run": Verb("run", COORDINATOR, "Start a job with all parties, and follow it."),
     "status": Verb("run", COORDINATOR, "Show who is there, and what became of each job."),
     "stop": Verb("run", COORDINATOR, "End a job that is running."),
-    "simulate": Verb("simulate", RESEARCHER, "Compare the ways to learn together, in this process."),
+    "simulate": Verb("simulate", RESEARCHER, "Compare the ways of learning together, in an experiment on this machine."),
     "results": Verb("results", RESEARCHER, "Show results as a table."),
     "demo": Verb("demo", RESEARCHER, "Let parties train one model, then attack what one of them sent."),
     "verify": Verb("verify", EVERYONE, "Check a release."),
