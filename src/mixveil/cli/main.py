@@ -45,7 +45,7 @@ VERBS: dict[str, Verb] = {
     "run": Verb("run", COORDINATOR, "Start a job with all parties, and follow it."),
     "status": Verb("run", COORDINATOR, "Show who is there, and what became of each job."),
     "stop": Verb("run", COORDINATOR, "End a job that is running."),
-    "simulate": Verb("simulate", RESEARCHER, "Compare the ways of learning together, in an experiment on this machine."),
+    "simulate": Verb("simulate", RESEARCHER, "Compare ways of learning together, in an experiment on this machine."),
     "results": Verb("results", RESEARCHER, "Show results as a table."),
     "demo": Verb("demo", RESEARCHER, "Let parties train one model, then attack what one of them sent."),
     "verify": Verb("verify", EVERYONE, "Check a release."),
