@@ -18,11 +18,6 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Look at data sets.", no_args_is_help=True)
 
 
-@app.callback()
-def group() -> None:
-    """Look at data sets."""
-
-
 @app.command("list")
 def list_(data_dir: DataDir = None, as_json: AsJson = False) -> None:
     """List the named data sets, and whether they can be opened here."""

@@ -75,8 +75,8 @@ def encode(
     cache: _common.Cache = None,
     as_json: _common.AsJson = False,
 ) -> None:
-    """Encode DATA once, as a release that may leave. Pairing and weights stay in your state folder, and the release is
-    entered in your ledger before it is made (`mixveil ledger`).
+    """Encode DATA once, as a release that may leave this machine. Pairing and weights stay in your state folder, and
+    the release is entered in your ledger before it is made (`mixveil ledger`).
 
     [bold]--mu[/] asks for a certified release: noise from public facts only. [bold]--tau[/] asks for Theorem 2's
     directional SNR: noise from the private data's own moments, not certified; with [bold]--screen[/], rows that show

@@ -21,16 +21,17 @@ OWNER, COORDINATOR, RESEARCHER, EVERYONE = "Data owner", "Coordinator", "Researc
 
 
 class Verb(NamedTuple):
-    """A verb of the command line. module: the file of this room with its function, or an `app` of several verbs."""
+    """A verb of the command line. module: the file of this room with its function; group: with an `app` of several."""
 
     module: str
     panel: str
     help: str
+    group: bool = False
 
 
 VERBS: dict[str, Verb] = {
     "calibrate": Verb("calibrate", OWNER, "Show what a release would promise and cost, before there is one."),
-    "encode": Verb("encode", OWNER, "Encode DATA once, as a release that may leave."),
+    "encode": Verb("encode", OWNER, "Encode DATA once, as a release that may leave this machine."),
     "statistics": Verb("statistics", OWNER, "Release the noisy class sums of DATA."),
     "audit": Verb("audit", OWNER, "Attack your own release in every way known here, and write a report."),
     "report": Verb("audit", OWNER, "Make the page of an audit again from its figures and pictures."),
@@ -44,13 +45,13 @@ VERBS: dict[str, Verb] = {
     "run": Verb("run", COORDINATOR, "Start a job with all parties, and follow it."),
     "status": Verb("run", COORDINATOR, "Show who is there, and what became of each job."),
     "stop": Verb("run", COORDINATOR, "End a job that is running."),
-    "simulate": Verb("simulate", RESEARCHER, "Compare the ways to learn together, in this process."),
+    "simulate": Verb("simulate", RESEARCHER, "Compare ways of learning together, in an experiment on this machine."),
     "results": Verb("results", RESEARCHER, "Show results as a table."),
     "demo": Verb("demo", RESEARCHER, "Let parties train one model, then attack what one of them sent."),
     "verify": Verb("verify", EVERYONE, "Check a release."),
     "predict": Verb("train", EVERYONE, "Name the class of every image of DATA."),
-    "data": Verb("data", EVERYONE, "Look at data sets."),
-    "keys": Verb("keys", EVERYONE, "Make certificates and keys for jobs between organisations."),
+    "data": Verb("data", EVERYONE, "Look at data sets.", group=True),
+    "keys": Verb("keys", EVERYONE, "Make certificates and keys for jobs between organisations.", group=True),
 }
 
 EPILOG = (
@@ -87,7 +88,7 @@ class Verbs(TyperGroup):
 def _loaded(name: str, verb: Verb) -> click.Command:
     """The verb with its options; of a group, with its own verbs."""
     module: Any = import_module(f"mixveil.cli.{verb.module}")
-    if hasattr(module, "app"):
+    if verb.group:
         group = typer.main.get_command(module.app)
         group.name = name
         return group

@@ -37,9 +37,13 @@ def cycles(partner: Tensor) -> Iterator[Tensor]:
 
 
 def log_minimax_factors(partner: Tensor, weight: Tensor) -> Tensor:
-    """(n,) log T_i; +∞ where W is singular. In logarithms, because T reaches 10³³² on a million rows.
+    """(n,) log T_i; +∞ where W is singular. In logarithms, because T reaches 10³³² on a million rows. The squared error
+    of any estimator of record i is at least r² T_i for some X.
 
     partner: (n,) a permutation; weight: (n, 2), own weight first, both positive.
+
+    >>> log_minimax_factors(torch.tensor([1, 2, 0]), torch.full((3, 2), 0.5)).exp()
+    tensor([0.7500, 0.7500, 0.7500], dtype=torch.float64)
     """
     own, other = weight.double().unbind(1)
     log_ratio = torch.log(other / own)
@@ -47,16 +51,6 @@ def log_minimax_factors(partner: Tensor, weight: Tensor) -> Tensor:
     for rows in cycles(partner):
         factors[rows] = _cycle_factors(log_ratio[rows])
     return factors
-
-
-def minimax_factors(partner: Tensor, weight: Tensor) -> Tensor:
-    """(n,) T_i. The squared error of any estimator of record i is at least r² T_i for some X.
-
-    >>> import torch
-    >>> minimax_factors(torch.tensor([1, 2, 0]), torch.full((3, 2), 0.5))
-    tensor([0.7500, 0.7500, 0.7500], dtype=torch.float64)
-    """
-    return log_minimax_factors(partner, weight).exp()
 
 
 def known_others_factors(weight: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from torch import Tensor, nn
 
@@ -75,23 +76,13 @@ class ResNet(Frozen):
             yield f"layer{stage}", x
 
 
-def resnet18() -> ResNet:
-    return ResNet(Basic, (2, 2, 2, 2))
-
-
-def resnet34() -> ResNet:
-    return ResNet(Basic, (3, 4, 6, 3))
-
-
-def resnet50() -> ResNet:
-    return ResNet(Bottleneck, (3, 4, 6, 3))
-
-
-def resnet50_keras() -> ResNet:
-    return ResNet(Bottleneck, (3, 4, 6, 3), eps=1e-3, early=True)
-
-
 def _shortcut(inside: int, outside: int, stride: int, eps: float) -> nn.Sequential | None:
     if stride == 1 and inside == outside:
         return None
     return nn.Sequential(conv(inside, outside, 1, stride), nn.BatchNorm2d(outside, eps))
+
+
+resnet18 = partial(ResNet, Basic, (2, 2, 2, 2))
+resnet34 = partial(ResNet, Basic, (3, 4, 6, 3))
+resnet50 = partial(ResNet, Bottleneck, (3, 4, 6, 3))
+resnet50_keras = partial(ResNet, Bottleneck, (3, 4, 6, 3), eps=1e-3, early=True)
