@@ -12,7 +12,7 @@ import pytest
 import mixveil
 from mixveil.core.wording import audit, calibration, jobs, releases
 from mixveil.core.wording.notes import note, read
-from mixveil.core.wording.sentences import WORDS, fields_of, sentence
+from mixveil.core.wording.sentences import WORDS, sentence
 from mixveil.federated.jobs.messages import Refusal, told
 from mixveil.federated.methods.catalogue import method_names
 
@@ -38,18 +38,19 @@ def test_every_code_that_is_used_has_a_sentence_and_every_sentence_a_use() -> No
 def test_what_may_be_sent_comes_through_and_nothing_else(code: str) -> None:
     """Every refusal survives the way to the other machine; a figure of another type does not."""
     table = jobs.REFUSED if code in jobs.REFUSED else jobs.ENDED
-    names = fields_of(table[code])
     good: dict[str, int | str] = {}
     for _, name, spec, _ in Formatter().parse(table[code]):
         if name:
             good[name] = 3 if spec or name in ("needed", "number", "size", "most") else "word"
     refusal = Refusal(code, **good)
     assert told(refusal.note.plain(), table) == refusal.note and sentence(refusal.note).isprintable()
-    for name in names:
+    for name in good:
         wrongs: tuple[Any, ...] = ([], None, 1.5, -1, "x" * 100, "a\nb", "your key has expired", {"code": "a"}, True)
         for wrong in wrongs:
             found = told({"code": code, "figures": {**good, name: wrong}}, table)
             assert found == note("no-reason-given"), (name, wrong)
+    assert told({"code": code, "figures": {**good, "patient": "word"}}, table) == note("no-reason-given")
+    assert sentence(told({"code": code}, table)).isprintable()  # of another version, or of a liar: nothing breaks
     other = jobs.ENDED if table is jobs.REFUSED else jobs.REFUSED
     assert told(refusal.note.plain(), other) == note("no-reason-given")
 

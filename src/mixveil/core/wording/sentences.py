@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from string import Formatter
 from typing import Any
 
@@ -22,7 +23,8 @@ def sentence(told: Note | str) -> str:
     told = Note(told) if isinstance(told, str) else told
     figures = {name: sentence(value) if isinstance(value, Note) else value for name, value in told.figures.items()}
     if told.code in WORDS:
-        return _Words().vformat(WORDS[told.code], (), figures)
+        with suppress(KeyError, ValueError, TypeError):  # a file or machine of another version may have other figures
+            return _Words().vformat(WORDS[told.code], (), figures)
     listed = ", ".join(f"{name} = {value}" for name, value in figures.items())
     return f"{told.code} ({listed})" if listed else told.code
 
@@ -31,11 +33,6 @@ def add(words: Mapping[str, str]) -> None:
     """Bring sentences for the codes of a plug-in; those that are there stay as they are."""
     for code, template in words.items():
         WORDS.setdefault(code, template)
-
-
-def fields_of(template: str) -> set[str]:
-    """The figures that a sentence mentions."""
-    return {name for _, name, _, _ in Formatter().parse(template) if name}
 
 
 def plural(count: int, one: str, several: str | None = None) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -16,7 +16,7 @@ from typing import Any
 from mixveil.core import strict_json
 from mixveil.core.errors import ArgumentError, ManifestError, RefusedError
 from mixveil.core.wording.notes import Note, note
-from mixveil.core.wording.sentences import fields_of, sentence
+from mixveil.core.wording.sentences import sentence
 from mixveil.federated.methods.base import Method
 from mixveil.federated.methods.catalogue import between_machines, method_named
 
@@ -40,7 +40,8 @@ NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
 _TEXT = r"(?=.{1,80}$)[\w.+-]+(, [\w.+-]+)*"  # names, with commas between: no sentence of another machine is shown
 _LARGEST = 1 << 53
 _WHOLE = {"bytes", "count", "features", "inputs", "most", "needed", "number", "size"}
-"""Figures that are whole numbers. All others that a machine may send to another are names."""
+_NAMES = {"error", "extractor", "first", "kind", "kinds", "known_as", "method", "party", "second"}
+"""Figures that a machine may send to another: whole numbers, and names."""
 
 
 @dataclass(frozen=True)
@@ -130,15 +131,14 @@ def reason(error: BaseException, code: str) -> Note:
     return note(code, error=type(error).__name__, detail=printable(str(error)))
 
 
-def told(item: Any, known: Mapping[str, str]) -> Note:
-    """A reason that another machine gave. known: the codes that it may use, with their sentences."""
+def told(item: Any, known: Collection[str]) -> Note:
+    """A reason that another machine gave. known: the codes that it may use."""
     try:
         whole = strict_json.mapping("why", item)
         code = strict_json.text("code", whole.get("code"), "[a-z-]{1,60}")
         figures = strict_json.mapping("figures", whole.get("figures", {}))
-        if code not in known or whole.keys() - {"code", "figures"}:
+        if code not in known or whole.keys() - {"code", "figures"} or figures.keys() - _WHOLE - _NAMES:
             raise ManifestError("not a reason that this version knows")
-        strict_json.only(code, figures, fields_of(known[code]))
         return Note(code, {name: _figure(name, value) for name, value in figures.items()})
     except ManifestError:
         return note("no-reason-given")
