@@ -395,7 +395,7 @@ def test_the_total_does_not_tell_what_was_refused_from_what_was_made(
     assert totals[:2] == totals[2:]
     monkeypatch.setenv("MIXVEIL_STATE", str(tmp_path / "refused"))
     if cost is None:
-        with pytest.raises(errors.BudgetError, match="a release that was refused .* promises nothing"):
+        with pytest.raises(errors.BudgetError, match=r"a release that was refused .* promises nothing"):
             Ledger().enter(stated(2, 0.1), Owners(prints(21, 22, 23), prints(24, 25, 26)), 9.0, against="everything")
 
 
