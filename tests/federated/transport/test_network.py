@@ -17,7 +17,6 @@ import pytest
 import torch
 from benchmarks.net import SLOW, Process, Server, free_port, node, tree, until
 
-from mixveil.cli import run as run_cli
 from mixveil.core.randomness import SeededStream
 from mixveil.data.opening import open_data
 from mixveil.federated.jobs.messages import MANIFEST, Message
@@ -108,9 +107,8 @@ Started = Callable[..., dict[str, Any]]
 
 
 @pytest.fixture
-def job(net: Net, run: Run, monkeypatch: pytest.MonkeyPatch) -> Started:
+def job(net: Net, run: Run) -> Started:
     """`mixveil run`, to its end; how the job ended."""
-    monkeypatch.setattr(run_cli, "_START", SLOW)
 
     def call(method: str, name: str, *words: object) -> dict[str, Any]:
         found: dict[str, Any] = run(
