@@ -21,6 +21,7 @@ from mixveil.data.fingerprint import old_pixels
 from mixveil.data.images import from_tensors
 from mixveil.features.projection import Projected
 from mixveil.features.projection_fit import fit
+from mixveil.releases import accounting
 from mixveil.releases.ledger import Entry, Ledger
 from mixveil.releases.ledger_file import LedgerFile, Tables, mac64
 from mixveil.releases.spending import Owners
@@ -329,3 +330,12 @@ def test_processes_that_meet_a_ledger_of_version_1_together(first_version: tuple
         children.append(child)
     assert [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children] == [0] * 4
     assert len(Ledger().entries()) == 8
+
+
+def test_a_private_projection_is_entered_by_its_code() -> None:
+    """The stored column, not what a reader makes of it: readers translate the names of earlier versions."""
+    data = from_tensors(torch.rand(3, 1, 2, 2), torch.tensor([0, 1, 0]))
+    with accounting.private_projection(Ledger(), data):
+        pass
+    with closing(sqlite3.connect(Ledger().path)) as db:
+        assert db.execute("SELECT encoder FROM releases").fetchall() == [("private-projection",)]
