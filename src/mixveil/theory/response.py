@@ -25,9 +25,9 @@ def keep_probability(epsilon: float, classes: int) -> float:
     0.232
     """
     checks.at_least("classes", classes, 2)
-    if not SMALLEST_EPSILON <= checks.finite_positive("label epsilon", epsilon) <= LARGEST_EPSILON:
+    if not SMALLEST_EPSILON <= checks.finite_positive("label_epsilon", epsilon) <= LARGEST_EPSILON:
         raise ArgumentError(
-            f"label epsilon must be between {SMALLEST_EPSILON:g} and {LARGEST_EPSILON:g}, got {epsilon:g}; leave it "
+            f"label_epsilon must be between {SMALLEST_EPSILON:g} and {LARGEST_EPSILON:g}, got {epsilon:g}; leave it "
             f"out to show the labels"
         )
     return math.exp(epsilon) / (math.exp(epsilon) + classes - 1)
