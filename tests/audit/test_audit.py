@@ -10,10 +10,11 @@ from mixveil.attacks.records.grid import Grid
 from mixveil.attacks.shared.base import BaseAttack
 from mixveil.attacks.shared.model import released
 from mixveil.audit.auditing import audit
+from mixveil.audit.figures import Figure
 from mixveil.audit.measuring import assigned
 from mixveil.audit.sample import sample
 from mixveil.audit.self_test import fails_on_bare_pairs
-from mixveil.audit.verdict import Audit
+from mixveil.audit.verdict import Audit, verdict, warnings
 from mixveil.core.errors import ArgumentError, WrongTruthError
 from mixveil.core.randomness import SeededStream, Stream
 from mixveil.core.types import Attack, Batch, Encoder, Guess, Mu, Tau, View
@@ -259,7 +260,33 @@ def test_attacks_that_do_worse_than_nothing_are_called_weak(monkeypatch: pytest.
     ready, _, _ = calibration.calibrate(Singular(), Tau(0.3, "energy"), data, stream=SeededStream(0))
     release, trace = encoded(ready, data, SeededStream(0))
     found = audit(View((release,), (trace,)), data, names=["lmmse"], stream=SeededStream(0))
-    assert "verdict-images-too-weak" in codes(found.verdict)
+    assert {"verdict-images-too-weak", "verdict-give-public-data"} <= codes(found.verdict)
+    given = replace(found, view=replace(found.view, public=PUBLIC))
+    assert "verdict-give-public-data" not in codes(verdict(given, 0))
+
+
+def test_no_attack_on_pairs_speaks_for_another() -> None:
+    """An attack that finds more than the others is not hidden behind one that guesses better."""
+    found = audited(made(Mu(1.0)), names=["radius", "radius-labels"])
+    weak = Figure("radius", "pairs", "pair-found", 0.0, know_nothing=0.0006, interval=(0.0, 0.1))
+    strong = replace(weak, attack="radius-labels", mean=0.5, know_nothing=0.1, interval=(0.4, 0.6))
+    found = replace(found, figures=(weak, strong))
+    told = {of.figures["attack"]: of.figures["mean"] for of in verdict(found, 0) if of.code == "verdict-pairs"}
+    assert told == {"radius": 0.0, "radius-labels": 0.5}
+    assert holds(warnings(found), "pairs-recognised", attack="radius-labels")
+    assert not holds(warnings(found), "pairs-recognised", attack="radius")
+
+
+@pytest.mark.parametrize("given", [99, 100])
+def test_few_rows_have_as_many_strangers_as_membership_needs(given: int) -> None:
+    data = digits(0, 60)
+    ready, _, _ = calibration.calibrate(Singular(), Mu(1.0), data, stream=SeededStream(0))
+    release, trace = encoded(ready, data, SeededStream(0))
+    others = OTHERS.take(torch.arange(given)).x
+    found = audit(View((release,), (trace,)), data, others=others, names=["membership"], stream=SeededStream(0))
+    (run,) = found.attacks
+    short = holds([run.why], "attack-needs-strangers", least=100, strangers=given)
+    assert short if given < 100 else run.status == "ran" and not short
 
 
 def test_public_data_that_do_not_vary_do_not_stop_the_audit() -> None:

@@ -54,7 +54,7 @@ def test_an_audit_refuses_other_weights_and_mixed_releases(
         assert refused.code != 0 and "MismatchError" in refused.err and said in " ".join(refused.err.split())
     tiny_weights(data / "data", monkeypatch, seed=1)
     refused = run("audit", "r", *audit)
-    assert refused.code != 0 and "MismatchError" in refused.err and "they are others" in " ".join(refused.err.split())
+    assert refused.code != 0 and "MismatchError" in refused.err and "digest" in refused.err
 
 
 def test_displacement_is_released_with_its_warning(run: Run, data: Path) -> None:

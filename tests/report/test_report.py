@@ -92,6 +92,16 @@ def test_pictures_are_the_originals_most_revealing_first(folder: Path) -> None:
     assert len(index) == 8 and float(errors.mean()) < 0.03
 
 
+@pytest.mark.parametrize(("names", "first"), [(["labels"], True), (["lmmse-row"], False)])
+def test_records_are_called_the_most_revealing_only_where_pictures_were_made(
+    tmp_path: Path, names: list[str], first: bool
+) -> None:
+    write_audit(tmp_path / "a", audited(made(Mu(1.0)), names=names), HOW)
+    page = (tmp_path / "a" / "report.html").read_text(encoding="utf-8")
+    assert ("The first 8 records; no attack made pictures." in page) is first
+    assert ("the most revealing first" in page) is ("the best attack got most" in page) is not first
+
+
 def test_a_page_can_be_made_anew(folder: Path) -> None:
     before = (folder / "report.html").read_text()
     (folder / "report.html").unlink()

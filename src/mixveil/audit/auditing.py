@@ -18,7 +18,7 @@ from mixveil.audit import verdict
 from mixveil.audit.ceilings import membership_bounds, unit_rows
 from mixveil.audit.figures import AttackRun
 from mixveil.audit.ground_truth import GroundTruth
-from mixveil.audit.groups import UnitView
+from mixveil.audit.groups import LEAST_STRANGERS, UnitView
 from mixveil.audit.guarantees_found import by_value, label_faults, noise_faults, promises, unit_faults
 from mixveil.audit.judge import Judge, told
 from mixveil.audit.measuring import Measure
@@ -130,10 +130,15 @@ def _sampled(
     """What is attacked, with candidates; and (n,) the numbers of its rows in the releases."""
     seen, records, numbers = sample(view, truth, most, stream.fork("sample"))
     own = records.take(torch.arange(len(numbers)))
-    seen = replace(seen, candidates=torch.cat([own.x, others[: len(own.x)]]), candidate_labels=own.y.argmax(1))
+    seen = replace(seen, candidates=_candidates(own.x, others), candidate_labels=own.y.argmax(1))
     spread = moments(PreparedRows(truth, view.releases[0].encoder.prepare), stream=stream.fork("moments"))
     originals = None if pictures is None else SmallImages(pictures).take(numbers).x
     return GroundTruth(seen, records, spread, len(view.releases[0].payload), originals), numbers
+
+
+def _candidates(own: Tensor, others: Tensor) -> Tensor:
+    """The rows' own records, and then as many strangers; of few rows as many strangers as membership needs."""
+    return torch.cat([own, others[: max(len(own), LEAST_STRANGERS)]])
 
 
 def most_rows(truth: Dataset, limits: Profile) -> int:
@@ -175,7 +180,7 @@ def _units(view: View, truth: Dataset, seen: View, others: Tensor, most: int, st
         return UnitView(seen, truth, whose)
     own = Subset(part.records, torch.arange(len(part.numbers)))
     x = own.take(torch.arange(len(own))).x
-    return UnitView(replace(part.view, candidates=torch.cat([x, others[: len(own)]])), own, whose)
+    return UnitView(replace(part.view, candidates=_candidates(x, others)), own, whose)
 
 
 def _strangers(truth: Dataset, public: Rows | None, others: Tensor | None) -> tuple[Tensor, list[Note]]:

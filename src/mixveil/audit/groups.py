@@ -46,7 +46,7 @@ class UnitView:
         if units < LEAST_UNITS:
             return note("attack-needs-units", least=LEAST_UNITS, units=units)
         if self.strangers < least:
-            return note("attack-needs-strangers", least=least)
+            return note("attack-needs-strangers", least=least, strangers=self.strangers)
         return None
 
 

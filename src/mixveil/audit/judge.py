@@ -74,7 +74,7 @@ class Judge:
         if (why := attack.cannot(self._offered)) is not None:
             return why
         if attack.kind == "membership" and truth.strangers < LEAST_STRANGERS:
-            return note("attack-needs-strangers", least=LEAST_STRANGERS)
+            return note("attack-needs-strangers", least=LEAST_STRANGERS, strangers=truth.strangers)
         if attack.kind == "pairs" and not len(self._askable()):
             return note("no-row-of-two-classes")
         if "pictures" in attack.needs and truth.pictures is not None and truth.view.pictures is not None:

@@ -161,8 +161,8 @@ def _attacked(
     loaded, stated = features.load(extractor), opened[0].assets["features"]
     if loaded.digest != stated:
         raise MismatchError(
-            f"these releases are of features of {extractor} with the digest {stated[:8]}, and the weights at hand have "
-            f"{loaded.digest[:8]}: they are others"
+            f"the weights of {extractor} differ: these releases need those with the digest {stated[:8]}, those at hand "
+            f"have {loaded.digest[:8]}"
         )
     return features.of(images, loaded), None if public is None else features.of(public, loaded)
 

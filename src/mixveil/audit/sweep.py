@@ -140,7 +140,7 @@ def calibrated(sweep: Sweep, template: Release, truth: Dataset, *, seed: int) ->
     states none), from the moments of the records themselves."""
     encoder, scheme = template.encoder, template.encoder.scheme
     if template.screened is not None:
-        raise ArgumentError("rows were dropped from this release, and a sweep drops none: sweep one that is whole")
+        raise ArgumentError("rows were dropped from this release: sweep a release without --screen")
     if sweep.name == "releases":
         return dict.fromkeys(sweep.values, (encoder, template.guarantees))
     facts, how = _facts(template), _calibration(template)

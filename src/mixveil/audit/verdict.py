@@ -1,4 +1,4 @@
-"""What an audit found; and as notes: what to be warned of, what the best attack of each kind got, what did not run."""
+"""What an audit found; and as notes: what to be warned of, what attacks got, what did not run."""
 
 from __future__ import annotations
 
@@ -76,10 +76,9 @@ class Audit:
         known = [epsilon for epsilon in stated if epsilon is not None]
         return sum(known) if len(known) == len(stated) else None
 
-    def surest(self, metric: str, of: Subject = "record") -> Figure | None:
-        """The figure that is surest to be more than a guess."""
-        asked = [figure for figure in self.figures if figure.metric == metric and figure.of == of and figure.interval]
-        return max(asked, key=lambda figure: (figure.interval or (0, 0))[0] - (figure.know_nothing or 0), default=None)
+    def shares(self, metric: str, of: Subject = "record") -> list[Figure]:
+        """What each attack that was asked found. They guess differently well, so that none speaks for another."""
+        return [figure for figure in self.figures if figure.metric == metric and figure.of == of and figure.interval]
 
     def best(self, metric: str) -> tuple[Figure | None, float]:
         """The attack that leaves the least error, and the share of knowing nothing's error that it takes away.
@@ -133,21 +132,28 @@ def _successes(found: Audit) -> list[Note]:
         ("tpr-at-1-fpr", "record", "members-recognised-single" if found.unit else "members-recognised"),
     ]
     for metric, of, code in shares:
-        top = found.surest(metric, of)
-        if top and top.interval and top.interval[0] > 3 * (top.know_nothing or 0):
-            notes.append(note(code, attack=top.attack, mean=top.mean, chance=top.know_nothing, unit=found.unit))
+        for share in found.shares(metric, of):
+            if share.interval and share.interval[0] > 3 * (share.know_nothing or 0):
+                notes.append(note(code, **_share(share), unit=found.unit))
     return notes
 
 
+def _share(figure: Figure) -> dict[str, Any]:
+    return {"attack": figure.attack, "mean": figure.mean, "chance": figure.know_nothing}
+
+
 def verdict(found: Audit, warned: int) -> list[Note]:
-    """What the best attack of each kind got, and what was not tested. warned: how many warnings there are."""
+    """What attacks got, and what was not tested. warned: how many warnings there are."""
     notes = []
     if len(found.numbers) < found.of:
         notes.append(note("verdict-part", attacked=len(found.numbers), rows=found.of))
     notes += _dropped(found)
     members = _members(found)
     notes += members if found.unit else []
-    notes += [*_reconstructed(found), *_known(found), *_recognised(found)]
+    values = [*_reconstructed(found), *_known(found)]
+    weak = any(told.code.endswith("-too-weak") for told in values)
+    values += [note("verdict-give-public-data")] if weak and found.view.public is None else []
+    notes += [*values, *_recognised(found)]
     notes += [] if found.unit else members
     notes += _not_run(found)
     if found.view.traces is None:
@@ -207,8 +213,7 @@ def _known(found: Audit) -> list[Note]:
 def _recognised(found: Audit) -> list[Note]:
     """How many records or pairs were recognised."""
     codes = {"row-identified": "verdict-rows-single" if found.unit else "verdict-rows", "pair-found": "verdict-pairs"}
-    tops = [(found.surest(metric), code) for metric, code in codes.items()]
-    return [note(code, mean=top.mean, chance=top.know_nothing) for top, code in tops if top]
+    return [note(code, **_share(share)) for metric, code in codes.items() for share in found.shares(metric)]
 
 
 def _members(found: Audit) -> list[Note]:
@@ -220,12 +225,10 @@ def _members(found: Audit) -> list[Note]:
         whole = note("membership-of-unit", unit=found.unit)
         kinds = [("unit", whole), ("record", note("membership-of-single-image"))]
     for of, what in kinds:
-        top, bound = found.surest("tpr-at-1-fpr", of), next((b for b in found.promised if b.of == of), None)
+        shares, bound = found.shares("tpr-at-1-fpr", of), next((b for b in found.promised if b.of == of), None)
         ending, more = ("", {}) if bound is None else ("-bounded", {"tpr": bound.tpr})
-        if top:
-            figures = {"mean": top.mean, "chance": top.know_nothing, **more}
-            notes.append(note(f"verdict-members{ending}", what=what, **figures))
-        elif of == "unit":
+        notes += [note(f"verdict-members{ending}", what=what, **_share(share), **more) for share in shares]
+        if not shares and of == "unit":
             run = next((run for run in found.attacks if run.kind == "membership" and run.of == "unit"), None)
             why = note("attack-not-asked-for")
             if run is not None:

@@ -27,6 +27,7 @@ from mixveil.audit.thumbnails import LARGEST, shrunk
 from mixveil.audit.verdict import Audit
 from mixveil.core import files, strict_json, tensor_files
 from mixveil.core.errors import DataFormatError, ReleaseError, UnreadableFileError
+from mixveil.core.wording.sentences import plural
 from mixveil.data.similarity import mse
 from mixveil.report import sweep_section as sweeps
 from mixveil.report.pages import environment
@@ -192,6 +193,8 @@ def _page(whole: Mapping[str, Any], pictures: Mapping[str, Tensor]) -> str:
             behind=behind,
             behind_index=pictures[f"{_PICTURE}index"].tolist() if behind else [],
             strips=strips,
+            reconstructed=len(own) > 2,  # more than what was encoded and what was released
+            plural=plural,
             index=pictures["index"].tolist(),
             curves={name: roc(curve) for name, curve in whole["curves"].items()},
             kinds={run["attack"]: run for run in whole["attacks"]},

@@ -32,7 +32,7 @@ _THREATS = {
 }
 
 _NOT_RUN = {
-    "attack-needs": "it needs {fields}, and there is none",
+    "attack-needs": "it needs {fields}, which this audit does not have",
     "attack-needs-images": "it needs images",
     "attack-needs-features": "it needs a release of features, and the images behind private and public features",
     "attack-needs-linear": "it needs rows that are weighed sums of records, and the encoder {encoder} makes others",
@@ -40,7 +40,8 @@ _NOT_RUN = {
     "attack-needs-equal-rows": "it needs releases with the same number of rows",
     "attack-needs-pairs": "it needs rows of two records at most",
     "attack-needs-values": "rows of fewer than {least} values do not show it how their noise was drawn",
-    "attack-needs-strangers": "it needs at least {least} images that are not in the release (public data)",
+    "attack-needs-strangers": "it needs at least {least} images that are not in the release, got {strangers}: give "
+    "more public data",
     "attack-needs-units": "it needs at least {least} units with all their rows among those attacked, got {units}",
     "attack-not-for-sphere-noise": "it does not look for noise on a sphere; the attack radius does",
     "attack-refused": "it refused what it was given ({error})",
@@ -150,11 +151,12 @@ _WARNINGS = {
     "noise-reproducible": "The noise came from a seeded stream: an attacker who finds the seed removes it. Do not send "
     "this release.",
     "no-guarantee-stated": "A release states no guarantee at all: it is for experiments, do not send it.",
-    "records-copied": "{copies:n record} are copies of others: what is promised of one record is not promised of all "
-    "its copies together.",
-    "public-among-private": "{images:n public image} are among the private ones: the attacker was given them.",
-    "strangers-among-private": "{images:n image} that should be in no release are among the private ones: left out of "
-    "the membership test.",
+    "records-copied": "{copies:n record is a copy of another|records are copies of others}: what is promised of one "
+    "record is not promised of all its copies together.",
+    "public-among-private": "{images:n public image is|public images are} among the private ones, and the attacker has "
+    "all public images.",
+    "strangers-among-private": "{images:n image that should be in no release is|images that should be in no release "
+    "are} among the private ones: left out of the membership test.",
     "release-left-out": "Release {release} is left out: its trace is not here. Together with the others it shows more "
     "than this audit says.",
 }
@@ -180,33 +182,35 @@ _FOUND_WRONG = {
     "noise-not-laplace": "the noise is not Laplace: its mean size is {size:.3g} of what it should be",
     "units-unchecked": "Release {release} promises something to units. That no two rows of a unit are paired is not "
     "checked: say with --unit which rows belong together.",
-    "units-paired": "Release {release}: {rows:n row} are paired with rows of their own unit, and a unit has up to "
-    "{largest:n row} where {stated} are stated: its μ is false. Do not send it.",
+    "units-paired": "Release {release}: {rows:n row is paired with a row of its|rows are paired with rows of their} "
+    "own unit, and a unit has up to {largest:n row} where the release states {stated}: its μ is false. Do not send it.",
     "labels-unchecked": "Release {release} says that its labels were randomised with ε = {epsilon:g}. That is not "
     "checked: rows of this encoder do not show which label a record was given.",
     "labels-not-randomised": "Release {release}: {found:.1%} of the labels are said as they are, where randomising "
     "them with ε = {epsilon:g} keeps {keep:.1%}. Do not send this release.",
 }
 
-_TOO_WEAK = "these attacks were too weak to tell (they do worse than knowing nothing). Give public data."
+_TOO_WEAK = "these attacks were too weak to tell (they do worse than knowing nothing)."
 _BEST = "the best of these attacks ({attack}) takes away {gained:.1%} of knowing nothing's mean error: it gets {amount}"
 _OTHERS = "and the pairing, takes away {gained_10:.1%}, {gained_50:.1%} or {gained_90:.1%} of that error on the others."
-_ROWS = "Recognition: with the original at hand this attack finds its row for {mean:.1%}"
-_MEMBERS = "{what}: this attack finds {mean:.1%} of the members at 1 % false alarms (guessing: {chance:.2%})"
+_ROWS = "Recognition: with the original at hand {attack} finds its row for {mean:.1%}"
+_MEMBERS = "{what}: {attack} finds {mean:.1%} of the members at 1 % false alarms (guessing: {chance:.2%})"
 _AT_MOST = "as μ is stated, on average no attack on these releases finds more than {tpr:.1%}."
 
 _VERDICT = {
-    "verdict-part": "A part: {attacked:n row} of {rows:,} were attacked, joined along their pairs. An attacker who has "
-    "all rows gets at least these pictures; records are recognised among the rows of the part. The noise's strength "
-    "was measured in all rows, its other properties in the part.",
-    "verdict-screened": "Screened: {dropped:n row} of {records:,} were dropped ({screen}). Their records were not "
-    "attacked by rows of their own: what is left of them in the rows of others is not measured here.",
+    "verdict-part": "A part: {attacked:n row was|rows were} attacked of {rows:,}, joined along their pairs. An "
+    "attacker who has all rows gets at least these pictures; records are recognised among the rows of the part. The "
+    "noise's strength was measured in all rows, its other properties in the part.",
+    "verdict-screened": "Screened: {dropped:n row was|rows were} dropped of {records:,} ({screen}). The records of "
+    "dropped rows were not attacked by rows of their own: what is left of them in the rows of others is not measured "
+    "here.",
     "verdict-noise-tested-loosely": "The noise was tested more loosely, as the rows that are left were chosen: a value "
     "of the rows is noticed where its noise is below {share:.0%} of what is stated.",
     "verdict-weak-noise-unnoticed": "The noise was tested more loosely, as the rows that are left were chosen: noise "
     "that is too weak in some values of the rows would NOT be noticed.",
     "verdict-images-too-weak": f"Pictures: {_TOO_WEAK}",
     "verdict-values-too-weak": f"Values: {_TOO_WEAK}",
+    "verdict-give-public-data": "Public data may make these attacks stronger: give some.",
     "verdict-linear-possible": "The best linear attacker, who knows the mean, would explain up to {possible:.1%} of "
     "how records differ from it.",
     "verdict-images": f"Pictures: {_BEST} of the images.",
@@ -222,7 +226,7 @@ _VERDICT = {
     f"same {{unit}} among them, {_OTHERS}",
     "verdict-rows": f"{_ROWS} of the records (guessing: {{chance:.2%}}).",
     "verdict-rows-single": f"{_ROWS} of the single images (guessing: {{chance:.2%}}).",
-    "verdict-pairs": "Recognition: with both sources among others these attacks name them for {mean:.1%} of the rows "
+    "verdict-pairs": "Recognition: with both sources among others {attack} names both for {mean:.1%} of the rows "
     "(guessing: {chance:.2%}).",
     "membership": "Membership",
     "membership-of-unit": "Membership of a {unit}, all images together",
@@ -241,9 +245,9 @@ _VERDICT = {
     "verdict-noise-unmeasured": "Noise: NOT measured, as the trace is not here. It may not be what the release says.",
     "verdict-labels-shown": "Labels: shown to everyone who gets the release.",
     "verdict-labels-randomised": "Labels: randomised, ε = {epsilon:.3g} a record in these releases.",
-    "verdict-warnings": "{count:n warning} beside that of the labels: read them.",
-    "for-knowing": "For knowing, not for choosing: what is certified of private records holds only if nothing that was "
-    "found on them decides what leaves. To send, to keep back or to choose a μ by this audit would void the "
+    "verdict-warnings": "{count:n warning beside that of the labels: read it|warnings beside that of the labels: read "
+    "them}.",
+    "for-knowing": "Do not decide by this audit whether to send the release or which μ to use: that would void its "
     "certificate. Choose on public data, or by `mixveil calibrate --mu`; keep back for reasons that follow from no "
     "record, or if the noise is not what the manifest says.",
     "in-all": "In all: {spent}",

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 _DROWNED = (
-    "{much} can be learnt from {what} with σ = {sigma:.4g}: the noise on {values:,} values, averaged over the "
-    "{rows:,.0f} rows of a class, is {factor:times} as long as two classes can be apart at all (2C = "
-    "{apart:.4g}){usual}. Release a few numbers of each image instead: `mixveil prepare` makes a projection from "
-    "public data, for `statistics`, `directions`, `encode --projection` and `train`"
+    "{much} can be learnt from {what} with σ = {sigma:.4g}: the noise on {values:n value}, averaged over the "
+    "rows of a class ({rows:,.0f}), is {factor:times} as long as two classes can be apart (2C = {apart:.4g}){usual}. "
+    "Release fewer numbers of each image: `mixveil prepare` makes a projection from public data"
 )
 _CHOICE = (
-    "μ = {mu:g}: of 100 {members} an attacker on average finds at most {found:.3g}, if {alarms:g} of 100 strangers may "
-    "be taken for one (guessing: {alarms:g}). That is ε = {epsilon:.3g} at δ = {delta:g}{weak}. Noise: σ = {sigma:.4g} "
+    "μ = {mu:g}: of 100 {members} an attacker on average finds at most {found:.3g} at {alarms:g} % false alarms "
+    "(guessing: {alarms:g}). That is ε = {epsilon:.3g} at δ = {delta:g}{weak}. Noise: σ = {sigma:.4g} "
     "on every value, beside records of norm {clip:.4g} at most. Releases of the same records add up: 2 are μ = "
     "{two:.3g}, 4 are μ = {four:.3g}, 10 are μ = {ten:.3g}. What a release of these rows as they are can teach: "
     "{learnt}. The noise between two classes is {noise:.2g} times as long as they can be apart at all."

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 WORDS: dict[str, str] = {
-    "one-class-only": "all {rows} rows are of the class {name!r}: nothing can be told apart from one class only",
-    "classes-without-rows": "{empty} of the {classes} classes have no rows",
-    "files-left-out": "{files:n file} under {folder} were left out: not in a class folder, or of no known image suffix",
+    "one-class-only": "the only class of {rows:n row} is {name!r}: nothing can be told apart from one class only",
+    "classes-without-rows": "of {classes:n class|classes}, {empty:n has|have} no rows",
+    "files-left-out": "{files:n file was|files were} left out under {folder}: not in a class folder, or of no "
+    "known image suffix",
     "files-named-again": "{table}: a file that was named before is named again in {places}",
-    "unit-with-most-rows": "the unit {unit!r} has {most} of {rows} rows, more than half: its rows cannot all be "
+    "unit-with-most-rows": "the unit {unit!r} has {most} of {rows:n row}, more than half: its rows cannot all be "
     "paired with rows of other units",
     "same-with-different-labels": "{groups:n group} of rows with the same image, and different labels",
     "same-in-different-units": "{groups:n group} of rows with the same image, in different units: is it one person?",

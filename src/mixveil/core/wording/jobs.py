@@ -44,7 +44,8 @@ REFUSED: dict[str, str] = {
 
 TOO_FEW: dict[str, str] = {
     "too-few-agreed": "{count:n party|parties} agreed to take part, {needed} needed: nothing was made.",
-    "too-few-still-agree": "{count:n party|parties} still agree to take part, {needed} needed: nothing more was made.",
+    "too-few-still-agree": "{count:n party still agrees|parties still agree} to take part, {needed} needed: nothing "
+    "more was made.",
     "too-few-sent": "{count:n party|parties} sent {kind}, {needed} needed.",
     "too-few-agree-on-data": "{count:n party|parties} sent {kind} of the same classes, shapes and features, {needed} "
     "needed.",
@@ -66,7 +67,7 @@ REJECTED: dict[str, str] = {
     "server-failed": "The server failed: {detail} ({error})",
     "signed-as-another": "The release names {named!r} as its party, and came from {party}.",
     "seeded-noise": "Its noise came from a seeded stream, which is for experiments only.",
-    "too-many-classes": "It has {classes:,} classes; a job takes at most {most:,}.",
+    "too-many-classes": "It has {classes:n class|classes}; a job takes at most {most:,}.",
     "too-many-bytes": "It has {bytes:,} bytes; this server takes {most:,}.",
     "file-too-large": "{file} has {bytes:,} bytes; a file of a release has at most {most:,}.",
     "taken-before": "Release {release}, or a file of it, was taken before, in job {job} from {party}.",
@@ -78,7 +79,7 @@ REJECTED: dict[str, str] = {
     "other-classes": "It does not have the classes of the class sums, in the same order.",
     "directions-without-it": "The directions were found without its class sums.",
     "no-bound-or-noise": "Its rows have no bound or no noise. A job takes what `mixveil join` makes.",
-    "clip-out-of-range": "A clip norm of {clip:g} does not fit rows of {values:,} values.",
+    "clip-out-of-range": "A clip norm of {clip:g} does not fit rows of {values:n value}.",
     "figure-out-of-range": "Its {figure} is {value:g}, beside a clip norm of {clip:g}: no data have that.",
     "says-another-name": "It says that it is {named}, and its key is that of {party}.",
     "same-name-twice": "It says that it is {named}, and so does another node.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 WORDS: dict[str, str] = {
     "torchrun-exposed": "torchrun listens on all interfaces of this machine; docs/learning.md says how to avoid that",
     "classes-unknown-to-model": "no accuracy: these data have classes that the model does not know",
-    "rows-shared": "{rows:n row} of the {what} rows have a copy among the others",
+    "rows-shared": "of the {what} rows, {rows:n has|have} a copy among the others",
     "method-not-run": "{title}: not run: {why}",
     "kept-already": "{kept} of {asked} are in {path} already",
     "one-seed": "One seed, tested on {rows:n row}: up to ± {points:.1f} points are chance. Several images of one "

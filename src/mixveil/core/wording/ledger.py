@@ -27,15 +27,17 @@ WORDS: dict[str, str] = {
     "copies-in-data": "{rows:n row holds|rows hold} an image that another row holds too (see `mixveil data check`): "
     "the guarantee covers one row, or the rows that you named as one person's; it does not cover copies under other "
     "names",
-    "public-holds-private": "{rows:,} of these images are in the public data as well: figures from those data are not "
-    "public for them",
-    "public-was-released": "{known:,} of these {rows:n image} are records of releases in your ledger: are they "
-    "public? A projection is sent to all parties, and shows what it was fitted on without any noise",
+    "public-holds-private": "{rows:n of these images is|of these images are} in the public data as well: figures from "
+    "those data are not public for such images",
+    "public-was-released": "of {rows:n image}, {known:n is a record of a release|are records of releases} in your "
+    "ledger: are these data public? A projection is sent to all parties, and shows what it was fitted on without any "
+    "noise",
     "labels-were-shown": "an earlier release shows the labels of these records as they are: randomising them now "
     "protects nothing from a recipient of that release",
     "statistics-not-in-ledger": "none of the statistics that found these directions are in your ledger: if you sent "
     "any, their cost adds up",
-    "projection-fitted-on-these": "{path} was fitted on {shared:,} of these {rows:n image}, and is not public for them",
+    "projection-fitted-on-these": "{path} was fitted on images that are among these ({shared:,} of {rows:,}), and is "
+    "not public for them",
     "private-projection": "the projection holds the mean and the covariance of private images: send it only if you "
     "may show those. Your ledger counts it as a release of them that promises nothing",
 }

@@ -40,11 +40,10 @@ WORDS: dict[str, str] = {
     "labels-counted": "Labels are not protected: how many records of each class the party has is stated exactly.",
     "labels-in-updates": "Labels are not protected: updates show which classes they were trained on.",
     "labels-not-sent": "Labels are not sent, and not protected: what is sent may show them.",
-    "labels-randomised": "Labels were randomised once for this release, each with ε = {label_epsilon:g}: they say "
-    "that much of a record's class, and no more. The weights of a mixture are shown, and how many records are said to "
-    "be of each class.",
-    "labels-randomised-counted": "Labels were randomised once for this release, each with ε = {label_epsilon:g}: the "
-    "counts of the classes say that much of a record's class, and no more.",
+    "labels-randomised": "Labels are protected only up to ε = {label_epsilon:g} each: they were randomised once for "
+    "this release. The weights of a mixture are shown, and how many records are said to be of each class.",
+    "labels-randomised-counted": "Labels are protected only up to ε = {label_epsilon:g} each: they were randomised "
+    "once for this release, before they were counted.",
     "labels-of-unit": "The labels of a unit's {unit_rows} rows together are {together:g}-DP.",
     "labels-randomised-by-seed": "Labels are not protected: a seeded stream randomised them, and an attacker who "
     "finds the seed undoes it.",
@@ -75,5 +74,5 @@ WORDS: dict[str, str] = {
     "held-representations": "{rows:n row} of {values:n value} from {party}, {megabytes:.1f} MB",
     "held": "a release of {kind} from {party}, {files:n file}, {megabytes:.1f} MB",
     "features-of": "features of images by {extractor}, {size} pixels wide (settings and weights {digest})",
-    "screened-by": "screened by {screen}: {dropped:,} of {made:n row} that were made were dropped ({share:.1%})",
+    "screened-by": "screened by {screen}: {dropped:n row was|rows were} dropped of {made:,} made ({share:.1%})",
 }
