@@ -59,7 +59,7 @@ TABLE = [
     Bad("encode", [OWN], {"mu": 1.0, "calibration": "energy", **OUT}, errors.ArgumentError),
     Bad("encode", [OWN], {"mu": 1.0, "encoder": "magic", **OUT}, errors.ArgumentError),
     Bad("encode", [OWN], {"mu": 1.0, "images_per_row": 3, **OUT}, errors.ArgumentError),
-    Bad("encode", [OWN], {"mu": 1.0, "screen": "ssim:0.5", **OUT}, errors.ArgumentError),
+    Bad("encode", [OWN], {"mu": 1.0, "screen": "ssim:0.5", **OUT}, errors.PrivateFactError),
     Bad("encode", [OWN], {"mu": 1.0, "projection": "bare", "clip": 1.0, **OUT}, errors.ArgumentError),
     Bad("encode", [OWN], {"mu": 1.0, "projection": "leaky", **OUT}, errors.PrivateFactError),
     Bad("encode", [OWN], {"mu": 1.0, "public": OWN, **OUT}, errors.ArgumentError),

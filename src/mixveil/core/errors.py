@@ -70,7 +70,7 @@ class NotCalibratedError(MixveilError):
 
 
 class PrivateFactError(MixveilError, kind="refused"):
-    """A certified calibration would have used a number computed from private records."""
+    """Something that depends on the private records would be used, or called public, where a promise forbids it."""
 
 
 class MissingFactError(MixveilError):

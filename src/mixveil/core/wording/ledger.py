@@ -27,8 +27,6 @@ WORDS: dict[str, str] = {
     "copies-in-data": "{rows:n row holds|rows hold} an image that another row holds too (see `mixveil data check`): "
     "the guarantee covers one row, or the rows that you named as one person's; it does not cover copies under other "
     "names",
-    "public-holds-private": "{rows:,} of these images are in the public data as well: figures from those data are not "
-    "public for them",
     "public-was-released": "{known:,} of these {rows:n image} are records of releases in your ledger: are they "
     "public? A projection is sent to all parties, and shows what it was fitted on without any noise",
     "labels-were-shown": "an earlier release shows the labels of these records as they are: randomising them now "
