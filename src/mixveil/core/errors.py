@@ -85,6 +85,10 @@ class UnreadableFileError(MixveilError, kind="invalid"):
     """A file cannot be read: it is not there, is no plain file, or is larger than a file of its kind can be."""
 
 
+class MissingPathError(MixveilError):
+    """A release, model, projection, audit or file of results is not where the user says."""
+
+
 class MissingDependencyError(MixveilError, kind="failed"):
     """An optional package is needed for this and is not installed."""
 
