@@ -89,8 +89,12 @@ def check_unfolded(path: Path, packed: int, size: int) -> None:
 
 def check_there(path: Path, what: str) -> None:
     """Refuse a path at which nothing is. what: what to give instead."""
-    if not os.path.lexists(path):
-        raise MissingPathError(f"{path} does not exist: give {what}")
+    try:
+        path.lstat()
+    except FileNotFoundError:
+        raise MissingPathError(f"{path} does not exist: give {what}") from None
+    except OSError:
+        return  # something may be there: its reader says why it cannot be read
 
 
 def others(folder: Path, names: Collection[str]) -> list[str]:
