@@ -59,6 +59,21 @@ def test_the_house_is_its_rooms() -> None:
     assert beside == {*ROOMS}
 
 
+def test_the_map_names_files_that_exist() -> None:
+    """Every name in lower case, in the paragraph of a room, is a file or a folder of that room."""
+    text = (SOURCE.parents[1] / "docs" / "architecture.md").read_text(encoding="utf-8")
+    paragraphs = re.findall(
+        r"^\*\*(\w+)\*\* (.+?)\n\n", text.split("## The files")[1].split("## The walk")[0], re.M | re.S
+    )
+    assert [room for room, _ in paragraphs] == [*ROOMS]
+    for room, paragraph in paragraphs:
+        names = re.findall(r"`([a-z_/]+)`", paragraph)
+        there = [(SOURCE / room / f"{name}.py").is_file() or (SOURCE / room / name).is_dir() for name in names]
+        assert names and all(there), (room, dict(zip(names, there, strict=True)))
+    for name in re.findall(r"`(\w+/[\w/]+\.py)`", text):
+        assert any((place / name).is_file() for place in (SOURCE, SOURCE.parent, SOURCE.parents[1])), name
+
+
 def test_flower_has_one_room() -> None:
     for path in FILES:
         names = {name.split(".")[0] for name in imports(ast.parse(path.read_text()))}

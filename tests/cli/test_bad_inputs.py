@@ -59,7 +59,7 @@ TABLE = [
     Bad("encode", [OWN], {"mu": 1.0, "calibration": "energy", **OUT}, errors.ArgumentError),
     Bad("encode", [OWN], {"mu": 1.0, "encoder": "magic", **OUT}, errors.ArgumentError),
     Bad("encode", [OWN], {"mu": 1.0, "images_per_row": 3, **OUT}, errors.ArgumentError),
-    Bad("encode", [OWN], {"mu": 1.0, "screen": "ssim:0.5", **OUT}, errors.ArgumentError),
+    Bad("encode", [OWN], {"mu": 1.0, "screen": "ssim:0.5", **OUT}, errors.PrivateFactError),
     Bad("encode", [OWN], {"mu": 1.0, "projection": "bare", "clip": 1.0, **OUT}, errors.ArgumentError),
     Bad("encode", [OWN], {"mu": 1.0, "projection": "leaky", **OUT}, errors.PrivateFactError),
     Bad("encode", [OWN], {"mu": 1.0, "public": OWN, **OUT}, errors.ArgumentError),
@@ -75,7 +75,13 @@ TABLE = [
     Bad("encode", ["nan.npz"], {"mu": 1.0, **OUT}, errors.PixelError),
     Bad("verify", ["damaged"], {}, errors.HashError),
     Bad("verify", ["model"], {}, errors.ManifestError),
-    Bad("verify", ["nothing"], {}, errors.ManifestError),
+    Bad("verify", ["nothing"], {}, errors.MissingPathError),
+    Bad("audit", ["nothing"], {"truth": OWN, **OUT}, errors.MissingPathError),
+    Bad("train", ["nothing"], OUT, errors.MissingPathError),
+    Bad("predict", ["nothing", OWN], {}, errors.MissingPathError),
+    Bad("encode", [OWN], {"mu": 1.0, "projection": "nothing", **OUT}, errors.MissingPathError),
+    Bad("statistics", [OWN], {"projection": "nothing", "mu": 1.0, **OUT}, errors.MissingPathError),
+    Bad("directions", ["nothing"], {"projection": "bare", **OUT}, errors.MissingPathError),
     Bad("audit", ["release"], {"truth": "public.npz", **OUT}, errors.WrongTruthError),
     Bad("audit", ["release"], {"truth": OWN, "public": "wide.npz", **OUT}, errors.ArgumentError),
     Bad("audit", ["release"], {"truth": OWN, "attacks": "magic", **OUT}, errors.ArgumentError),
@@ -145,6 +151,20 @@ def test_the_command_line_and_python_refuse_alike(
     assert refused(told, bad.error.__name__), told
     assert told.json["error"]["message"] == str(caught.value)
     assert [entry.id for entry in mixveil.Ledger().entries()] == made and not Path("x").exists()
+
+
+@pytest.mark.parametrize("verb", ["report", "results"])
+def test_a_path_that_does_not_exist_is_a_usage_error(verb: str, run: Run) -> None:
+    told = run(verb, "nothing")
+    assert told.code == 2 and "nothing does not exist" in told.err and "MissingPathError" in told.err
+
+
+@pytest.mark.parametrize("words", [["encode", "x"], ["encode", "x", "--mu", "abc"], ["nothing"], ["data", "nothing"]])
+def test_a_usage_error_is_json_too(words: list[str], run: Run) -> None:
+    told, plain = run(*words, "--json"), run(*words)
+    assert told.code == plain.code == 2 and told.err and plain.err and not plain.out
+    error = told.json["error"]
+    assert (error["code"], error["type"]) == ("usage", "UsageError") and error["message"]
 
 
 def test_every_error_has_a_code_of_its_own_and_a_kind() -> None:

@@ -529,7 +529,7 @@ def test_a_damaged_release(run: Run, small: Path, tmp_path: Path, damage: Callab
 
 def test_markup_and_control_characters_from_outside_are_not_obeyed(run: Run) -> None:
     result = run("verify", "[bold]no[/bold]\x1b[2J")
-    assert result.code == 4 and "[bold]no[/bold]" in result.err and "\x1b[2J" not in result.err
+    assert result.code == 2 and "[bold]no[/bold]" in result.err and "\x1b[2J" not in result.err
 
 
 def test_patients_and_their_labels_from_a_table(run: Run, tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ def test_keys_of_a_server_and_of_a_party(run: Run, tmp_path: Path) -> None:
 
 
 def test_nothing_waits(run: Run) -> None:
-    assert "Nothing waits." in run("approve").out
+    assert "No job is waiting for your approval." in run("approve").out
     assert run("approve", "--json").json == {"waiting": []}
     assert run("approve", "autumn").code == 2
 
@@ -247,7 +247,7 @@ def test_a_server_that_is_not_running_is_said(run: Run, tmp_path: Path) -> None:
     unknown = run("run", "bogus", "server", "--job", "j", "--parties", 2)
     assert unknown.code == 2 and "method must be one of" in unknown.err
     missing = run(*words, "--projection", "nowhere.safetensors")
-    assert missing.code == 4 and "nowhere.safetensors is not a projection" in missing.err
+    assert missing.code == 2 and "nowhere.safetensors does not exist" in missing.err
     shown = run("status", "server")
     assert shown.code == 0 and "No job was started yet" in shown.out and "does not run" in shown.err
     assert run("stop", "server", "autumn").code == 2

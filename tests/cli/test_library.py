@@ -105,7 +105,7 @@ def test_data_options_go_with_what_they_can_change(tmp_path: Path) -> None:
     assert data.classes == ("0", "1", "2") and data.declared and data.units == ("0", "1", "2", "3")
     assert options.for_others.open(str(tmp_path / "d.npz")).units is None
     assert DataOptions(classes=["1", "0"]).open(tensors()).classes == ("1", "0")
-    with pytest.raises(ArgumentError, match="open already"):
+    with pytest.raises(ArgumentError, match="grey cannot"):
         DataOptions(grey=True).open(tensors())
     with pytest.raises(LabelError):
         DataOptions(classes="a,b").open(tensors())

@@ -477,11 +477,11 @@ def test_nothing_is_entered_for_arguments_that_are_none(tmp_path: Path) -> None:
     encoder, guarantees = Singular().calibrate(Mu(1.0), range_facts(data))
     rows = projected()
     for epsilon in (-5.0, 0.0, math.nan, 1000.0):
-        with pytest.raises(errors.ArgumentError, match="label.epsilon"):
+        with pytest.raises(errors.ArgumentError, match="label_epsilon"):
             write_release(
                 tmp_path / "r", data, encoder, guarantees, party="p", stream=SecureStream(), label_epsilon=epsilon
             )
-        with pytest.raises(errors.ArgumentError, match="label.epsilon"):
+        with pytest.raises(errors.ArgumentError, match="label_epsilon"):
             write_statistics(
                 tmp_path / "s", rows, "b" * 64, 1.0, party="p", stream=SecureStream(), label_epsilon=epsilon
             )

@@ -182,17 +182,23 @@ def test_too_few_rows_are_no_release_and_the_try_counts(tmp_path: Path) -> None:
 def test_what_does_not_go_with_a_screen_is_refused_before_it_is_entered(tmp_path: Path) -> None:
     data = images(30, (1, 8, 8))
 
-    def refused(match: str, rows: Any = data, encoder: Encoder | None = None, **more: Any) -> None:
+    def refused(
+        match: str,
+        rows: Any = data,
+        encoder: Encoder | None = None,
+        error: type[errors.MixveilError] = errors.ArgumentError,
+        **more: Any,
+    ) -> None:
         ready, guarantees = calibrated(data)
         arguments = {"guarantees": guarantees, "screen": SSIM, **more}
-        with pytest.raises(errors.ArgumentError, match=match):
+        with pytest.raises(error, match=match):
             write_release(tmp_path / "r", rows, encoder or ready, party="p", stream=SecureStream(), **arguments)
         assert not Ledger().entries() and not (tmp_path / "r").exists()
 
     for certified in (Singular(), Gaussian()):
         encoder, guarantees = certified.calibrate(Mu(1.0), range_facts(data))
-        refused("mu cannot be certified", encoder=encoder, guarantees=guarantees)
-    refused("label_epsilon", label_epsilon=1.0)
+        refused("with mu", encoder=encoder, guarantees=guarantees, error=errors.PrivateFactError)
+    refused("with label_epsilon", label_epsilon=1.0, error=errors.PrivateFactError)
     refused("for pixels", rows=features_of(data))
     refused("needs the distance lpips", screen=Screen("lpips", 0.7))
     refused("two figures", screen=Screen("lpips", 0.7), lpips=lambda a, b: (a - b).mean())

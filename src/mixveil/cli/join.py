@@ -209,7 +209,7 @@ def _list(items: list[Waiting], as_json: bool) -> None:
         asks = "whether you take part" if item.question == "job" else "whether its release may leave"
         out.print(f"{escape(item.job.name)} ({item.job.id[:8]}) asks {asks}")
     if not items:
-        out.print("Nothing waits.")
+        out.print("No job is waiting for your approval.")
 
 
 def _show_job(item: Waiting) -> tuple[LookedAt, str]:

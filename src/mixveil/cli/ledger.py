@@ -65,12 +65,12 @@ def ledger(
     if entries and data is None:
         say(accounting.total_note(standing.total))
     if standing.budget is not None:
-        what = "a release that would exceed it for any record or unit is refused"
-        say(f"The standing budget is μ = {standing.budget:g}: {what}.")
+        what = "A release is refused if any record or unit would exceed it."
+        say(f"The standing budget is μ = {standing.budget:g}. {what}")
     if standing.label_budget is not None:
         say(
-            f"The standing label budget is ε = {standing.label_budget:g}: a release that would exceed it for the "
-            f"labels of any record or unit is refused, and so is one that shows labels as they are."
+            f"The standing label budget is ε = {standing.label_budget:g}. A release is refused if the labels of any "
+            f"record or unit would exceed it, or if it shows labels as they are."
         )
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 import io
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -15,7 +17,7 @@ import click
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from mixveil.core.errors import MixveilError, TrainingStopped
+from mixveil.core.errors import MixveilError, TrainingStopped, one_line
 
 OWNER, COORDINATOR, RESEARCHER, EVERYONE = "Data owner", "Coordinator", "Researcher", "Everyone"
 
@@ -66,6 +68,14 @@ class Verbs(TyperGroup):
 
     listing = False
 
+    def make_context(self, *args: Any, **extra: Any) -> click.Context:
+        with _usage_as_json():
+            return super().make_context(*args, **extra)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with _usage_as_json():
+            return super().invoke(ctx)
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(VERBS)
 
@@ -83,6 +93,20 @@ class Verbs(TyperGroup):
             super().format_help(ctx, formatter)
         finally:
             self.listing = False
+
+
+@contextmanager
+def _usage_as_json() -> Iterator[None]:
+    """With --json a usage error is printed as JSON too, beside the text that typer prints."""
+    try:
+        yield
+    except click.UsageError as error:
+        if "--json" in sys.argv:
+            from mixveil.cli._common import print_json
+
+            message = one_line(error.format_message())
+            print_json({"error": {"code": "usage", "type": "UsageError", "message": message}})
+        raise
 
 
 def _loaded(name: str, verb: Verb) -> click.Command:

@@ -70,7 +70,7 @@ class NotCalibratedError(MixveilError):
 
 
 class PrivateFactError(MixveilError, kind="refused"):
-    """A certified calibration would have used a number computed from private records."""
+    """Something that depends on the private records would be used, or called public, where a promise forbids it."""
 
 
 class MissingFactError(MixveilError):
@@ -83,6 +83,10 @@ class StreamError(MixveilError):
 
 class UnreadableFileError(MixveilError, kind="invalid"):
     """A file cannot be read: it is not there, is no plain file, or is larger than a file of its kind can be."""
+
+
+class MissingPathError(MixveilError):
+    """A release, model, projection, audit or file of results is not where the user says."""
 
 
 class MissingDependencyError(MixveilError, kind="failed"):

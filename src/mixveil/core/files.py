@@ -16,7 +16,14 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
-from mixveil.core.errors import BusyError, OutputError, OutputExistsError, StateError, UnreadableFileError
+from mixveil.core.errors import (
+    BusyError,
+    MissingPathError,
+    OutputError,
+    OutputExistsError,
+    StateError,
+    UnreadableFileError,
+)
 
 PARTIAL = ".partial"
 _LEFT = 3600.0  # seconds after which no process is still writing a file
@@ -78,6 +85,16 @@ def check_unfolded(path: Path, packed: int, size: int) -> None:
     if size > (most := os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2):
         half = f"and half of this machine's memory is {most:,}"
         raise UnreadableFileError(f"{path}: it would unfold to {size:,} bytes, {half}: store it unpacked")
+
+
+def check_there(path: Path, what: str) -> None:
+    """Refuse a path at which nothing is. what: what to give instead."""
+    try:
+        path.lstat()
+    except FileNotFoundError:
+        raise MissingPathError(f"{path} does not exist: give {what}") from None
+    except OSError:
+        return  # something may be there: its reader says why it cannot be read
 
 
 def others(folder: Path, names: Collection[str]) -> list[str]:

@@ -91,7 +91,8 @@ class DataOptions:
         if isinstance(data, Images):
             given = {"size": self.size, "grey": self.grey or None, "depth": self.depth, "unit": self.unit}
             if named := [name for name, value in given.items() if value is not None]:
-                raise ArgumentError(f"{named[0]} = {given[named[0]]!r}: {data.name} is open already")
+                instead = "pass units to `from_tensors`" if named[0] == "unit" else "they are used as they are"
+                raise ArgumentError(f"{named[0]} cannot be given with open data: {instead}")
             images = data
         elif isinstance(data, str | Path):
             images = self._read(str(data))

@@ -62,8 +62,7 @@ def calibrate(
     the noise is as large as the records are on average: for encoders that promise nothing.
 
     displacement: how far image noise moves the features (`displacement.measure`), for the calibration of that name."""
-    if isinstance(target, Mu):
-        check_apart(data, public)
+    check_apart(data, public)
     moments_of = watched_moments(stream, watch)
     checks.enough_rows(len(data))
     if not encoder.needs_facts:
@@ -154,16 +153,16 @@ def watched_moments(stream: Stream, watch: Watch) -> MomentsOf:
 
 
 def check_apart(data: Dataset, public: Dataset | None) -> None:
-    """Public data that hold a private image are not public for it: nothing can be certified by them. This decides only
-    whether something is made, never what. A copy that was resized or changed is not found."""
+    """Refuse public data that hold a private image: a manifest would call their figures public, and for that image they
+    are not. This decides only whether something is made, never what. A copy that was changed is not found."""
     if public is None or public is data:  # the latter is refused for any target
         return
     shared = fingerprint.among(fingerprint.fingerprints(public), fingerprint.fingerprints(data))
     if shared:
         raise PrivateFactError(
             f"{shared:,} of these {len(data):,} images are in the public data as well: figures from those are not "
-            f"public for them, and nothing could be certified. Give public data that were collected apart from these, "
-            f"a clip norm chosen without looking at them (clip), or, for pixels, neither"
+            f"public for them, and the release could not call them so. Give public data that were collected apart from "
+            f"these, or none: a clip norm chosen without looking at the images (clip) can take their place"
         )
 
 

@@ -168,8 +168,7 @@ def survey(
     watch: Watch = unwatched,
 ) -> list[Figures]:
     """The figures of several calibrations of the same data, for an example pairing drawn from the seed."""
-    if any(isinstance(target, Mu) for target in wanted):
-        check_apart(data, public)
+    check_apart(data, public)
     moments_of = watched_moments(SeededStream(seed), watch)
     settled: dict[bool, Facts] = {}  # rows without a range are read for it, and only once
     found = []

@@ -58,7 +58,7 @@ class FeatureOptions:
             if not seeded:
                 raise PrivateFactError(
                     f"{told[0]}: nothing could be certified. Use a projection that was fitted on other data. If this "
-                    f"one came from somebody else, do not tell them why it was refused: they would learn that they "
+                    f"one came from another party, do not tell them why it was refused: they would learn that they "
                     f"hold images of yours"
                 )
         features, weights = self.open(images, found.extractor)

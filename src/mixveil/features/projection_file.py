@@ -47,6 +47,7 @@ def write(path: Path, projection: Projection) -> str:
 
 def read(path: Path) -> tuple[Projection, str]:
     """Read a projection; also its digest."""
+    files.check_there(path, "the file of a projection")
     try:
         with files.opened(path, _LIMIT) as opened:
             check_header(opened, path, limit=strict_json.MANIFEST_LIMIT, metadata=("mixveil",))

@@ -104,6 +104,7 @@ def write_model(out: Path, trained: Trained, tested: Mapping[str, Any] | None, a
 
 def read_model(folder: Path) -> Model:
     """Read a model. Everything in it is checked."""
+    files.check_there(folder, "the folder of a model")
     try:
         data = files.read_small(folder / CARD, strict_json.MANIFEST_LIMIT)
         card = strict_json.mapping("card", strict_json.parsed(data))

@@ -131,15 +131,6 @@ def public_was_released(ledger: Ledger, public: Dataset, watch: Watch = unwatche
     return [note("public-was-released", known=known, rows=len(public))] if known else []
 
 
-def public_holds_private(images: Dataset, public: Dataset | None) -> list[Note]:
-    """Public data that hold private images, where nothing is certified by them."""
-    from mixveil.data.fingerprint import among, fingerprints
-
-    if public is None or not (shared := among(fingerprints(public), fingerprints(images))):
-        return []
-    return [note("public-holds-private", rows=shared)]
-
-
 def earlier_statistics(ledger: Ledger, projection: Projection, party: str) -> list[Note]:
     """The statistics that found a projection's directions: their cost adds up to what is sent now, under one name."""
     if not projection.spent:

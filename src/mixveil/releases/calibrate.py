@@ -116,8 +116,7 @@ def calibrate(
         found = calibration_report.survey(
             rows, encoder, wanted, public=others, clip=clip, displacement=far, seed=seed, watch=watch
         )
-    shared = [] if mus else accounting.public_holds_private(images, known)  # with μ they are refused
-    warnings = [*rows.warnings(), *shared, *calibration_report.warnings_of(found)]
+    warnings = [*rows.warnings(), *calibration_report.warnings_of(found)]
     if left_out:
         warnings.append(note("certified-left-out"))
     drowned = [

@@ -147,7 +147,6 @@ def encode(
     else:
         source = _Source(images, known)
     warnings = source.rows.warnings() + source.notes
-    warnings += [] if mu is not None else accounting.public_holds_private(images, known)  # with μ they are refused
     warnings += accounting.copies(owners) + accounting.labels_were_shown(ledger, owners, label_epsilon)
     ready, guarantees, more = calibrations.calibrate(
         scheme,

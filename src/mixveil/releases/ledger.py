@@ -156,7 +156,10 @@ class Ledger:
                 refused = error
                 if against == "records" and _possible(limits, entry):
                     tables.refuse(_stated(entry), entry.label_epsilon, named=owners.units is not None)
-                    refused = BudgetError(f"{error}; where a server asks, this try counts as if it had been made")
+                    refused = BudgetError(
+                        f"{error}. For jobs with a server this attempt counts as a release, because a refusal would "
+                        f"tell of a record"
+                    )
             else:
                 tables.write(entry, owners)
         if refused is not None:

@@ -69,6 +69,7 @@ def read_envelope(folder: Path) -> Envelope:
     """What a release says of itself; its files are not looked at."""
     if os.path.realpath(folder).endswith(files.PARTIAL):
         raise ManifestError(f"{folder} is what an interrupted encoding left behind: it is not a release; remove it")
+    files.check_there(folder, "the folder of a release")
     try:
         data = files.read_small(folder / MANIFEST, strict_json.MANIFEST_LIMIT)
     except UnreadableFileError as error:
@@ -95,7 +96,10 @@ def _mapped(path: Path, stated: File, most: int, header: int) -> dict[str, Tenso
             file.seek(0)
             digest = hashlib.file_digest(file, "sha256").hexdigest()
             if digest != stated.sha256:
-                raise HashError(f"{path} has the SHA-256 {digest}, the manifest says {stated.sha256}")
+                raise HashError(
+                    f"{path} has the SHA-256 {digest}, the manifest says {stated.sha256}. The file was changed or "
+                    f"damaged: ask the party for it again"
+                )
             tensor_files.check_header(file, path, limit=header)
             with tensor_files.mapped(file, path) as opened:
                 return {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118

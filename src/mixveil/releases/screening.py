@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from mixveil.core import checks, strict_json
-from mixveil.core.errors import ArgumentError
+from mixveil.core.errors import ArgumentError, PrivateFactError
 from mixveil.core.types import Dataset, Encoder, Trace
 from mixveil.data import similarity
 
@@ -74,9 +74,15 @@ class Screen:
     def check_promises(self, certified: bool, label_epsilon: float | None) -> None:
         """Refuse to drop rows where that would make a promise false."""
         if certified:
-            raise ArgumentError(f"screen = {self}: {NOT_CERTIFIED}")
-        if label_epsilon is not None:
-            raise ArgumentError(f"screen = {self}: {NOT_PROTECTED}")
+            promise, instead = "mu", "Use tau, or leave out screen"
+        elif label_epsilon is not None:
+            promise, instead = "label_epsilon", "Leave out one of them"
+        else:
+            return
+        raise PrivateFactError(
+            f"screen = {self} cannot be used with {promise}: which rows it drops depends on the private records. "
+            f"{instead}"
+        )
 
     def __str__(self) -> str:
         return f"{self.metric}:{self.threshold!r}".removesuffix(".0")

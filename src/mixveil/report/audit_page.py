@@ -74,6 +74,7 @@ def write_audit(out: Path, found: Audit, how: Mapping[str, Any], swept: Swept | 
 
 def render(folder: Path) -> Path:
     """Make the page of an audit from its files again."""
+    files.check_there(folder, "the folder of an audit")
     try:
         whole = strict_json.parsed(files.read_small(folder / "audit.json", _AUDIT))
         with files.opened(folder / "pictures.safetensors", _PICTURES) as file:

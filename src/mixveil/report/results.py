@@ -72,6 +72,7 @@ def write_results(path: Path, found: Results) -> None:
 
 
 def read_results(path: Path) -> Results:
+    files.check_there(path, "a file of results")
     try:
         return _parsed(strict_json.parsed(files.read_small(path, _LIMIT)))
     except (UnreadableFileError, ManifestError) as error:

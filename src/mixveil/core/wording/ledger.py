@@ -27,8 +27,6 @@ WORDS: dict[str, str] = {
     "copies-in-data": "{rows:n row holds|rows hold} an image that another row holds too (see `mixveil data check`): "
     "the guarantee covers one row, or the rows that you named as one person's; it does not cover copies under other "
     "names",
-    "public-holds-private": "{rows:n of these images is|of these images are} in the public data as well: figures from "
-    "those data are not public for such images",
     "public-was-released": "of {rows:n image}, {known:n is a record of a release|are records of releases} in your "
     "ledger: are these data public? A projection is sent to all parties, and shows what it was fitted on without any "
     "noise",

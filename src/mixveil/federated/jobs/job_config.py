@@ -162,7 +162,9 @@ def check_order(server: Path, config: JobConfig) -> None:
     if not public:
         raise ArgumentError("projection was fitted on private data: no party would certify anything with it")
     if second_step and len(config.rules.sends) > 1:
-        raise ArgumentError("projection is that of a second step: give the public one")
+        raise ArgumentError(
+            "projection: this file is from the second step. Give the public projection from `mixveil prepare`"
+        )
     path = server / "jobs" / config.job / "job.json"
     if not path.exists():
         return
@@ -176,6 +178,7 @@ def check_order(server: Path, config: JobConfig) -> None:
 def _stated(path: Path) -> tuple[str, bool, bool]:
     """What a projection's file says of itself: its digest, whether it was fitted on public data, and whether it is of a
     second step. The server reads and checks the rest."""
+    files.check_there(path, "the file of a projection")
     try:
         with files.opened(path, PROJECTION_LIMIT) as file:
             check_header(file, path, limit=strict_json.MANIFEST_LIMIT, metadata=("mixveil",))

@@ -90,6 +90,7 @@ class Kept:
 
 def read_simulation(path: Path) -> dict[str, Any]:
     """A simulation's file; every row as it must be."""
+    files.check_there(path, "the file of a simulation")
     try:
         whole = strict_json.mapping("simulation", strict_json.parsed(files.read_small(path, _LIMIT)))
         strict_json.only("simulation", whole, {"format", "version", "provenance", "settings", "counts", "rows"})

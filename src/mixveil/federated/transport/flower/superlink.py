@@ -88,10 +88,7 @@ def _registered(state: Any, parties: Mapping[str, bytes]) -> dict[bytes, int]:
     for key, name in wanted.items():
         info = known.get(key)
         if info is not None and (info.status == "unregistered" or info.name != name):
-            raise ServiceError(
-                f"the key of {name} was let go before, or was {info.name}'s: a new name, or one that comes back, needs "
-                f"a new key"
-            )
+            raise ServiceError(f"The key of {name} was removed before, or belonged to {info.name}. Make a new key")
         if info is None:
             state.create_node(NOOP_FLWR_AID, NOOP_ACCOUNT_NAME, key, HEARTBEAT_DEFAULT_INTERVAL, name=name)
     nodes = state.get_node_info(owner_aids=[NOOP_FLWR_AID])
