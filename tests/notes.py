@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
+from html import unescape
 from typing import Any
 
-from mixveil.core.wording import notes
+from mixveil.core.wording import notes, sentences
 from mixveil.core.wording.notes import Note
 
 
@@ -29,3 +31,17 @@ def holds(notes: Iterable[Note | None], code: str, **figures: Any) -> bool:
 def read(plain: Iterable[dict[str, Any]]) -> list[Note]:
     """Notes from JSON."""
     return [notes.read(told) for told in plain]
+
+
+def shows(text: str, code: str, **figures: Any) -> bool:
+    """Whether a terminal or a page shows the sentence of this code, whatever it is, with these figures and any
+    others."""
+    said, formatter = "", sentences._Words()
+    for literal, name, spec, conversion in formatter.parse(sentences.WORDS[code]):
+        said += re.escape(" ".join(f"x{literal}x".split())[1:-1])
+        if name in figures:
+            value = str(figures[name]) if isinstance(figures[name], Note) else figures[name]
+            said += re.escape(formatter.format_field(repr(value) if conversion == "r" else value, spec or ""))
+        elif name is not None:
+            said += ".*?"
+    return re.search(said, " ".join(unescape(text).split())) is not None

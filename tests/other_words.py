@@ -1,6 +1,6 @@
 """Every sentence is another one: `pytest -p tests.other_words` shows that no test and no program hangs on a word.
 
-Golden tests, which hold the words themselves, are marked `words` and left out.
+Tests that hold the words themselves are marked `words` and left out, and so are the examples of `SHOWN`.
 """
 
 from __future__ import annotations
@@ -10,6 +10,9 @@ from string import Formatter
 import pytest
 
 from mixveil.core.wording import sentences
+
+SHOWN = {"mixveil.audit.figures.attack_title", "mixveil.audit.figures.caption", "mixveil.report.pages.said"}
+"""Examples in docstrings that show sentences."""
 
 
 def _other(code: str, template: str) -> str:
@@ -24,6 +27,6 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    golden = [item for item in items if item.get_closest_marker("words")]
+    golden = [item for item in items if item.get_closest_marker("words") or item.name in SHOWN]
     config.hook.pytest_deselected(items=golden)
     items[:] = [item for item in items if item not in golden]

@@ -13,6 +13,7 @@ from mixveil.attacks.shared import model
 from mixveil.core.errors import ArgumentError
 from mixveil.core.randomness import SeededStream
 from mixveil.core.types import Attack, Mu, Release, Tau, Trace, View
+from mixveil.core.wording.sentences import sentence
 from mixveil.data.images import Images
 from mixveil.data.opening import open_data
 from mixveil.data.row_views import Subset
@@ -162,10 +163,10 @@ def test_plain_records_are_averaged_and_others_are_refused() -> None:
     view = View(tuple(r for r, _ in pairs), tuple(t for _, t in pairs), PUBLIC)
     assert error(Average(), view) == pytest.approx(error(Lmmse(), view), rel=1e-9)
     triples = View((encoded(Mixup(k=3), PRIVATE, SeededStream(0))[0],), public=PUBLIC)
-    with pytest.raises(ArgumentError, match="two records"):
+    with pytest.raises(ArgumentError, match=sentence("attack-needs-pairs")):
         Average()(triples, stream=SeededStream(0))
     shorter = encoded(encoder, digits(0, N - 1), SeededStream(0))[0]
-    with pytest.raises(ArgumentError, match="same number"):
+    with pytest.raises(ArgumentError, match=sentence("attack-needs-equal-rows")):
         Average()(replace(view, releases=(view.releases[0], shorter)), stream=SeededStream(0))
 
 

@@ -19,6 +19,7 @@ from mixveil.audit.metrics.detection import tpr_at_fpr
 from mixveil.core.errors import ArgumentError
 from mixveil.core.randomness import SecureStream, SeededStream
 from mixveil.core.types import Mu, Tau, Trace, View
+from mixveil.core.wording.sentences import sentence
 from mixveil.data.images import Images, from_tensors
 from mixveil.data.similarity import mse
 from mixveil.encoders.gaussian import Gaussian
@@ -109,7 +110,7 @@ def test_in_very_many_dimensions_the_basis_spans_the_rows(monkeypatch: pytest.Mo
 
 
 def test_records_that_do_not_vary_are_refused() -> None:
-    with pytest.raises(ArgumentError, match="do not vary"):
+    with pytest.raises(ArgumentError, match=sentence("known-records-do-not-vary")):
         model._fitted(from_tensors(torch.ones(5, 1, 1, 3), torch.arange(5)), 0.0, 1.0)
 
 

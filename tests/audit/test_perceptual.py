@@ -15,6 +15,7 @@ from mixveil.audit.auditing import PROFILES, audit
 from mixveil.audit.figures import Figure
 from mixveil.core.randomness import SeededStream
 from mixveil.core.types import Mu, Tau, View
+from mixveil.core.wording.notes import note
 from mixveil.encoders.singular import Singular
 from mixveil.features.lpips import KNOWN, Lpips, load
 from mixveil.report.audit_page import write_audit
@@ -47,7 +48,7 @@ def test_an_audit_measures_lpips_on_some_records(alex: Lpips, tmp_path: Path) ->
     whole = json.loads((tmp_path / "a" / "audit.json").read_text())
     jsonschema.validate(whole, json.loads((files("mixveil.report") / "audit.schema.json").read_text()))
     page = html.unescape((tmp_path / "a" / "report.html").read_text())
-    assert f"{row.mean:.4g}" in page and "lpips-alex" in page
+    assert f"{row.mean:.4g}" in page and str(note("metric-lpips-alex")) in page
     for profile, limits in PROFILES.items():  # the page says how many there are
         assert (
             f"{limits.perceptual:,} in the profile {profile}" in page or f"{limits.perceptual:,} in {profile}" in page

@@ -24,14 +24,14 @@ from mixveil.audit.sweep import Sweep, calibrated, run
 from mixveil.audit.verdict import Audit
 from mixveil.core.randomness import SeededStream
 from mixveil.core.types import Fact, Facts, Guess, Mu, Release, Tau, Trace, View
-from mixveil.core.wording.notes import Note
+from mixveil.core.wording.notes import Note, note
 from mixveil.data.images import Images, from_tensors
 from mixveil.encoders.singular import Singular
 from mixveil.releases.records import traced_in_memory
 from mixveil.report.audit_page import to_json, write_audit
 from mixveil.report.sweep_section import section
 from mixveil.theory import gdp
-from tests.notes import codes, holds
+from tests.notes import codes, holds, shows
 
 TPR = "tpr-at-1-fpr"
 HOW = {"command": "mixveil audit r", "mixveil": "0", "torch": "0", "seed": 0}
@@ -222,10 +222,11 @@ def test_the_report_names_the_unit(tmp_path: Path) -> None:
     at = {name: next(tpr for fpr, tpr in bound.items() if fpr == pytest.approx(0.01)) for name, bound in bounds.items()}
     assert round(at["unit-membership"], 3) == 0.092 and round(at["membership"], 3) == 0.04
     page = html.unescape((tmp_path / "a" / "report.html").read_text())
-    assert "μ of a patient" in page and "μ of a record" not in page
-    assert "tpr at 1% fpr, of a patient" in page and "tpr at 1% fpr, of a single image" in page
+    assert shows(page, "promise-gdp", whom="patient") and not shows(page, "promise-gdp", whom="record")
+    for code in ("figure-of-unit", "figure-of-single-image"):
+        assert shows(page, code, figure=note("metric-tpr-at-1-fpr"))
     assert "<strong>9.2%</strong>" in page and "<strong>4.0%</strong>" in page
-    assert "members found, each a patient against false alarms" in page
+    assert shows(page, "roc-members-unit", unit="patient")
     captions = re.findall(r'<text x="(\d+)" y="(?:18|3\d)">([^<]*)</text>', page)
     assert captions and all(int(x) + 7 * len(text) <= 360 for x, text in captions)  # 12 px letters, 360 px in all
 
@@ -259,4 +260,4 @@ def test_a_sweep_of_units_has_both_ceilings() -> None:
     whole = json.loads(json.dumps(to_json(found, HOW, swept)))
     jsonschema.validate(whole, json.loads((files("mixveil.report") / "audit.schema.json").read_text()))
     charts = " ".join(section(whole["sweep"], {}, whole["unit"]).charts)
-    assert "most by μ: units" in charts and "most by μ: single images" in charts
+    assert shows(charts, "ceiling-gdp-unit") and shows(charts, "ceiling-gdp-record")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import pickle
-import re
 import signal
 import subprocess
 import sys
@@ -17,9 +16,11 @@ import numpy as np
 import pytest
 
 from mixveil.cli import _common
-from mixveil.core.wording.notes import Note
+from mixveil.core.wording.notes import Note, note
 from mixveil.releases.ledger import Ledger
+from mixveil.theory import gdp
 from tests.command import Run, flip, left, refused
+from tests.notes import read, shows
 
 
 def archive(path: Path, **arrays: Any) -> Path:
@@ -37,7 +38,7 @@ def test_encode_then_verify(run: Run, small: Path, tmp_path: Path) -> None:
     verified = run("verify", "release", "--json")
     assert verified.code == 0 and verified.json["verified"] is True and verified.json["id"] == encoded.json["id"]
     text = run("verify", "release").out
-    assert "verified" in text and "Labels are not protected" in text and "1-GDP" in text
+    assert "verified" in text and shows(text, "labels-shown") and shows(text, "gdp-record", mu=1.0)
     assert "follows from its settings" in text
 
 
@@ -59,7 +60,7 @@ def test_mixup_of_more_images(run: Run, small: Path) -> None:
 def test_encode_without_a_promise(run: Run, small: Path, encoder: str) -> None:
     result = run("encode", small, "--encoder", encoder, "--out", "r", "--json")
     assert result.code == 0 and result.json["guarantees"] == []
-    assert "nothing is promised" in run("verify", "r").out
+    assert shows(run("verify", "r").out, "no-noise")
 
 
 def test_a_seed_makes_the_same_release_and_marks_it(run: Run, small: Path, tmp_path: Path) -> None:
@@ -94,7 +95,7 @@ def test_calibrate_prints_every_figure_for_every_calibration(run: Run, small: Pa
     text = run("calibrate", small)
     for words in ("realised sup SNR", "Bayes error", "minimax", "member TPR", "certified", "V and λ from", "private"):
         assert words in text.out
-    assert "labels are not protected" in text.err
+    assert shows(text.err, "labels-not-protected")
 
 
 def test_mu_is_chosen_before_anything_is_paid(run: Run, small: Path, own_state_folder: Path) -> None:
@@ -103,13 +104,13 @@ def test_mu_is_chosen_before_anything_is_paid(run: Run, small: Path, own_state_f
     assert told["choices"][1]["member_tpr"] == pytest.approx(0.0924, abs=1e-4)
     assert told["choices"][1]["together"]["4"] == 2.0 and told["choices"][1]["learnt"] == "next-to-nothing"
     text = run("calibrate", small, "--mu", "0.5,1,2")
-    words = " ".join(text.out.split())
-    for said in ("μ = 0.5: of 100 members", "finds at most 9.24, if 1 of 100", "4 are μ = 2", "ε = 4.38 at δ = 1e-05"):
-        assert said in words
-    assert "Bayes" not in words and "at μ = 2 little can be learnt from pixels" in text.err
-    assert (
-        told["warnings"][-1]["code"] == "at-mu" and told["warnings"][-1]["figures"]["what"]["code"] == "classes-drowned"
-    )
+    for mu, item in zip((0.5, 1.0, 2.0), told["choices"], strict=True):
+        figures = {"found": 100 * item["member_tpr"], "epsilon": item["epsilon"], "four": item["together"]["4"]}
+        assert shows(text.out, "choice-of-mu", mu=mu, **figures, members=note("members"), alarms=1.0, delta=1e-5)
+    assert told["choices"][1]["epsilon"] == pytest.approx(4.377, abs=1e-3) and "Bayes" not in text.out
+    last = read(told["warnings"])[-1]
+    assert shows(text.err, last.code, **last.figures) and last.figures["mu"] == 2
+    assert last.figures["what"].code == "classes-drowned" and last.figures["what"].figures["much"] == note("little")
     assert not own_state_folder.exists()
     assert run("calibrate", small, "--mu", "0.5,much", "--json").json["error"]["type"] == "ArgumentError"
 
@@ -146,16 +147,17 @@ def test_audit_and_report(run: Run, tmp_path: Path) -> None:
     (tmp_path / "a" / "report.html").unlink()
     assert run("report", "a", "--json").json["report"] == "a/report.html"
     assert {"code": "for-knowing"} in told["verdict"]
-    assert "would void the certificate" in (tmp_path / "a" / "report.html").read_text()
+    assert shows((tmp_path / "a" / "report.html").read_text(), "for-knowing")
     shown = run("audit", "r", "--truth", "digits:test", "--out", "b", "--attacks", "lmmse,labels")
-    assert "would void the certificate" in " ".join(shown.out.split())
+    assert shows(shown.out, "for-knowing")
     run("encode", "digits:test", "--tau", 0.1, "--out", "loose")
     # To try μ on private records is to choose by them.
     for more, said in ((list[str](), False), (["--sweep", "mu=1,2"], True)):
         job = ("audit", "loose", "--truth", "digits:test", "--attacks", "prior", "--out", f"loose-{said}")
         told = run(*job, *more, "--json").json
         assert ({"code": "for-knowing"} in told["verdict"]) == said
-    assert shown.code == 0 and "lmmse" in shown.out and "report.html" in shown.out and "labels are not" in shown.err
+    assert shown.code == 0 and "lmmse" in shown.out and "report.html" in shown.out
+    assert shows(shown.err, "audit-labels-shown")
 
 
 def test_bad_input_to_an_audit(run: Run, small: Path, tmp_path: Path) -> None:
@@ -260,7 +262,7 @@ def test_the_two_steps_from_images_to_predictions(run: Run) -> None:
         item["attack"] == "lmmse" and item["status"] == "ran" for item in audited.json["attacks"]
     )
     warned = run("statistics", "part0.npz", "--projection", "p", "--mu", 5, "--party", "h0", "--out", "loud")
-    assert warned.code == 0 and "no meaningful" in warned.err
+    assert warned.code == 0 and shows(warned.err, "meaningless-mu", mu=5.0)
     seeded = run("statistics", "part0.npz", "--projection", "p", "--mu", 1, "--seed", 1, "--party", "h0", "--out", "s2")
     assert seeded.code == 0 and run("directions", "s2", "--projection", "p", "--out", "p3").code == 0
     again = ("--projection", "p3", "--mu", 1, "--party", "h0", "--out", "r3", "--json")
@@ -271,7 +273,7 @@ def test_the_two_steps_from_images_to_predictions(run: Run) -> None:
         told = run(verb, "part0.npz", *sown, "--out", folder, "--json").json
         assert told["spent"]["total_mu"] is None and told["id"] in told["spent"]["without_promise"]
     private = run("prepare", "part0.npz", "--backbone", "none", "--private", "--out", "pp")
-    assert private.code == 0 and "send it only if you may show those" in private.err
+    assert private.code == 0 and shows(private.err, "private-projection")
     assert [(e.kind, e.cost, bool(e.finished)) for e in Ledger().entries()][-1] == ("projection", None, True)
     np.savez("colour.npz", x=np.zeros((20, 3, 8, 8), np.float32), y=np.arange(20) % 10, classes=data["classes"])
     nothing = ("--mu", 0, "--parties", 0, "--rows", 0, "--num-classes", 0)
@@ -498,7 +500,7 @@ def test_one_class_only_is_allowed_with_a_warning(run: Run, tmp_path: Path) -> N
     data = archive(tmp_path / "one.npz", y=np.zeros(6, int))
     result = run("encode", data, "--mu", 1, "--out", "r", "--json")
     assert result.code == 0 and result.json["warnings"][0]["code"] == "one-class-only"
-    assert "one class" in run("encode", data, "--mu", 1, "--out", "s").err
+    assert shows(run("encode", data, "--mu", 1, "--out", "s").err, "one-class-only", rows=6, name="0")
 
 
 def truncate(shard: Path) -> None:
@@ -552,22 +554,19 @@ def test_patients_and_their_labels_from_a_table(run: Run, tmp_path: Path) -> Non
     )
     assert made["spent"]["label_epsilon"] == 6 and made["spent"]["labels_shown"] is False
     text = run("verify", "r").out
-    assert "every unit (all its rows) is 1-GDP" in text and "the label of every record is 2-DP" in text
+    assert shows(text, "gdp-unit", mu=1.0, found=gdp.member_tpr(1.0, 0.01)) and shows(text, "label-dp", epsilon=2.0)
     again = run("encode", "t.csv", "--grey", "--depth", 12, "--mu", 1, "--budget", 1.2, "--out", "s", "--json")
     assert refused(again, "BudgetError")
     audited = run("audit", "r", "--truth", "t.csv", *how, "--attacks", "prior,labels", "--out", "a", "--json").json
     assert "in-all" in [told["code"] for told in audited["verdict"]]
     # What is promised of membership is the same figure of a patient wherever it is stated.
-    most = r"finds more than ([\d.]+)%"
-    stated = re.search(most, text)
-    assert stated is not None and stated[1] == "9.2"
     (told,) = [told for told in audited["verdict"] if told["code"] == "verdict-members-untested-bounded"]
-    assert f"{100 * told['figures']['tpr']:.1f}" == stated[1]
+    assert told["figures"]["tpr"] == pytest.approx(gdp.member_tpr(1.0, 0.01)) == pytest.approx(0.0924, abs=1e-4)
     assert [round(100 * of["tpr"], 1) for of in audited["promised"]] == [9.2, 4.0] and audited["unit"] == "patient"
-    assert "μ of a patient" in Path("a/report.html").read_text()
+    assert shows(Path("a/report.html").read_text(), "promise-gdp", whom="patient")
     shown = run("audit", "r", "--truth", "t.csv", *how, "--attacks", "unit-membership", "--out", "a2")
-    assert shown.code == 0 and "Membership of a patient, all images together: NOT tested: unit-membership" in shown.out
-    assert re.findall(most, shown.out) == [stated[1]]
+    whose = note("membership-of-unit", unit="patient")
+    assert shown.code == 0 and shows(shown.out, told["code"], what=whose, tpr=told["figures"]["tpr"])
     (tmp_path / "u.csv").write_text("\n".join([lines[0], *reversed(lines[1:])]))
     bad: list[tuple[tuple[object, ...], str]] = [
         (("audit", "r", "--truth", "u.csv", *how, "--out", "b"), "WrongTruthError"),
@@ -586,4 +585,4 @@ def test_patients_and_their_labels_from_a_table(run: Run, tmp_path: Path) -> Non
     shown = run("encode", "t.csv", "--grey", "--depth", 12, "--mu", 1, "--out", "d", "--json").json["spent"]
     assert shown["labels_shown"] is True and shown["label_epsilon"] is None
     late = run("encode", "t.csv", *how, "--mu", 1, "--label-epsilon", 2, "--out", "e")
-    assert "an earlier release shows the labels" in late.err
+    assert shows(late.err, "labels-were-shown")

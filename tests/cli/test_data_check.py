@@ -10,6 +10,7 @@ from PIL import Image
 
 from tests.command import Run, refused
 from tests.data.made_dicom import write_dicom
+from tests.notes import shows
 
 
 @pytest.fixture
@@ -71,18 +72,19 @@ def test_check_in_words(run: Run, table: Path) -> None:
         "rows 0, 15, 16: different labels, different units",
         "0.dcm",
         "near copies: none",
-        "may be missed",
-        "two classes that it was mixed of",
         "ill (4), well (13)",
     ):
         assert words in told.out
-    assert "classes with fewer than 10 rows: ill (4)" in told.err
+    for code in ("near-copies-by-looks", "labels-show-pairs"):
+        assert shows(told.out, code)
+    assert shows(told.err, "classes-of-few-rows", least=10, names="ill (4)")
 
 
 def test_one_unit_with_most_rows(run: Run, tmp_path: Path) -> None:
     x = np.random.default_rng(0).random((30, 1, 4, 4))
     np.savez(tmp_path / "a.npz", x=x, y=np.arange(30) % 2, patient=[1] * 20 + [2] * 10)
-    assert "'1' has 20 of 30 rows, more than half" in run("data", "check", "a.npz", "--unit", "patient").err
+    warned = run("data", "check", "a.npz", "--unit", "patient").err
+    assert shows(warned, "unit-with-most-rows", most=20, rows=30)
 
 
 def test_all_unreadable_files_are_listed(run: Run, table: Path) -> None:

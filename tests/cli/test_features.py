@@ -15,6 +15,7 @@ from mixveil.learn.fit import _Training
 from mixveil.releases.ledger import Ledger
 from tests.command import Run, refused
 from tests.made import NET, tiny_weights
+from tests.notes import shows
 
 
 def test_encode_verify_and_audit_features(run: Run, data: Path) -> None:
@@ -26,7 +27,7 @@ def test_encode_verify_and_audit_features(run: Run, data: Path) -> None:
     stated = json.loads((data / "r" / "manifest.json").read_text())
     assert stated["payload"]["extractor"] == network and list(stated["assets"]) == ["features"]
     shown = run("verify", "r")
-    assert shown.code == 0 and "features of images by tiny, head, 224 pixels wide" in shown.out
+    assert shown.code == 0 and shows(shown.out, "features-of", extractor="tiny, head", size=224)
     assert run("verify", "r", "--json").json["extractor"] == network
     audited = run("audit", "r", "--truth", "private.npz", "--public", "public.npz", "--out", "a", "--json")
     assert audited.code == 0, audited.err
@@ -72,23 +73,14 @@ def test_displacement_is_released_with_its_warning(run: Run, data: Path) -> None
     assert warned["code"] == "snr-exceeded-by-displacement" and warned["figures"]["nominal"] == 1e-6
     assert warned["figures"]["realised"] == pytest.approx(guarantee["realised"])
     assert warned["figures"]["without_noise"] == pytest.approx(5.44, abs=0.01)
-    ratio = guarantee["realised"] / 1e-6
-    unit, word = (1e6, "million") if ratio >= 1e6 else (1e3, "thousand")
-    shown = f"{ratio / unit:.{1 if ratio / unit < 9.95 else 0}f} {word} times"
+    assert warned["figures"]["factor"] == pytest.approx(guarantee["realised"] / 1e-6)
     told = run(*job, "--out", "again")
-    assert "For your eyes only: image noise of radius" in told.out
-    assert f"{shown} the nominal τ = 1e-06: τ is not kept, and without any noise it would be 5.44" in " ".join(
-        told.err.split()
-    )
-    verified = " ".join(run("verify", "r").out.split())
-    assert (
-        f"τ = 1e-06, which is NOT kept; the directional SNR of a row is up to {guarantee['realised']:.4g}, about "
-        in verified
-    )
+    assert shows(told.out, "displacement-measured", images=40)
+    assert shows(told.err, warned["code"], nominal=1e-6, without_noise=warned["figures"]["without_noise"])
+    kept = {"calibration": "displacement", "tau": 1e-6}
+    assert shows(run("verify", "r").out, "snr-not-kept", **kept, snr=guarantee["realised"])
     public = run(*job, "--public", "public.npz", "--out", "p")
-    assert (
-        public.code == 0 and "which is NOT kept" in " ".join(public.out.split()) and "private records" not in public.out
-    )
+    assert public.code == 0 and shows(public.out, "snr-not-stated", **kept) and not shows(public.out, "private-facts")
 
 
 def test_a_seeded_release_says_that_its_settings_may_show_private_figures(run: Run, data: Path) -> None:
@@ -103,9 +95,8 @@ def test_images_without_contrast_do_not_saturate(run: Run, data: Path) -> None:
     flat = 0.5 + 0.02 * np.random.default_rng(1).standard_normal((40, 1, 8, 8)).clip(-3, 3)
     np.savez("flat.npz", x=flat.astype(np.float32), y=np.arange(40) % 3)
     told = run("calibrate", "flat.npz", "--backbone", "tiny", "--stage", "stem", "--tau", 0.1)
-    said = " ".join(told.out.split())
-    assert told.code == 0 and "saturates" not in said and "times as large." in said
-    assert "saturates" in " ".join(run("calibrate", "private.npz", *NET, "--tau", 1e-6).out.split())
+    assert told.code == 0 and shows(told.out, "image-noise-grows") and not shows(told.out, "image-noise-saturates")
+    assert shows(run("calibrate", "private.npz", *NET, "--tau", 1e-6).out, "image-noise-saturates")
 
 
 def test_private_images_that_pass_for_public(run: Run, data: Path) -> None:
@@ -122,7 +113,7 @@ def test_private_images_that_pass_for_public(run: Run, data: Path) -> None:
             assert f"{count} of these 40 images are in the public data" in told.json["error"]["message"]
         assert not Path("r").exists() and not Ledger().entries()
     fine = run("encode", "private.npz", *NET, "--mu", 2, "--public", "public.npz", "--out", "fine")
-    assert fine.code == 0 and "as well" not in fine.err
+    assert fine.code == 0 and not shows(fine.err, "public-holds-private")
 
 
 def test_calibrate_shows_that_the_radius_hardly_depends_on_tau(run: Run, data: Path) -> None:
@@ -142,10 +133,10 @@ def test_calibrate_shows_that_the_radius_hardly_depends_on_tau(run: Run, data: P
     assert last["realised_snr"] == pytest.approx(asked["realised_snr"]) and asked["realised_snr"] > 1e-3
     shown = run("calibrate", "private.npz", *NET, "--tau", 1e-6)
     said = " ".join(shown.out.split())
-    assert "the displacement saturates and the radius hardly depends on τ" in said
-    assert f"A λ/(λ + σ²) = {asked['realised_snr']:.4g}; without any noise it would be A = (α/(1 − α))² = 5.444" in said
+    assert shows(said, "image-noise-saturates")
+    assert shows(said, "displaced-snr", realised=asked["realised_snr"])
     assert "a feature value" in said and "features of tiny, head" in said
-    assert "certified calibration is left out" not in shown.err
+    assert not shows(shown.err, "certified-left-out")
 
 
 def test_calibrate_shows_the_certified_column_where_something_bounds_the_rows(run: Run, data: Path) -> None:
@@ -155,7 +146,7 @@ def test_calibrate_shows_the_certified_column_where_something_bounds_the_rows(ru
         ]
 
     bare = run("calibrate", "private.npz", *NET)
-    assert bare.code == 0 and "the certified calibration is left out" in " ".join(bare.err.split())
+    assert bare.code == 0 and shows(bare.err, "certified-left-out")
     assert columns() == ["theorem", "spectral", "energy", "displacement"]
     assert columns("--clip", 4)[-1] == columns("--public", "public.npz")[-1] == "certified"
     assert columns("--mu", 1, "--clip", 4) == ["certified"]
@@ -251,7 +242,7 @@ def test_the_papers_recipe_from_images_to_predictions(run: Run, data: Path) -> N
     assert run("predict", "m", "some.npz", "--json").json["accuracy"] is not None
     np.savez("more.npz", x=some["x"][:8], y=np.arange(8))
     more = run("predict", "m", "more.npz")
-    assert more.code == 0 and "no accuracy" in more.err
+    assert more.code == 0 and shows(more.err, "classes-unknown-to-model")
     assert run("encode", "private.npz", "--backbone", "tiny", "--mu", 5, "--clip", 4, "--out", "pooled").code == 0
     for wrong, said in (
         (("r", "pooled", "--out", "x"), "has features of tiny"),

@@ -11,6 +11,7 @@ from PIL import Image
 from mixveil.releases.ledger import Ledger
 from tests.command import Run, refused
 from tests.data.made_dicom import write_dicom
+from tests.notes import shows
 
 ALONE = np.random.default_rng(5)
 
@@ -32,7 +33,9 @@ def pixels() -> np.ndarray:
 def refused_for(run: Run, count: int, *words: object) -> None:
     told = run(*words, "--json")
     assert refused(told, "PrivateFactError"), told
-    assert f" {count} of these 24 images" in f" {told.json['error']['message']}", told
+    message = told.json["error"]["message"]
+    fitted = shows(message, "projection-fitted-on-these", shared=count, rows=24)
+    assert fitted or f" {count} of these 24 images" in f" {message}", told
     assert not Path("x").exists() and not Ledger().entries()
 
 
@@ -111,7 +114,7 @@ def test_a_projection_that_was_fitted_on_private_images_certifies_nothing(run: R
     assert refused(told, "PrivateFactError") and len(Ledger().entries()) == made
     # Nothing is certified for τ, or by a seed.
     seeded = run("statistics", "mine", "--projection", "mixed.projection", *job[:-1], "seeded", "--seed", 1)
-    assert seeded.code == 0 and "was fitted on 2 of these 24 images" in " ".join(seeded.err.split())
+    assert seeded.code == 0 and shows(seeded.err, "projection-fitted-on-these", shared=2, rows=24)
     loose = run("encode", "mine", "--projection", "mixed.projection", "--tau", 0.1, "--size", 4, "--out", "loose")
     assert loose.code == 0, loose.err
 
@@ -122,4 +125,4 @@ def test_whoever_prepares_is_told_of_images_that_were_released(run: Run, pixels:
     assert run("prepare", "mine", *bare, "first", "--json").json["warnings"] == [] and not Ledger().exists()
     assert run("encode", "mine", "--mu", 1, "--out", "r").code == 0
     told = run("prepare", "mine", *bare, "second")
-    assert told.code == 0 and "24 of these 24 images are records of releases in your ledger" in told.err
+    assert told.code == 0 and shows(told.err, "public-was-released", known=24, rows=24)

@@ -14,6 +14,7 @@ from torch import Tensor
 from mixveil.releases.ledger import Ledger
 from mixveil.releases.traces import load_trace
 from tests.command import Run, left
+from tests.notes import shows
 
 
 @pytest.fixture
@@ -42,8 +43,8 @@ def test_from_encode_to_train_and_audit(run: Run, blots: Path, tmp_path: Path) -
     assert trace is not None and trace.partner.shape == (80, 1)
 
     checked = run("verify", "r")
-    assert checked.code == 0 and f"screened by ssim:0.5: {said['dropped']} of 80 rows" in checked.out
-    assert "which are missing depends on the records" in checked.out and "not over those that are left" in checked.out
+    assert checked.code == 0 and shows(checked.out, "screened-by", screen="ssim:0.5", dropped=said["dropped"], made=80)
+    assert shows(checked.out, "rows-dropped") and shows(checked.out, "averaged-before-dropping")
     assert run("verify", "r", "--json").json["screened"] == made["screened"]
     assert run("ledger", "--json").json["entries"][0]["rows"] == 80
 
@@ -53,7 +54,7 @@ def test_from_encode_to_train_and_audit(run: Run, blots: Path, tmp_path: Path) -
     assert audited.code == 0 and audited.json["records"]["rows"] == made["rows"]
     (told,) = [told for told in audited.json["verdict"] if told["code"] == "verdict-screened"]
     assert (told["figures"]["dropped"], told["figures"]["records"]) == (said["dropped"], 80)
-    assert "Screened:" in (tmp_path / "audit" / "report.html").read_text()
+    assert shows((tmp_path / "audit" / "report.html").read_text(), told["code"], **told["figures"])
 
     run("encode", blots, "--tau", 1, "--out", "other")
     both = run("audit", "r", "other", "--truth", blots, "--out", "both")

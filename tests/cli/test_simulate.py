@@ -11,12 +11,15 @@ from typing import Any
 import pytest
 
 from mixveil.cli import _common
+from mixveil.core.wording.notes import note
 from mixveil.core.wording.notes import read as read_note
 from mixveil.federated.methods.averaging import FedAvg
 from mixveil.federated.methods.two_step import Sums
 from mixveil.report.simulation_page import charts, dealt, decades, thinned
+from mixveil.theory import gdp
 from tests.browser import browse
 from tests.command import Run, left, refused
+from tests.notes import shows
 
 FAST = ["--rounds", "2", "--epochs", "2", "--parties", "4", "--beta", "0.5"]
 
@@ -48,13 +51,10 @@ def test_the_table_says_everything_in_words(run: Run) -> None:
     assert result.code == 0, result.err
     said = " ".join(result.out.split())
     assert "digits, 4 parties, β = 0.5, head linear" in said
-    assert "fedavg: no guarantee: what a party's weights show of its records has no bound." in said
-    assert (
-        "two-step: μ = 2 for a record replaced by another of its label (ε = 10 at δ = 1e-05); labels are shown" in said
-    )
+    assert f"fedavg: {note('weights-unbounded')}" in said
+    assert shows(said, "mu-labels-by-row", mu=2.0, epsilon=gdp.epsilon(2.0, 1e-5))
     assert re.search(r"two-step at μ = 2 has [\d.]+%: with the same bytes fedavg", said)
-    assert "A quarter of the rows, with their labels, played the public data" in said
-    assert "tested on 597 rows" in said and "Noise was seeded" in said and "keep them as you keep the data" in said
+    assert shows(said, "one-seed", rows=597) and shows(said, "seeded-experiment") and shows(said, "rows-played-public")
 
 
 def test_it_goes_on_where_it_stopped(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

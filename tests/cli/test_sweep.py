@@ -9,6 +9,7 @@ import pytest
 from mixveil.releases.ledger import Ledger
 from tests.command import Run
 from tests.made import NET
+from tests.notes import shows
 
 
 def files_in(folder: Path) -> list[str]:
@@ -20,14 +21,15 @@ def test_a_sweep_leaves_nothing_but_its_report(run: Run, small: Path, tmp_path: 
     before, entries = files_in(tmp_path), Ledger().entries()
     words = ["audit", "r", "--truth", small, "--attacks", "prior,lmmse,radius-labels", "--seed", 2]
     found = run(*words, "--sweep", "tau=0.01,1,0.1", "--out", "a", "--json")
-    assert found.code == 0 and "sweep: 3 audits of 30 rows" in found.err
+    assert found.code == 0 and shows(found.err, "sweep-cost", audits=3, rows=30)
     assert found.json["sweep"]["name"] == "tau" and found.json["sweep"]["seed"] == 2
     assert [point["value"] for point in found.json["sweep"]["points"]] == [1, 0.1, 0.01]
+    assert "snr-db" in {row["metric"] for row in found.json["sweep"]["points"][0]["figures"]}
     made = [f"a/{name}" for name in ("audit.json", "pictures.safetensors", "report.html")]
     assert files_in(tmp_path) == sorted(before + made) and Ledger().entries() == entries
     shown = run(*words, "--sweep", "releases=4,1", "--out", "b")
-    assert "sweep: 2 audits and 5 encodings of 30 rows" in shown.err
-    assert "Sweep over releases" in shown.out and "SNR in dB" in shown.out
+    assert shows(shown.err, "sweep-cost-with-encodings", audits=2, encodings=5, rows=30)
+    assert "Sweep over releases" in shown.out
     assert "No encoding of the sweep was written, left or entered in the ledger." in shown.out
     assert files_in(tmp_path) == sorted(before + made + [name.replace("a/", "b/") for name in made])
     page = tmp_path / "b" / "report.html"
@@ -60,4 +62,4 @@ def test_a_release_of_features_is_varied_as_any_other(run: Run, data: Path) -> N
     strong, weak = told.json["sweep"]["points"]
     assert weak["sigma"] == pytest.approx(5 * strong["sigma"])
     page = (data / "a" / "report.html").read_text()
-    assert "Mean squared error of reconstructions" in page and "<img" not in page
+    assert shows(page, "chart-mse") and "<img" not in page

@@ -117,7 +117,7 @@ def test_the_survey_of_the_digits() -> None:
         low, middle = item.minimax_log10["q05"], item.minimax_log10["q50"]
         assert low is not None and middle is not None and low < middle
     (loud,) = [told for told in codes(calibration_report.warnings_of(found)) if told.code == "snr-exceeded"]
-    assert loud.figures["factor"] == pytest.approx(8.2, abs=0.05) and "8.2 times" in str(loud)
+    assert loud.figures["factor"] == pytest.approx(8.2, abs=0.05)
 
 
 def test_the_bayes_error_is_what_the_best_linear_attack_really_leaves() -> None:
@@ -225,7 +225,7 @@ def test_what_can_be_learnt_follows_from_public_figures() -> None:
     assert [told.code for told in warned] == ["classes-drowned"]
     figures = warned[0].figures
     assert figures["much"].code == "next-to-nothing" and figures["what"].code == "pixels" and figures["apart"] == 8
-    assert figures["factor"] == pytest.approx(1.2, abs=0.05) and "1.2 times as long" in str(warned[0])
+    assert figures["factor"] == pytest.approx(1.2, abs=0.05)
 
 
 def test_a_choice_says_what_theory_says() -> None:
@@ -240,4 +240,4 @@ def test_a_choice_says_what_theory_says() -> None:
             said = calibration_report.told(item)
             assert said.figures["found"] == 100 * item.member_tpr and said.figures["mu"] == item.mu
             assert said.figures["members"].code == ("members-with-units" if most == 5 else "members")
-            assert f"finds at most {100 * item.member_tpr:.3g}, if 1 of 100 strangers" in str(said)
+            assert said.figures["alarms"] == 1

@@ -19,6 +19,7 @@ from PIL import Image
 from mixveil.core import errors, files
 from mixveil.core.randomness import SecureStream, SeededStream, Stream
 from mixveil.core.types import Cost, Mu
+from mixveil.core.wording.notes import note
 from mixveil.data.folder import folder_images
 from mixveil.data.images import Images, from_tensors
 from mixveil.data.npz import npz_images
@@ -35,6 +36,7 @@ from mixveil.releases.spending import Owners, Prints, Spent, Total, within
 from mixveil.releases.sums import write_statistics
 from tests.command import Run
 from tests.made import blobs, features_of, images, range_facts
+from tests.notes import shows
 
 ROOT2 = math.sqrt(2)
 
@@ -785,17 +787,22 @@ def test_the_command_line_says_what_was_spent(run: Run, tmp_path: Path) -> None:
     np.savez(tmp_path / "d.npz", x=np.random.default_rng(0).random((20, 1, 4, 4), np.float32), y=np.arange(20) % 2)
     data, out = str(tmp_path / "d.npz"), str(tmp_path / "r")
     first = run("encode", data, "--mu", "1", "--out", out + "1", "--recipient", "the coordinator")
-    assert "has 1 release of these records: together a record is 1-GDP" in first.out
-    assert "1.414-GDP" in run("encode", data, "--mu", "1", "--out", out + "2").out
+    assert shows(first.out, "ledger-spent", releases=1, whose=note("these-records"), unit="record", mu=1.0)
+    assert shows(run("encode", data, "--mu", "1", "--out", out + "2").out, "ledger-spent", mu=math.sqrt(2))
     third = run("encode", data, "--mu", "1", "--out", out + "3", "--budget", "1.5")
     assert third.code == 3 and "BudgetError" in third.err and "0.5 is left" in third.err
     shown = run("ledger", "--budget", "2").out
-    assert "everything counts: μ = 1.732 of 2 releases, and of releases that were refused" in " ".join(shown.split())
+    spent = run("ledger", "--json").json["spent"]
+    assert (spent["total_mu"], spent["left"]) == pytest.approx((math.sqrt(2), math.sqrt(2)))
+    total = Ledger().total().mu
+    assert total == pytest.approx(math.sqrt(3)) and shows(shown, "total-spent-with-refused", mu=total, releases=2)
     fourth = run("encode", data, "--mu", "0.1", "--out", out + "4", "--label-budget", "1")
     assert fourth.code == 3 and "no label budget can hold: it is 1" in " ".join(fourth.err.split())
     assert "label budget is ε = 3" in " ".join(run("ledger", "--label-budget", "3").out.split())
-    assert "coordinator" in shown and "1.414-GDP; of a budget of 2, 1.414 is left; labels are shown" in shown
-    assert "With one more at this μ it would be 1.732." in run("calibrate", data, "--mu", "1").out
+    left = note("budget-left", budget=2.0, left=spent["left"])
+    assert "coordinator" in shown
+    assert shows(shown, "ledger-spent", mu=spent["total_mu"], left=left, labels=note("labels-shown-before"))
+    assert shows(run("calibrate", data, "--mu", "1").out, "with-one-more", mu=total)
 
 
 def test_what_names_no_units_has_no_bound_for_them(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from mixveil.audit.thumbnails import Thumbnails
 from mixveil.core.errors import DataFormatError
 from mixveil.core.randomness import SeededStream
 from mixveil.core.types import Mu, Tau, View
+from mixveil.core.wording.sentences import sentence
 from mixveil.report.audit_page import render, to_json, write_audit
 from mixveil.report.lines import Curve, chart, plot, ticks
 from mixveil.report.sweep_section import _level, section, to_pictures
@@ -90,16 +91,10 @@ def test_a_sweep_that_is_not_whole_is_refused(folder: Path, tmp_path: Path, wron
 def test_the_page_shows_a_curve_a_metric_and_says_what_a_sweep_is(folder: Path) -> None:
     page = (folder / "report.html").read_text()
     titles = re.findall(r"<svg [^>]*><title>([^<]*)</title>", page)
-    assert titles == [
-        "Mean squared error of reconstructions",
-        "SNR of reconstructions in dB",
-        "SSIM of reconstructions",
-        "Records whose row is found",
-        "Rows of which both sources are found",
-        "Members found at 1% false alarms",
-    ]
+    charts = ("mse", "snr-db", "ssim", "row-identified", "pair-found", "tpr-at-1-fpr")
+    assert titles == [sentence(f"chart-{metric}") for metric in charts]
     assert "none of these encodings was written, none left, none is in the ledger" in page
-    assert page.count("best linear attacker</text>") == 1 and page.count("knowing nothing</text>") == 6
+    assert page.count(f"{sentence('ceiling-linear')}</text>") == 1 and page.count("knowing nothing</text>") == 6
     for point in whole(folder)["sweep"]["points"]:
         for row in point["figures"]:
             if row["metric"] in ("mse", "snr-db", "row-identified") and row["attack"] != "prior":
@@ -133,7 +128,7 @@ def test_lpips_has_a_chart_a_network_and_other_figures_have_none(folder: Path) -
         mse = next(row for row in point["figures"] if (row["attack"], row["metric"]) == ("lmmse", "mse"))
         point["figures"] = [{**mse, "ceiling": None, "metric": name} for name in ("lpips-vgg", "ssim_x", "lpips-alex")]
     titles = re.findall(r"<title>([^<]*)<", "".join(section(sweep, {}).charts))
-    assert titles == ["LPIPS of reconstructions (lpips-alex)", "LPIPS of reconstructions (lpips-vgg)"]
+    assert titles == [sentence("chart-lpips-alex"), sentence("chart-lpips-vgg")]
 
 
 def test_why_a_curve_has_a_gap_is_said(folder: Path) -> None:

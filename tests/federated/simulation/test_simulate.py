@@ -197,7 +197,6 @@ def test_what_is_done_is_kept_and_another_simulation_refused(tmp_path: Path) -> 
         {"rows": [{**whole["rows"][0], "method": "bogus"}]},
         {"rows": [{}]},
         {"rows": [{**whole["rows"][0], "guarantee": {"code": "No such \x1b[2J"}}]},
-        {"rows": [{**whole["rows"][0], "guarantee": {"code": "nothing-sent", "figures": {"mu": 1}}}]},
         {"rows": [{**whole["rows"][0], "guarantee": {"code": "released-every-epoch", "figures": {"epochs": "x"}}}]},
         {"counts": [["a"]]},
         {"counts": [[-1]]},

@@ -26,12 +26,13 @@ from flwr.supernode import start_client_internal
 from flwr.supernode.nodestate import NodeStateFactory
 
 from mixveil.core.wording.notes import note
-from mixveil.federated.jobs.messages import Message
+from mixveil.federated.jobs.messages import Message, Refusal
 from mixveil.federated.transport.flower import incoming
 from mixveil.federated.transport.flower.client import OneLine, log
 from mixveil.federated.transport.flower.environment import own_app, own_bundle
 from mixveil.federated.transport.flower.incoming import Incoming, check_incoming
 from mixveil.federated.transport.flower.serialization import packed
+from tests.notes import shows
 
 
 def bomb() -> bytes:
@@ -172,7 +173,7 @@ def test_a_message_has_an_end(capsys: pytest.CaptureFixture[str]) -> None:
     assert pulled(link := Link(own_bundle(), files=parts), Incoming(link.connection, 5 << 20).functions)[0] == 5
     link = Link(own_bundle(), files=parts)
     taken, state = pulled(link, Incoming(link.connection, 2 << 20).functions)
-    assert taken is None and not state.get_tasks() and "2,097,152" in said(capsys)
+    assert taken is None and not state.get_tasks() and shows(said(capsys), "too-much-sent", most=2 << 20)
     assert link.replies[0].error.reason == "message-refused"
 
 
@@ -180,14 +181,14 @@ def test_a_message_has_an_end_folded_too(capsys: pytest.CaptureFixture[str]) -> 
     link = Link(own_bundle(), files={"x": b" " * (30 << 20)})
     assert sum(map(len, link.pieces.values())) < 6 << 20
     assert pulled(link, Incoming(link.connection, 20 << 20).functions)[0] is None
-    assert "folded" in said(capsys)
+    assert shows(said(capsys), "too-much-sent-folded", most=20 << 20)
 
 
 def test_a_message_of_countless_pieces_is_not_begun(capsys: pytest.CaptureFixture[str]) -> None:
     link = Link(own_bundle())
     link.tree.children.extend(ObjectTree(object_id=f"{number}") for number in range(6000))
     assert pulled(link, Incoming(link.connection).functions)[0] is None
-    assert "6,0" in said(capsys) and not link.fetched
+    assert shows(said(capsys), "too-many-pieces", count=6004) and not link.fetched
 
 
 @pytest.mark.parametrize("wrong", [b"x", b"\0", b"Array 0\0{", b"Array  9\0" + b"[" * 100_000])
@@ -204,8 +205,9 @@ def test_the_run_that_was_looked_at_is_the_one_that_counts() -> None:
     assert looked.receive() is not None
     link.stated = "0" * 64
     assert looked.get_run(5).fab_hash == own_app()
-    with pytest.raises(Exception, match="not checked"):
+    with pytest.raises(Refusal) as refused:
         looked.get_run(6)
+    assert refused.value.note == note("unknown-run")
 
 
 def test_flower_asks_through_it(monkeypatch: pytest.MonkeyPatch) -> None:
