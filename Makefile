@@ -13,8 +13,9 @@ demo: .venv/ready
 	rm -rf demo-out
 	$(BIN)/mixveil demo --out demo-out
 
+# One process more than cores: the tests of servers wait more than they work.
 test: .venv/ready
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest -n $$(( $$(nproc) + 1 ))
 
 lint: .venv/ready
 	$(BIN)/ruff format --check .

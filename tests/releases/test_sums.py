@@ -282,7 +282,7 @@ def test_a_missing_file_and_no_folder(tmp_path: Path) -> None:
     (tmp_path / "s" / "sums.safetensors").unlink()
     with pytest.raises(errors.MissingShardError):
         read_release(tmp_path / "s")
-    with pytest.raises(errors.ManifestError):
+    with pytest.raises(errors.MissingPathError):
         read_release(tmp_path / "nothing")
     written(tmp_path / "t", SecureStream())
     with pytest.raises(errors.MismatchError, match="holds sums"):

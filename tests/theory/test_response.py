@@ -67,5 +67,5 @@ def test_labels_move_and_nothing_else_does() -> None:
 
 @pytest.mark.parametrize("epsilon", [0.0, -1.0, math.inf, math.nan, 31.0])
 def test_an_epsilon_that_is_none(epsilon: float) -> None:
-    with pytest.raises(ArgumentError, match="label epsilon"):
+    with pytest.raises(ArgumentError, match="label_epsilon"):
         response.keep_probability(epsilon, 3)
