@@ -13,9 +13,8 @@ demo: .venv/ready
 	rm -rf demo-out
 	$(BIN)/mixveil demo --out demo-out
 
-# One process more than cores: the tests of servers wait more than they work.
 test: .venv/ready
-	$(BIN)/python -m pytest -n $$(( $$(nproc) + 1 ))
+	$(BIN)/python -m pytest -n auto
 
 lint: .venv/ready
 	$(BIN)/ruff format --check .
