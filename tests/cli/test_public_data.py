@@ -112,11 +112,23 @@ def test_a_projection_that_was_fitted_on_private_images_certifies_nothing(run: R
     made = len(Ledger().entries())
     told = run("encode", "mine", "--projection", "task", *job, "--json")
     assert refused(told, "PrivateFactError") and len(Ledger().entries()) == made
-    # Nothing is certified for τ, or by a seed.
+    # Nothing is certified by a seed. For τ the manifest would call the projection's clip norm public.
     seeded = run("statistics", "mine", "--projection", "mixed.projection", *job[:-1], "seeded", "--seed", 1)
     assert seeded.code == 0 and shows(seeded.err, "projection-fitted-on-these", shared=2, rows=24)
-    loose = run("encode", "mine", "--projection", "mixed.projection", "--tau", 0.1, "--size", 4, "--out", "loose")
-    assert loose.code == 0, loose.err
+    made = len(Ledger().entries())
+    tau = ("--tau", 0.1, "--size", 4, "--out", "loose", "--json")
+    loose = run("encode", "mine", "--projection", "mixed.projection", *tau)
+    assert refused(loose, "PrivateFactError") and len(Ledger().entries()) == made and not Path("loose").exists()
+
+
+def test_a_projection_that_is_called_private_has_private_figures(run: Run, pixels: np.ndarray) -> None:
+    folder("mine", pixels, colour=False)
+    assert run("prepare", "mine", "--backbone", "none", "--size", 4, "--private", "--out", "own").code == 0
+    made = run("encode", "mine", "--projection", "own", "--tau", 0.1, "--size", 4, "--out", "r", "--json")
+    assert made.code == 0, made.err
+    (stated,) = made.json["guarantees"]
+    assert stated["assumes"]["clip"] == "private"
+    assert "private-facts" in made.json["not_promised"] and run("verify", "r").code == 0
 
 
 def test_whoever_prepares_is_told_of_images_that_were_released(run: Run, pixels: np.ndarray) -> None:

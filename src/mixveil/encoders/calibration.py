@@ -53,7 +53,7 @@ def calibrate(
     data: Dataset,
     *,
     public: Dataset | None = None,
-    clip: float | None = None,
+    clip: float | Fact | None = None,
     displacement: Fact | None = None,
     stream: Stream,
     watch: Watch = unwatched,
@@ -171,7 +171,7 @@ def facts_for(
     data: Dataset,
     *,
     public: Dataset | None,
-    clip: float | None = None,
+    clip: float | Fact | None = None,
     moments_of: MomentsOf,
     displacement: Fact | None = None,
     settled: Facts | None = None,
@@ -210,7 +210,7 @@ def facts_for(
 
 
 def settled_facts(
-    data: Dataset, *, certified: bool, public: Dataset | None, clip: float | None, watch: Watch = unwatched
+    data: Dataset, *, certified: bool, public: Dataset | None, clip: float | Fact | None, watch: Watch = unwatched
 ) -> Facts:
     """What is settled before moments: dimension, centre, amplitude, clip norm, and how many rows a unit has (which rows
     belong together is public, as labels are). No record is looked at, but for one case: for τ, where rows have no range
@@ -218,7 +218,7 @@ def settled_facts(
 
     The centre is the middle of the range (0 where there is none), or the public data's mean value. The clip norm is the
     given one, else (certified only) the public data's median norm, else what the range implies, which clips nothing and
-    is never exceeded.
+    is never exceeded. A clip norm that is given as a number is public; as a fact, it has the fact's origin.
     """
     dimension, ranged = math.prod(data.shape), math.isfinite(data.high - data.low)
     centre = Fact((data.low + data.high) / 2, "range") if ranged else Fact(0.0, "public")
@@ -235,22 +235,23 @@ def settled_facts(
     return Facts({**known, "unit_rows": Fact(float(privacy_units.largest(data)), "public")})
 
 
-def _norm_within(amplitude: Fact, dimension: int, public: Dataset | None, centre: float, clip: float | None) -> Fact:
+def _norm_within(
+    amplitude: Fact, dimension: int, public: Dataset | None, centre: float, clip: float | Fact | None
+) -> Fact:
     """The clip norm of rows whose values lie within ±amplitude of the centre."""
     bound = Fact(amplitude.value * math.sqrt(dimension), amplitude.origin)
     if clip is not None:
-        return min(bound, Fact(checks.finite_positive("clip", clip), "public"), key=lambda fact: fact.value)
+        return min(bound, _given(clip), key=lambda fact: fact.value)
     return bound if public is None else _median_norm(public, centre)
 
 
 def _unranged(
-    data: Dataset, certified: bool, public: Dataset | None, centre: float, clip: float | None, watch: Watch
+    data: Dataset, certified: bool, public: Dataset | None, centre: float, clip: float | Fact | None, watch: Watch
 ) -> tuple[Fact, Fact]:
     """Amplitude and clip norm of rows whose values can be anything. No single value is larger than the clip norm; only
     where that is the private records' own is their largest value looked for, in the same pass."""
     if clip is not None:
-        bound = Fact(checks.finite_positive("clip", clip), "public")
-        return bound, bound
+        return _given(clip), _given(clip)
     if public is not None:
         bound = _median_norm(public, centre) if certified else Fact(_largest(public, centre, watch)[1], "public")
         return bound, bound
@@ -258,6 +259,11 @@ def _unranged(
         raise MissingFactError(UNBOUNDED)
     value, norm = _largest(data, centre, watch)
     return Fact(value, "private"), Fact(norm, "private")
+
+
+def _given(clip: float | Fact) -> Fact:
+    given = clip if isinstance(clip, Fact) else Fact(clip, "public")
+    return Fact(checks.finite_positive("clip", given.value), given.origin)
 
 
 def _median_norm(public: Dataset, centre: float) -> Fact:

@@ -45,21 +45,23 @@ class FeatureOptions:
         return self.of(images, loaded), loaded.digest
 
     def open_projected(
-        self, images: Images, path: Path, *, certified: bool, seeded: bool = False
+        self, images: Images, path: Path, *, certified: bool, apart: bool = False, seeded: bool = False
     ) -> tuple[Projected, str, list[Note]]:
         """Images through a projection, its digest, and what the owner should know.
 
-        For a certified release the projection must not be fitted on any of the images; only their owner learns of this
-        refusal. seeded: an experiment, which promises nothing and is warned instead."""
+        apart: a projection that is called public must not be fitted on any of the images, as for all that is certified:
+        the release would call its figures public. Only their owner learns of this refusal. seeded: an experiment, which
+        promises nothing and is warned instead."""
         found, digest = projection_file.read(path)
         told: list[Note] = []
-        if certified and (shared := projection.shared(found, images)):
+        public = apart and found.origin == "public"  # one that is called private is what it says
+        if (certified or public) and (shared := projection.shared(found, images)):
             told = [note("projection-fitted-on-these", path=str(path), shared=shared, rows=len(images))]
             if not seeded:
                 raise PrivateFactError(
-                    f"{told[0]}: nothing could be certified. Use a projection that was fitted on other data. If this "
-                    f"one came from another party, do not tell them why it was refused: they would learn that they "
-                    f"hold images of yours"
+                    f"{told[0]}: its figures are not public for them. Use a projection fitted on other data. If "
+                    f"this one came from another party, do not tell them why it was refused: they would learn that "
+                    f"they hold images of yours"
                 )
         features, weights = self.open(images, found.extractor)
         return projection.projected(features, weights, found, certified=certified), digest, told

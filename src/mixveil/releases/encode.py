@@ -137,11 +137,14 @@ def encode(
     if projection is not None:
         promised = mu is not None or label_epsilon is not None
         path = Path(projection)
-        rows, digest, told = features.open_projected(images, path, certified=promised, seeded=seed is not None)
+        rows, digest, told = features.open_projected(
+            images, path, certified=promised, apart=scheme.needs_facts, seeded=seed is not None
+        )
         if rows.projection.classes and rows.classes != rows.projection.classes:
             raise MismatchError("these data do not have the classes of the statistics, in the same order")
         told += accounting.earlier_statistics(ledger, rows.projection, party)
-        source = _Source(rows, clip=rows.projection.clip, assets={"projection": digest}, notes=told)
+        clipped = Fact(rows.projection.clip, rows.projection.origin)
+        source = _Source(rows, clip=clipped, assets={"projection": digest}, notes=told)
     elif extractor is not None:
         source = _featured(images, known, features, extractor, target, alpha, normalisation, stream)
     else:
@@ -237,11 +240,11 @@ def displacement_fact(far: Displacement | None, public: Images | None) -> Fact |
 
 @dataclass(frozen=True)
 class _Source:
-    """The rows to encode, and what is known of them. clip: the public bound of a projection."""
+    """The rows to encode, and what is known of them. clip: the bound of a projection."""
 
     rows: Images | Features | Projected
     public: Images | Features | None = None
-    clip: float | None = None
+    clip: Fact | None = None
     assets: dict[str, str] = dataclasses.field(default_factory=dict)
     displacement: Displacement | None = None
     notes: list[Note] = dataclasses.field(default_factory=list)

@@ -12,6 +12,7 @@ from typing import Any
 
 from mixveil.core import files, randomness
 from mixveil.core.errors import FalseClaimError, MismatchError
+from mixveil.core.types import Fact
 from mixveil.core.wording.notes import note
 from mixveil.data.images import Images
 from mixveil.encoders import calibration
@@ -89,7 +90,8 @@ class Making:
         clip, assets, target = None, {}, self.config.target
         if digest is not None:
             rows = self._projected(digest)
-            clip, assets = rows.projection.clip, {"projection": digest}
+            clip = Fact(rows.projection.clip, rows.projection.origin)
+            assets = {"projection": digest}
         if self._steps > 1:
             target = type(target)(self._mu() / math.sqrt(self._steps))
         stream = randomness.SecureStream()
