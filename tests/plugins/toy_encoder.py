@@ -16,7 +16,7 @@ from torch import Tensor
 from mixveil.core import checks
 from mixveil.core.errors import ArgumentError
 from mixveil.core.randomness import Stream
-from mixveil.core.types import Batch, Encoder, Fact, Facts, Guarantee, NoiseLaw, Rows, Target, Trace
+from mixveil.core.types import Batch, Encoder, Fact, Facts, Guarantee, NoiseLaw, PublicUse, Rows, Target, Trace
 from mixveil.encoders.plain import NoPromise
 
 
@@ -25,6 +25,7 @@ class SignMask:
     name: ClassVar[str] = "sign-mask"
     targets: ClassVar[tuple[type[Target], ...]] = ()
     needs_facts: ClassVar[bool] = True
+    public_use: ClassVar[PublicUse | None] = "facts"
 
     @classmethod
     def ready(cls) -> type[Encoder]:
@@ -47,6 +48,7 @@ class FittedSignMask(NoPromise):
     law: ClassVar[NoiseLaw] = "none"
     linear: ClassVar[bool] = False
     sigma: ClassVar[float] = 0.0
+    covers: ClassVar[int] = 0
     unpromised: ClassVar[tuple[str, ...]] = ("no-noise",)
     values: int
     centre: float

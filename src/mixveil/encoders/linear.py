@@ -11,6 +11,7 @@ from torch import Tensor
 
 from mixveil.core import checks
 from mixveil.core.types import Batch, Rows, Trace, Visible
+from mixveil.core.wording.notes import Note
 
 _ROWS = 8192
 
@@ -34,6 +35,13 @@ class Linear(ABC):
     def possible_labels(self, y: Tensor) -> Tensor:
         """At most one class a source. That shares sum to one is checked for all releases."""
         return (y > 0).sum(1) <= self.sources
+
+    @property
+    def label_share(self) -> float:
+        return 1.0
+
+    def advice(self, records: int) -> list[Note]:
+        return []
 
     def observation(self, trace: Trace) -> Mixtures:
         return Mixtures(self, trace)
