@@ -224,6 +224,9 @@ class Observation(Protocol):
         """What some rows, (m,) their numbers, would be without noise: x (m, d) float64 in the values that are released,
         and the soft labels y (m, classes) that are released with them. records: those that the trace numbers."""
 
+    def mixture(self, records: Rows, rows: Tensor) -> Batch:
+        """The same without the signs, where the encoder hides those; no reader sees it."""
+
     def deviation(self, rows: Tensor) -> Tensor:
         """(m,) float64: the standard deviation of the noise in one value of each of these rows."""
 
@@ -245,6 +248,7 @@ class Encoder(Protocol):
         law: How the noise is distributed; `none`: a row equals its mean, up to float32 rounding.
         linear: Whether a row's mean is Σ_j weight[j] · prepare(source j), over its own record and its partners, with
             weights that sum to one. Attacks, bounds and the discriminant that rest on this refuse other encoders.
+        masked: Whether the sign of every value is hidden by a random one: rows show absolute values alone.
         sigma: The noise of one value of a partner, before it is weighed; 0 without noise.
         centre: What is subtracted from every value of a record.
         clip: The largest norm with which a record enters; None: records enter as they are.
@@ -267,6 +271,8 @@ class Encoder(Protocol):
     def law(self) -> NoiseLaw: ...
     @property
     def linear(self) -> bool: ...
+    @property
+    def masked(self) -> bool: ...
     @property
     def sigma(self) -> float: ...
     @property

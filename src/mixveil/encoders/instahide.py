@@ -86,6 +86,7 @@ class CalibratedInstaHide(NoPromise):
 
     law: ClassVar[NoiseLaw] = "none"
     linear: ClassVar[bool] = False
+    masked: ClassVar[bool] = True
     sigma: ClassVar[float] = 0.0
     unpromised: ClassVar[tuple[str, ...]] = ("no-noise", "instahide-broken")
     k: int
@@ -179,11 +180,13 @@ class Masked:
 
     def mixed(self, records: Rows, rows: Tensor, dtype: torch.dtype) -> Batch:
         """The rows (m, d) in this precision."""
-        x, y = self.unmasked(records, rows, dtype)
+        x, y = self._summed(records, rows, dtype)
         return Batch(x.mul_(signs(self.trace.extra["signs"][rows], self.encoder.values)), y)
 
-    def unmasked(self, records: Rows, rows: Tensor, dtype: torch.dtype = torch.float64) -> Batch:
-        """The mixtures (m, d) without signs, which no reader sees."""
+    def mixture(self, records: Rows, rows: Tensor) -> Batch:
+        return self._summed(records, rows, torch.float64)
+
+    def _summed(self, records: Rows, rows: Tensor, dtype: torch.dtype) -> Batch:
         weight, moves = self.trace.weight[rows], self.trace.extra.get("moves")
         mixed, labels = torch.zeros(len(rows), self.encoder.values, dtype=dtype), torch.zeros(1)
         for j, source in enumerate([rows, *self.trace.partner[rows].T]):

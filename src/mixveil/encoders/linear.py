@@ -20,6 +20,7 @@ class Linear(ABC):
     """An encoder of rows Σ_j weight[j] · prepare(source j) plus noise that depends on the weights alone."""
 
     linear: ClassVar[bool] = True
+    masked: ClassVar[bool] = False
 
     @property
     @abstractmethod
@@ -87,6 +88,9 @@ class Mixtures:
             mixed = mixed + self.encoder.prepare(x) * weight[:, j : j + 1].double()
             labels = labels + y * weight[:, j : j + 1]
         return Batch(mixed, labels)
+
+    def mixture(self, records: Rows, rows: Tensor) -> Batch:
+        return self.mean(records, rows)
 
     def deviation(self, rows: Tensor) -> Tensor:
         return self.encoder.deviation(self.trace.weight[rows])
