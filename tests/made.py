@@ -14,7 +14,8 @@ from torch import Tensor, nn
 
 from mixveil.attacks.shared.model import prior_of
 from mixveil.core.randomness import SecureStream, SeededStream, Stream
-from mixveil.core.types import Batch, Dataset, Encoder, Fact, Facts, Mu, Release, Trace, View
+from mixveil.core.types import Batch, Dataset, Encoder, Fact, Facts, Mu, Release, Rows, Trace, View
+from mixveil.data.covers import Covered
 from mixveil.data.images import Images, from_tensors
 from mixveil.encoders.calibration import settled_facts
 from mixveil.encoders.singular import Singular
@@ -59,9 +60,10 @@ def in_memory(encoder: Encoder, batch: Batch, step: float | None, classes: tuple
     return Release(envelope, Records((batch,), step))
 
 
-def encoded(encoder: Encoder, data: Dataset, stream: Stream) -> tuple[Release, Trace]:
+def encoded(encoder: Encoder, data: Dataset, stream: Stream, covers: Rows | None = None) -> tuple[Release, Trace]:
     trace = encoder.plan(len(data), stream=stream.fork("plan"))
-    batch = encoder.encode(data, torch.arange(len(data)), trace, stream=stream.fork("noise"))
+    mixed = data if covers is None else Covered(data, covers)
+    batch = encoder.encode(mixed, torch.arange(len(data)), trace, stream=stream.fork("noise"))
     return in_memory(encoder, batch, encoder.step, data.classes), trace
 
 

@@ -14,7 +14,7 @@ from mixveil.attacks.catalogue import attacks
 from mixveil.attacks.shared.base import CannotAttackError
 from mixveil.attacks.shared.model import prior_of
 from mixveil.attacks.shared.training import Schedule, TrainingCache, with_cache
-from mixveil.audit.metrics import detection
+from mixveil.audit.metrics import detection, signs
 from mixveil.audit.self_test import fails_on_bare_pairs
 from mixveil.core.errors import ArgumentError
 from mixveil.core.randomness import SeededStream
@@ -24,8 +24,10 @@ from mixveil.data.images import Images, from_tensors
 from mixveil.data.similarity import mse
 from mixveil.encoders.catalogue import encoders
 from mixveil.encoders.identity import Identity
+from mixveil.encoders.instahide import CalibratedInstaHide, InstaHide
+from mixveil.encoders.mixup import Mixup
 from mixveil.encoders.singular import Singular
-from tests.made import encoded, range_facts, with_moments
+from tests.made import encoded, images, range_facts, with_moments
 
 MEMBERS = 30  # of the candidates, where strangers follow
 
@@ -53,7 +55,8 @@ def smooth(n: int, seed: int, shape: tuple[int, int, int] = (1, 4, 4)) -> Images
 def view(encoder: Encoder, n: int = 8, releases: int = 1, data: Images | None = None) -> View:
     """Everything that an attack may see; every record is a candidate, and then as many strangers."""
     data = data or smooth(n, 1)
-    pairs = [encoded(encoder, data, SeededStream(seed)) for seed in range(1, releases + 1)]
+    covers = images(encoder.covers, data.shape, seed=4) if encoder.covers else None
+    pairs = [encoded(encoder, data, SeededStream(seed), covers) for seed in range(1, releases + 1)]
     public, strangers = smooth(200, 2, data.shape), smooth(n, 3, data.shape)  # type: ignore[arg-type]
     x, some = data.take(torch.arange(n)).x, torch.arange(0, n, 3)
     candidates = torch.cat([x, strangers.take(torch.arange(n)).x])
@@ -67,7 +70,15 @@ def view(encoder: Encoder, n: int = 8, releases: int = 1, data: Images | None = 
         KnownRecords(some, x[some]),
         public,
         Units(torch.arange(2 * n) // 2, rows, torch.arange(2 * n)),
+        covers,
     )
+
+
+def suited(attack: Attack) -> Encoder:
+    """An encoder whose rows hold what the attack looks for."""
+    if attack.kind == "signs":
+        return InstaHide.example()
+    return Mixup(k=3, covers=40) if attack.kind == "covers" else Singular.example()
 
 
 def allowed(attack: Attack, seen: View) -> Guess | None:
@@ -89,6 +100,8 @@ SAYS: dict[AttackKind, set[str]] = {
     "pairs": {"pairs", "doubts"},
     "membership": {"scores"},
     "labels": {"labels"},
+    "signs": {"signs"},
+    "covers": {"covers"},
 }
 
 
@@ -111,10 +124,11 @@ def test_it_attacks_every_encoder_that_it_says_it_can(attack: Attack, name: str)
     for shown, length in ((guess.images, n), (guess.pictures, n), (guess.pairs, n), (guess.labels, n)):
         assert shown is None or (len(shown) == length and bool(shown.double().isfinite().all()))
     assert guess.links is None or guess.links.shape == (count, n)
+    assert guess.signs is None or (guess.signs.shape == (n, 16) and bool((guess.signs.abs() == 1).all()))
 
 
 def test_the_same_view_gives_the_same_guess_and_is_not_changed(attack: Attack) -> None:
-    seen = view(Singular.example())
+    seen = view(suited(attack))
     if attack.cannot(seen) is not None:
         seen = view(Identity(), data=smooth(8, 1, (3, 16, 16)))
     assert attack.cannot(seen) is None and seen.candidates is not None and seen.traces is not None
@@ -129,7 +143,7 @@ def test_the_same_view_gives_the_same_guess_and_is_not_changed(attack: Attack) -
 
 
 def test_an_attack_says_what_it_needs_and_nothing_more(attack: Attack) -> None:
-    seen, brief = view(Singular.example()), with_cache(attack, TrainingCache(max_steps=2))
+    seen, brief = view(suited(attack)), with_cache(attack, TrainingCache(max_steps=2))
     given: dict[str, Any] = {name: getattr(seen, name) for name in attack.needs}
     brief(View(seen.releases, **given), stream=SeededStream(0))
     for name in attack.needs:
@@ -148,6 +162,18 @@ def reconstructs(guess: Guess, seen: View) -> bool:
     return images is not None and float(mse(truth, images).mean()) < most * float(mse(truth, nothing).mean())
 
 
+def finds_signs(guess: Guess, seen: View) -> bool:
+    images = (seen.candidates if seen.candidates is not None else torch.empty(0))[:MEMBERS]
+    truth = seen.releases[0].encoder.prepare(images).sign()
+    return guess.signs is not None and float(signs.found(truth, guess.signs).mean()) > 0.85 > signs.of_one_sign(truth)
+
+
+def finds_covers(guess: Guess, seen: View) -> bool:
+    """One cover a row, by any weight at all."""
+    ranked, traces = torch.as_tensor(guess.covers).argsort(1, descending=True), seen.traces or ()
+    return float((ranked[:, :4] == traces[0].partner[:, -1:] - MEMBERS).any(1).double().mean()) > 0.8
+
+
 def separates(scores: Tensor | None, members: int) -> bool:
     return scores is not None and detection.auc(scores[:members], scores[members:]) > 0.95
 
@@ -160,6 +186,8 @@ SUCCEEDS: dict[AttackKind, Callable[[Guess, View], bool]] = {
     "labels": lambda guess, seen: torch.equal(
         torch.as_tensor(guess.labels)[:, 0], torch.as_tensor(seen.candidate_labels)[:MEMBERS]
     ),
+    "signs": finds_signs,
+    "covers": finds_covers,
 }
 
 
@@ -170,7 +198,11 @@ def test_where_there_is_no_defence_it_succeeds(attack: Attack) -> None:
         seen = view(encoder, 24, data=data)
         assert attack.cannot(seen) is None and fails_on_bare_pairs(attack, seen, data, SeededStream(0)) is None
         return
-    seen = view(Identity(), MEMBERS, releases=attack.least_releases)
+    encoder, data = Identity() if attack.kind != "covers" else suited(attack), smooth(MEMBERS, 1)
+    if attack.kind == "signs":  # masked, and not mixed; as light as dark, images would not show which is which
+        encoder = CalibratedInstaHide(k=1, c1=1.0, c2=0.0, covers=0, pad=0, values=64, centre=0.45)
+        data = smooth(MEMBERS, 1, (1, 8, 8))
+    seen = view(encoder, MEMBERS, attack.least_releases, data)
     guess = allowed(attack, seen)
     assert guess is not None and SUCCEEDS[attack.kind](guess, seen)
 
@@ -180,12 +212,14 @@ RECONSTRUCTIONS = sorted(name for name, kind in attacks().items() if kind.kind =
 
 @pytest.mark.parametrize("attack", RECONSTRUCTIONS, indirect=True)
 def test_a_reconstruction_takes_several_releases_and_gains_from_them(attack: Attack) -> None:
-    data = smooth(60, 1)
+    shape = (1, 8, 8)  # SSIM sees little in fewer values
+    data = smooth(60, 1, shape)
     facts = with_moments(range_facts(data), energy=0.3, lambda_max=0.1)
     encoder, _ = Singular().calibrate(Tau(0.5, "energy"), facts)
     truth, errors = data.take(torch.arange(60)).x, []
     for count in (1, 6):
-        seen = dataclasses.replace(view(encoder, 60, count, data), public=smooth(400, 2), pictures=smooth(400, 2))
+        public = smooth(400, 2, shape)
+        seen = dataclasses.replace(view(encoder, 60, count, data), public=public, pictures=public)
         guess = attack(seen, stream=SeededStream(0))
         images = guess.images if guess.pictures is None else guess.pictures
         assert images is not None

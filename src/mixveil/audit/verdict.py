@@ -16,7 +16,7 @@ from mixveil.audit.noise_check import noticed
 from mixveil.core.types import AttackKind, View
 from mixveil.core.wording.notes import Note, note
 
-_NOT_MEANT = ("attack-needs-images", "attack-needs-features")
+_NOT_MEANT = ("attack-needs-images", "attack-needs-features", "attack-needs-mask", "attack-needs-covers")
 """Reasons for which an attack is not meant for such releases at all."""
 
 _KINDS: tuple[tuple[str, tuple[AttackKind, ...]], ...] = (
@@ -211,9 +211,10 @@ def _known(found: Audit) -> list[Note]:
 
 
 def _recognised(found: Audit) -> list[Note]:
-    """How many records or pairs were recognised."""
+    """How many records or pairs were recognised, and how many hidden signs."""
     codes = {"row-identified": "verdict-rows-single" if found.unit else "verdict-rows", "pair-found": "verdict-pairs"}
-    return [note(code, **_share(share)) for metric, code in codes.items() for share in found.shares(metric)]
+    signs = [note("verdict-signs", **_share(figure)) for figure in found.figures if figure.metric == "signs-found"]
+    return [note(code, **_share(s)) for metric, code in codes.items() for s in found.shares(metric)] + signs
 
 
 def _members(found: Audit) -> list[Note]:

@@ -5,8 +5,15 @@ from __future__ import annotations
 _THREATS = {
     "threat-average": "They hold several releases of the same records and nothing else of the data owner's. They "
     "average each record's rows, find the pairing, and solve all rows together.",
+    "threat-average-known": "They know which rows of all releases hold a record, and nothing else of it. They average "
+    "these rows, after a network trained on public images has guessed signs that are hidden.",
+    "threat-average-similar": "They average each row with the rows that look most similar, after a network trained on "
+    "public images has guessed signs that are hidden.",
     "threat-decoder": "They hold public images and the public network, and know the pairing and the weights. They "
     "solve all rows together and train a network from features back to pictures.",
+    "threat-demask": "They hold public images, encode them alike and train a network to say which sign each value had.",
+    "threat-demask-search": "They hold the public images that were mixed in. They rank them by how similar each looks to "
+    "a row, after a network has guessed signs that are hidden.",
     "threat-grid": "They hold both source images of a row among others, and look at the low bits of the noise.",
     "threat-known": "They have some of the records already, and know the pairing, the weights and how such images "
     "vary. They take what they have out of the rows and solve for the others.",
@@ -38,6 +45,8 @@ _NOT_RUN = {
     "attack-needs-linear": "it needs rows that are weighed sums of records, and the encoder {encoder} makes others",
     "attack-needs-row-order": "every release has its rows in another order, which this attacker does not know",
     "attack-needs-equal-rows": "it needs releases with the same number of rows",
+    "attack-needs-covers": "it looks for public images in rows, and the encoder {encoder} mixed in none here",
+    "attack-needs-mask": "it looks for hidden signs, and the encoder {encoder} hides none",
     "attack-needs-pairs": "it needs rows of two records at most",
     "attack-needs-values": "rows of fewer than {least} values do not show it how their noise was drawn",
     "attack-needs-strangers": "it needs at least {least} images that are not in the release, got {strangers}: give "
@@ -68,6 +77,8 @@ _BROKEN = {
     "bare-members-missed": "without any noise it tells members from others with an AUC of {auc:.2f}",
     "bare-units-missed": "without any noise it tells units from others with an AUC of {auc:.2f}",
     "bare-pairs-missed": "without any defence it names {found:.0%} of the pairs",
+    "bare-signs-missed": "of images that are masked and not mixed it finds {found:.0%} of the signs, one sign for all "
+    "{nothing:.0%}",
     "after-brief-training": "{why} after a brief training; more public data may help it",
 }
 
@@ -84,6 +95,7 @@ _METRICS = {
     "metric-picture-ssim": "picture ssim",
     "metric-row-identified": "row identified",
     "metric-pair-found": "pair found",
+    "metric-signs-found": "hidden signs found",
     "metric-auc": "auc",
     "metric-tpr-at-1-fpr": "tpr at 1% fpr",
     "metric-tpr-above-bound": "tpr at {at:.1%} fpr or less",
@@ -98,6 +110,7 @@ _METRICS = {
     "chart-lpips-vgg": "LPIPS of reconstructions (lpips-vgg)",
     "chart-row-identified": "Records whose row is found",
     "chart-pair-found": "Rows of which both sources are found",
+    "chart-signs-found": "Hidden signs that are found",
     "chart-tpr-at-1-fpr": "Members found at 1% false alarms",
     "ceiling-linear": "best linear attacker",
     "ceiling-gdp": "the most that μ permits",
@@ -228,6 +241,8 @@ _VERDICT = {
     "verdict-rows-single": f"{_ROWS} of the single images (guessing: {{chance:.2%}}).",
     "verdict-pairs": "Recognition: with both sources among others {attack} names both for {mean:.1%} of the rows "
     "(guessing: {chance:.2%}).",
+    "verdict-signs": "Signs: {attack} finds {mean:.1%} of those that a mask hides (the same sign everywhere: "
+    "{chance:.1%}).",
     "membership": "Membership",
     "membership-of-unit": "Membership of a {unit}, all images together",
     "membership-of-single-image": "Membership of a single image",
