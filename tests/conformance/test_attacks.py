@@ -169,9 +169,9 @@ def finds_signs(guess: Guess, seen: View) -> bool:
 
 
 def finds_covers(guess: Guess, seen: View) -> bool:
-    """One cover a row, by any weight at all."""
-    ranked, traces = torch.as_tensor(guess.covers).argsort(1, descending=True), seen.traces or ()
-    return float((ranked[:, :4] == traces[0].partner[:, -1:] - MEMBERS).any(1).double().mean()) > 0.8
+    """Of one cover a row, by any weight at all: seven of ten others must score below it, after a brief training too."""
+    scores, traces = torch.as_tensor(guess.covers), seen.traces or ()
+    return float((scores.gather(1, traces[0].partner[:, -1:] - MEMBERS) > scores).double().mean()) > 0.7
 
 
 def separates(scores: Tensor | None, members: int) -> bool:
@@ -194,15 +194,15 @@ SUCCEEDS: dict[AttackKind, Callable[[Guess, View], bool]] = {
 def test_where_there_is_no_defence_it_succeeds(attack: Attack) -> None:
     if attack.kind == "pairs":  # mixed without noise, or under noise of few random bits
         data = smooth(24, 1, (3, 32, 32))
-        encoder, _ = Singular().calibrate(Mu(0.5), range_facts(data))
-        seen = view(encoder, 24, data=data)
+        noisy, _ = Singular().calibrate(Mu(0.5), range_facts(data))
+        seen = view(noisy, 24, data=data)
         assert attack.cannot(seen) is None and fails_on_bare_pairs(attack, seen, data, SeededStream(0)) is None
         return
-    encoder, data = Identity() if attack.kind != "covers" else suited(attack), smooth(MEMBERS, 1)
+    encoder: Encoder = suited(attack) if attack.kind == "covers" else Identity()
     if attack.kind == "signs":  # masked, and not mixed; as light as dark, images would not show which is which
         encoder = CalibratedInstaHide(k=1, c1=1.0, c2=0.0, covers=0, pad=0, values=64, centre=0.45)
-        data = smooth(MEMBERS, 1, (1, 8, 8))
-    seen = view(encoder, MEMBERS, attack.least_releases, data)
+    shape = (1, 8, 8) if attack.kind in ("signs", "covers") else (1, 4, 4)
+    seen = view(encoder, MEMBERS, attack.least_releases, smooth(MEMBERS, 1, shape))
     guess = allowed(attack, seen)
     assert guess is not None and SUCCEEDS[attack.kind](guess, seen)
 

@@ -99,7 +99,8 @@ def _blurred(images: Tensor) -> Tensor:
     window = _window(images)
     planes = images.reshape(-1, 1, *images.shape[2:])
     rows = torch.nn.functional.conv2d(planes, window.view(1, 1, -1, 1))
-    return torch.nn.functional.conv2d(rows, window.view(1, 1, 1, -1)).unflatten(0, images.shape[:2])[:, :, 0]
+    found = torch.nn.functional.conv2d(rows, window.view(1, 1, 1, -1))
+    return found.view(*images.shape[:2], *found.shape[2:])
 
 
 def _window(images: Tensor) -> Tensor:

@@ -70,8 +70,8 @@ class AverageKnown(_Averaging):
 
 @dataclass(frozen=True)
 class AverageSimilar(_Averaging):
-    """The weaker attack: it averages each row of the first release with the five rows, of all rows of all releases, that
-    are most similar to it by SSIM."""
+    """The weaker attack: it averages each row of the first release with the five rows of all releases that are most
+    similar to it by SSIM."""
 
     name: ClassVar[str] = "average-similar"
     kind: ClassVar[AttackKind] = "reconstruction"

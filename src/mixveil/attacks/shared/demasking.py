@@ -15,6 +15,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from hashlib import sha256
 from typing import Any, ClassVar
 
@@ -39,7 +40,7 @@ _HELD_OUT = 5  # of so many public rows one is kept from the training
 _VALUES = 1 << 28  # of public rows, and of covers, that are held in memory
 _ENCODED_VALUES = 1 << 29
 _MIXED_ROWS = 500
-_SCHEDULE = Schedule(epochs=10, batch=64, falling=True)
+_SCHEDULE = Schedule(epochs=4, batch=64, falling=True)
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class Demasking(ImageAttack):
 
     trains: ClassVar[bool] = True
     linear: ClassVar[bool] = False
-    base: int = 48
+    base: int = 32
     encodings: int = 50_000
     schedule: Schedule = _SCHEDULE
     cache: TrainingCache = NO_CACHE
@@ -62,6 +63,11 @@ class Demasking(ImageAttack):
         needed = {"public": any(e.masked for e in encoders), "covers": any(e.covers for e in encoders)}
         missing = [field for field, needs in needed.items() if needs and getattr(view, field) is None]
         return note("attack-needs", fields=", ".join(missing)) if missing else None
+
+    def affordable(self, shape: tuple[int, ...]) -> int:
+        """How many encodings it learns from: no more than fit into memory, nor than it would look at."""
+        some = min(self.encodings, max(1, _ENCODED_VALUES // math.prod(shape)))
+        return some if self.cache.max_steps is None else min(some, self.cache.max_steps * self.schedule.batch)
 
     def networks(self, view: View, known: Imitation) -> Mapping[Encoder, Signs]:
         """The network of every masked encoder in the view."""
@@ -110,12 +116,19 @@ class Imitation:
                 raise CannotAttackError(note("attack-needs", fields="covers"))
             self.covers = view.covers.take(torch.arange(min(len(view.covers), most))).x
 
-    def rows(self, images: Tensor, encoder: Encoder) -> Rows:
-        """Public images (m, …), and after them what this encoder mixes in."""
-        own = _unlabelled(images)
+    def rows(self, images: Tensor, encoder: Encoder, covers: Tensor | None = None) -> Rows:
+        """Public images (m, …), and after them what this encoder mixes in: the covers, or what is made of them."""
+        own, covers = _unlabelled(images), self.covers if covers is None else covers
         if not encoder.covers:
             return own
-        return Covered(own, Subset(_unlabelled(self.covers), torch.arange(encoder.covers) % len(self.covers)))
+        return Covered(own, Subset(_unlabelled(covers), torch.arange(encoder.covers) % len(covers)))
+
+    def about(self, name: str, attack: Demasking, encoder: Encoder, **more: float) -> tuple[dict[str, Any], Stream]:
+        """All that decides on a network, and draws that follow from it: attacks on the same release share the cache."""
+        found = {"attack": name, "base": attack.base, "encodings": attack.encodings, **more}
+        found |= {"public": training.digest(self.learnt, self.covers), "encoder": settings(encoder)}
+        digest = sha256(json.dumps(found, sort_keys=True).encode()).digest()
+        return found, SeededStream(int.from_bytes(digest[:8], "big"))
 
 
 def seen(rows: Tensor, encoder: Encoder, networks: Mapping[Encoder, Signs]) -> Tensor:
@@ -125,27 +138,26 @@ def seen(rows: Tensor, encoder: Encoder, networks: Mapping[Encoder, Signs]) -> T
 
 
 def _trained(attack: Demasking, shape: tuple[int, ...], known: Imitation, encoder: Encoder) -> Signs:
-    """From public images and settings alone, so that attacks on the same release share one network in the cache."""
-    device, most = training.fastest(), attack.cache.max_steps
-    some = min(attack.encodings, max(1, _ENCODED_VALUES // math.prod(shape)))
-    some = some if most is None else min(some, most * attack.schedule.batch)
-    about: dict[str, Any] = {"attack": "demasking", "base": attack.base, "encodings": some}
-    about |= {"public": training.digest(known.learnt, known.covers), "encoder": settings(encoder)}
-    stream = SeededStream(int.from_bytes(sha256(json.dumps(about, sort_keys=True).encode()).digest()[:8], "big"))
-    attack.cache.watch("demasking: encoding public images")
-    made = _encodings(encoder, known, some, stream).view(-1, *shape).to(device)
-    unit = max(float(made[:_MIXED_ROWS].float().std()), 1e-12)
+    device = training.fastest()
+    about, stream = known.about("demasking", attack, encoder)
+    some = attack.affordable(shape)
+    unit = max(float(_encodings(encoder, known, min(some, _MIXED_ROWS), stream.fork("unit")).float().std()), 1e-12)
     net = nets.started(nets.UNet(shape[0], shape[0], attack.base), DeviceStream(stream.fork("weights")), device)
 
+    @cache
+    def made() -> Tensor:  # not where the network is in the cache
+        attack.cache.watch("demasking: encoding public images")
+        return _encodings(encoder, known, some, stream.fork("encodings")).view(-1, *shape).to(device)
+
     def loss(index: Tensor, draws: DeviceStream) -> Tensor:
-        mixture = made[index.to(device)].float().div_(unit).contiguous(memory_format=torch.channels_last)
+        mixture = made()[index.to(device)].float().div_(unit).contiguous(memory_format=torch.channels_last)
         size = mixture.abs()
         with torch.autocast("cuda", torch.bfloat16, enabled=device.type == "cuda"):
             found = net(size)
         return binary_cross_entropy_with_logits(found.float(), (mixture > 0).float(), weight=size)
 
     draws = DeviceStream(stream.fork("draws"))
-    training.train(net, loss, len(made), attack.schedule, about=about, draws=draws, cache=attack.cache)
+    training.train(net, loss, some, attack.schedule, about=about, draws=draws, cache=attack.cache)
     return Signs(net, unit)
 
 

@@ -12,8 +12,8 @@ _THREATS = {
     "threat-decoder": "They hold public images and the public network, and know the pairing and the weights. They "
     "solve all rows together and train a network from features back to pictures.",
     "threat-demask": "They hold public images, encode them alike and train a network to say which sign each value had.",
-    "threat-demask-search": "They hold the public images that were mixed in. They rank them by how similar each looks to "
-    "a row, after a network has guessed signs that are hidden.",
+    "threat-demask-search": "They hold the public images that were mixed in. They rank them by how similar each looks "
+    "to a row, after a network has guessed signs that are hidden.",
     "threat-grid": "They hold both source images of a row among others, and look at the low bits of the noise.",
     "threat-known": "They have some of the records already, and know the pairing, the weights and how such images "
     "vary. They take what they have out of the rows and solve for the others.",
@@ -30,6 +30,8 @@ _THREATS = {
     "threat-radius": "They hold both source images of a row among others, and ask which two they are.",
     "threat-radius-labels": "They hold both source images of a row among others and know their classes, and ask which "
     "two they are.",
+    "threat-search-learned": "They hold the public images that were mixed in, encode public images alike, and train a "
+    "network to say which of them a row holds.",
     "threat-unet": "The paper's attack: they hold public images, mix them alike and train a network to undo it, row by "
     "row.",
     "threat-unet-strong": "They hold public images, and know the pairing and the weights. They solve all rows together "
