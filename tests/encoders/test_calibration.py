@@ -48,8 +48,8 @@ def codes(told: list[Note]) -> list[Note]:
 def test_a_certified_calibration_looks_at_no_private_row() -> None:
     data: Dataset = Untouchable()  # type: ignore[assignment]
     facts = calibration.facts_for(Mu(1.0), data, public=None, clip=None, moments_of=never)
-    origins = dict.fromkeys(("dimension", "centre", "amplitude", "clip"), "range") | {"unit_rows": "public"}
-    assert {name: fact.origin for name, fact in facts.known.items()} == origins
+    origins = dict.fromkeys(("dimension", "centre", "amplitude", "clip", "height", "width"), "range")
+    assert {name: fact.origin for name, fact in facts.known.items()} == origins | {"unit_rows": "public"}
     assert facts["centre"] == 0.5 and facts["clip"] == pytest.approx(0.5 * 4)
     facts = calibration.facts_for(Mu(1.0), data, public=images(), clip=None, moments_of=never)
     assert facts.origin("clip") == facts.origin("centre") == "public"

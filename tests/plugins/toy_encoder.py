@@ -16,7 +16,7 @@ from torch import Tensor
 from mixveil.core import checks
 from mixveil.core.errors import ArgumentError
 from mixveil.core.randomness import Stream
-from mixveil.core.types import Batch, Encoder, Fact, Facts, Guarantee, NoiseLaw, Rows, Target, Trace
+from mixveil.core.types import Batch, Encoder, Fact, Facts, Guarantee, NoiseLaw, PublicUse, Rows, Target, Trace
 from mixveil.encoders.plain import NoPromise
 
 
@@ -25,6 +25,7 @@ class SignMask:
     name: ClassVar[str] = "sign-mask"
     targets: ClassVar[tuple[type[Target], ...]] = ()
     needs_facts: ClassVar[bool] = True
+    public_use: ClassVar[PublicUse | None] = "facts"
 
     @classmethod
     def ready(cls) -> type[Encoder]:
@@ -46,7 +47,9 @@ class FittedSignMask(NoPromise):
 
     law: ClassVar[NoiseLaw] = "none"
     linear: ClassVar[bool] = False
+    masked: ClassVar[bool] = True
     sigma: ClassVar[float] = 0.0
+    covers: ClassVar[int] = 0
     unpromised: ClassVar[tuple[str, ...]] = ("no-noise",)
     values: int
     centre: float
@@ -103,11 +106,15 @@ class Signed:
     trace: Trace
 
     def mean(self, records: Rows, rows: Tensor) -> Batch:
+        x, y = self.mixture(records, rows)
+        return Batch(x * self.trace.extra["signs"][rows], y)
+
+    def mixture(self, records: Rows, rows: Tensor) -> Batch:
         x, y = torch.zeros(1, dtype=torch.float64), torch.zeros(1)
         for source, weight in zip((rows, self.trace.partner[rows, 0]), self.trace.weight[rows].T, strict=True):
             batch = records.take(source)
             x, y = x + weight[:, None].double() * self.encoder.prepare(batch.x), y + weight[:, None] * batch.y
-        return Batch(x * self.trace.extra["signs"][rows], y)
+        return Batch(x, y)
 
     def deviation(self, rows: Tensor) -> Tensor:
         return torch.zeros(len(rows), dtype=torch.float64)

@@ -30,7 +30,11 @@ DataDir = Annotated[
 Size = Annotated[int | None, typer.Option("--size", min=1, help="Resize image files to this square.")]
 Public = Annotated[
     str | None,
-    typer.Option("--public", help="PUBLIC data of the same shape, for the centre, the clip norm and the moments."),
+    typer.Option(
+        "--public",
+        help="PUBLIC data of the same shape, for the centre, the clip norm and the moments; for mixup and instahide: "
+        "images to mix in.",
+    ),
 ]
 CLIP_HELP = (
     "Norm C to which records are clipped, chosen WITHOUT looking at them. Default: from the pixel range; features have "

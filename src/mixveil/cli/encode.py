@@ -30,10 +30,34 @@ Tau = Annotated[float | None, typer.Option("--tau", help="Theorem 2's directiona
 Encoder = Annotated[
     str,
     typer.Option(
-        "--encoder", help="singular; gaussian (no pairing); or mixup, laplace or identity, which promise nothing."
+        "--encoder",
+        help="singular; gaussian (no pairing); or instahide, mixup, laplace or identity, which promise nothing.",
     ),
 ]
-ImagesPerRow = Annotated[int | None, typer.Option("--images-per-row", help="Images in each row of mixup. Default: 2.")]
+ImagesPerRow = Annotated[
+    int | None,
+    typer.Option("--images-per-row", help="Images in each row of mixup (default 2) or instahide (default 4)."),
+]
+LargestWeight = Annotated[
+    float | None, typer.Option("--c1", help="The largest weight of an image in a row of instahide. Default: 0.65.")
+]
+PrivateShare = Annotated[
+    float | None,
+    typer.Option("--c2", help="The least share of the two private images, where instahide mixes in public ones."),
+]
+Augmented = Annotated[
+    bool, typer.Option("--augmented", help="Mirror and move every image at random before instahide mixes it.")
+]
+PatchCount = Annotated[
+    int | None,
+    typer.Option("--patches", help="Patches of --public images for mixup or instahide to mix in. Default: 10000."),
+]
+Keypoints = Annotated[
+    int | None,
+    typer.Option(
+        "--keypoints", help="More than so many keypoints (SIFT) has each patch: default 40; 0 keeps flat ones too."
+    ),
+]
 Screen = Annotated[
     str | None,
     typer.Option(
@@ -57,6 +81,11 @@ def encode(
     alpha: _common.Alpha = None,
     noise: _common.Noise = None,
     images_per_row: ImagesPerRow = None,
+    c1: LargestWeight = None,
+    c2: PrivateShare = None,
+    augmented: Augmented = False,
+    patches: PatchCount = None,
+    keypoints: Keypoints = None,
     clip: _common.Clip = None,
     public: _common.Public = None,
     party: _common.Party = "party",

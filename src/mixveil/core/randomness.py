@@ -33,6 +33,7 @@ WEIGHT_BITS = 24
 
 _BLOCK = 1 << 17  # words a pass of Box–Muller: fewer cost more in calls, more do not stay in the cache
 _SWAPS = 100  # rounds
+_TRIES = 100_000
 _63_BITS = (1 << 63) - 1
 _forks = 0  # how many forks lie between this process and the one that imported this module
 
@@ -203,6 +204,20 @@ class Stream(ABC):
         parts = draws.div_(draws.sum(1, keepdim=True)).mul_(scale).floor_()
         parts[:, -1] += scale - parts.sum(1)
         return parts.div_(scale).float()
+
+    def bounded_weights(self, n: int, k: int, most: float, first: int, least: float) -> Tensor:
+        """(n, k) mixing weights, given that none is larger than `most` and the first so many sum to `least` or more:
+        those are drawn again that are not so."""
+        if k == 1:
+            return torch.ones(n, 1)
+        found = torch.empty(0, k)
+        for _ in range(_TRIES):
+            drawn = self.mixing_weights(2 * (n - len(found)) + 64, k)
+            fits = (drawn.amax(1) <= most) & (drawn[:, :first].sum(1) >= least)
+            found = torch.cat([found, drawn[fits]])[:n]
+            if len(found) == n:
+                return found
+        raise ArgumentError(f"weights of {k} images, at most {most:g} and {least:g} of the first {first}, hardly occur")
 
 
 class SeededStream(Stream):

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 Origin = Literal["public", "range", "private"]
 Calibration = Literal["theorem", "spectral", "energy", "displacement"]
 NoiseLaw = Literal["gaussian", "sphere", "laplace", "none"]
+PublicUse = Literal["facts", "covers"]
+"""What an encoder does with public data: it takes facts from them, or mixes them in."""
+
 Progress = Callable[[int], None]
 """Called with the number of rows that were just done."""
 
@@ -75,6 +78,8 @@ class Trace:
         order: (n,) the record that each row is of, where rows were put in another order; None: row i is of record i.
         kept: (n,) which of these rows were released, where some were dropped; None: all.
         extra: What else an encoder drew for each row, (n, …) each, by name: a mask of signs, for example.
+        covers: (p, 4) the public patches that rows are mixed with, where they are: image, top, left, side. Patch i has
+            the number of records plus i among partners.
     """
 
     partner: Tensor = field(repr=False)
@@ -82,11 +87,19 @@ class Trace:
     order: Tensor | None = field(default=None, repr=False)
     kept: Tensor | None = field(default=None, repr=False)
     extra: Mapping[str, Tensor] = field(default_factory=dict, repr=False)
+    covers: Tensor | None = field(default=None, repr=False)
 
     def part(self, rows: Tensor, renumbered: Tensor) -> Trace:
-        """The trace of some rows, (m,) their numbers or (n,) booleans; record r is called `renumbered[r]` there."""
+        """The trace of some rows, (m,) their numbers or (n,) booleans; record r is called `renumbered[r]` there. Covers
+        keep their numbers, where `renumbered` ends before them."""
+        covers = self.covers
+        if covers is not None:
+            import torch
+
+            last = int(self.partner.max()) + 1
+            renumbered = torch.cat([renumbered, torch.arange(len(renumbered), max(last, len(renumbered)))])
         extra = {name: drawn[rows] for name, drawn in self.extra.items()}
-        return Trace(renumbered[self.partner[rows]], self.weight[rows], extra=extra)
+        return Trace(renumbered[self.partner[rows]], self.weight[rows], extra=extra, covers=covers)
 
 
 @dataclass(frozen=True)
@@ -101,7 +114,8 @@ class Fact:
 @dataclass(frozen=True)
 class Facts:
     """Facts by name: dimension, centre, amplitude, clip, energy (V), lambda_max, distance (D), displacement (how far
-    image noise moves features), unit_rows (the most rows that one unit has; else 1), size (mean absolute value)."""
+    image noise moves features), unit_rows (the most rows that one unit has; else 1), size (mean absolute value),
+    height and width of images, covers (how many public patches are mixed in)."""
 
     known: Mapping[str, Fact]
 
@@ -210,6 +224,9 @@ class Observation(Protocol):
         """What some rows, (m,) their numbers, would be without noise: x (m, d) float64 in the values that are released,
         and the soft labels y (m, classes) that are released with them. records: those that the trace numbers."""
 
+    def mixture(self, records: Rows, rows: Tensor) -> Batch:
+        """The same without the signs, where the encoder hides those; no reader sees it."""
+
     def deviation(self, rows: Tensor) -> Tensor:
         """(m,) float64: the standard deviation of the noise in one value of each of these rows."""
 
@@ -231,6 +248,7 @@ class Encoder(Protocol):
         law: How the noise is distributed; `none`: a row equals its mean, up to float32 rounding.
         linear: Whether a row's mean is Σ_j weight[j] · prepare(source j), over its own record and its partners, with
             weights that sum to one. Attacks, bounds and the discriminant that rest on this refuse other encoders.
+        masked: Whether the sign of every value is hidden by a random one: rows show absolute values alone.
         sigma: The noise of one value of a partner, before it is weighed; 0 without noise.
         centre: What is subtracted from every value of a record.
         clip: The largest norm with which a record enters; None: records enter as they are.
@@ -238,6 +256,8 @@ class Encoder(Protocol):
         unit_rows: The most rows of one unit that the claims speak of.
         step: Released integers times this are the values; None where floats are released.
         index_bound: The largest size of a released integer; None where floats are released.
+        covers: How many public patches it has to mix in; 0 where it mixes in none.
+        label_share: The least that the shares of a row's label sum to: one, unless images without a label are mixed in.
         unpromised: Codes of what a manifest must say that these settings do not promise.
         tau_conditions: The conditions that a directional SNR without a certificate must state; empty where none can be
             stated.
@@ -252,6 +272,8 @@ class Encoder(Protocol):
     @property
     def linear(self) -> bool: ...
     @property
+    def masked(self) -> bool: ...
+    @property
     def sigma(self) -> float: ...
     @property
     def centre(self) -> float: ...
@@ -265,6 +287,10 @@ class Encoder(Protocol):
     def step(self) -> float | None: ...
     @property
     def index_bound(self) -> int | None: ...
+    @property
+    def covers(self) -> int: ...
+    @property
+    def label_share(self) -> float: ...
     @property
     def unpromised(self) -> tuple[str, ...]: ...
     @property
@@ -295,7 +321,10 @@ class Encoder(Protocol):
 
     def plan(self, n: int, *, stream: Stream, units: Tensor | None = None) -> Trace:
         """Draw all but the noise for n rows, n ≥ 2. units: (n,) numbers; rows of the same unit are not mixed with one
-        another."""
+        another. Where it mixes in covers, partners from n on are theirs."""
+
+    def advice(self, records: int) -> list[Note]:
+        """What the owner of so many records should know: where settings go against what the scheme's authors advise."""
 
     def observation(self, trace: Trace) -> Observation:
         """How rows with this trace come from records."""
@@ -319,11 +348,13 @@ class Scheme(Protocol[Ready]):
     Attributes:
         targets: What can be asked of it; () where it promises nothing.
         needs_facts: Whether `calibrate` uses facts of the data; without, the scheme is ready as it is.
+        public_use: What it does with public data; None where it has no use for them.
     """
 
     name: ClassVar[str]
     targets: ClassVar[tuple[type[Target], ...]]
     needs_facts: ClassVar[bool]
+    public_use: ClassVar[PublicUse | None]
 
     @classmethod
     def ready(cls) -> type[Encoder]:
@@ -487,7 +518,8 @@ class View:
 
     Attributes:
         releases: Of the same records.
-        traces: Pairing and weights of each release.
+        traces: Pairing and weights of each release. Partners beyond the records are the covers, in their order.
+        covers: The public patches that rows are mixed with, where they are.
         public: Data like the private ones.
         candidates: (c, …) images; the attacker asks whether, and where, they are in the releases.
         candidate_labels: (c,) the classes of candidates.
@@ -504,6 +536,7 @@ class View:
     known: KnownRecords | None = None
     pictures: Rows | None = None
     units: Units | None = None
+    covers: Rows | None = None
 
 
 @dataclass(frozen=True)
@@ -518,6 +551,10 @@ class Guess:
         scores: (c,) the same for being in the releases at all, or (g,) for groups of candidates.
         labels: (n, 2) for each row the two classes of its sources.
         pictures: (n, c, h, w) in [0, 1], the images that records were made of, where records are features.
+        covers: (n, p) how much likelier each cover is in each row of the first release.
+        signs: (n, d) ±1, the signs of the mixtures of the first release, which its rows hide.
+        alike: (m, m) how much likelier two rows share a source: of all rows of all releases, one release after another.
+        apart: (n, s) p-values: how likely the rows of each record look as different from the others' as they do.
     """
 
     images: Tensor | None = None
@@ -527,11 +564,18 @@ class Guess:
     scores: Tensor | None = None
     labels: Tensor | None = None
     pictures: Tensor | None = None
+    covers: Tensor | None = None
+    signs: Tensor | None = None
+    alike: Tensor | None = None
+    apart: Tensor | None = None
 
 
-AttackKind = Literal["prior", "reconstruction", "linkage", "pairs", "membership", "labels"]
+AttackKind = Literal[
+    "prior", "reconstruction", "linkage", "pairs", "membership", "labels", "covers", "signs", "grouping", "distribution"
+]
 """What an attack guesses: nothing beyond the average, records, the row of a record, the two sources of a row, whether a
-record is in a release, or classes."""
+record is in a release, classes, the public images in a row, hidden signs, which rows share a source, or whether the
+rows of different records are distributed differently."""
 
 AttackBound = Literal["linear-row", "linear", "linear-known", "gdp"]
 """What theory bounds an attack by: the Bayes risk of a linear attacker who sees one row, all rows, or all rows and all

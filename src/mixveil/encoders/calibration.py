@@ -55,23 +55,27 @@ def calibrate(
     public: Dataset | None = None,
     clip: float | Fact | None = None,
     displacement: Fact | None = None,
+    covers: int | None = None,
     stream: Stream,
     watch: Watch = unwatched,
 ) -> tuple[E, tuple[Guarantee, ...], list[Note]]:
     """An encoder with the noise for a target, its guarantees, and what the owner should be warned of. Without a target
     the noise is as large as the records are on average: for encoders that promise nothing.
 
-    displacement: how far image noise moves the features (`displacement.measure`), for the calibration of that name."""
+    displacement: how far image noise moves the features (`displacement.measure`), for the calibration of that name;
+    covers: how many public patches are mixed in, where some are."""
     check_apart(data, public)
     moments_of = watched_moments(stream, watch)
     checks.enough_rows(len(data))
+    mixed_in = {} if covers is None else {"covers": Fact(float(covers), "public")}
     if not encoder.needs_facts:
-        return *encoder.calibrate(target, Facts({})), []
+        ready, guarantees = encoder.calibrate(target, Facts(mixed_in))
+        return ready, guarantees, ready.advice(len(data))
     facts = facts_for(
         target, data, public=public, clip=clip, moments_of=moments_of, displacement=displacement, watch=watch
     )
-    ready, guarantees = encoder.calibrate(target, facts)
-    warnings: list[Note] = []
+    ready, guarantees = encoder.calibrate(target, facts.with_(**mixed_in))
+    warnings = ready.advice(len(data))
     if isinstance(target, Mu):
         warnings += meaningless(target.value)
         warnings += drowned(ready.sigma, facts["clip"], data) if ready.linear else []
@@ -232,6 +236,9 @@ def settled_facts(
     else:
         amplitude, bound = _unranged(data, certified, public, centre.value, clip, watch)
     known = {"dimension": Fact(float(dimension), "range"), "centre": centre, "amplitude": amplitude, "clip": bound}
+    if len(data.shape) == 3:
+        height, width = data.shape[1:]
+        known |= {"height": Fact(float(height), "range"), "width": Fact(float(width), "range")}
     return Facts({**known, "unit_rows": Fact(float(privacy_units.largest(data)), "public")})
 
 

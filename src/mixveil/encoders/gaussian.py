@@ -21,7 +21,7 @@ from torch import Tensor
 
 from mixveil.core.errors import ArgumentError
 from mixveil.core.randomness import NORMAL_BOUND, Stream
-from mixveil.core.types import Batch, Cost, Encoder, Facts, Guarantee, Mu, NoiseLaw, Rows, Target, Trace
+from mixveil.core.types import Batch, Cost, Encoder, Facts, Guarantee, Mu, NoiseLaw, PublicUse, Rows, Target, Trace
 from mixveil.encoders.grid import GRID
 from mixveil.encoders.linear import unmixed
 from mixveil.encoders.noisy import EXAMPLE, NO_TARGET, Noisy, certified, check_noise, gdp_conditions, on_grid
@@ -32,6 +32,7 @@ class Gaussian:
     name: ClassVar[str] = "gaussian"
     targets: ClassVar[tuple[type[Target], ...]] = (Mu,)
     needs_facts: ClassVar[bool] = True
+    public_use: ClassVar[PublicUse | None] = "facts"
 
     @classmethod
     def ready(cls) -> type[Encoder]:

@@ -17,6 +17,7 @@ from mixveil.encoders.plain import NoNoise
 class Identity(NoNoise):
     name: ClassVar[str] = "identity"
     sources: ClassVar[int] = 1
+    covers: ClassVar[int] = 0
 
     def plan(self, n: int, *, stream: Stream, units: Tensor | None = None) -> Trace:
         return unmixed(n)

@@ -23,7 +23,7 @@ from torch import Tensor
 from mixveil.core import checks
 from mixveil.core.errors import ArgumentError
 from mixveil.core.randomness import Stream
-from mixveil.core.types import Batch, Encoder, Fact, Facts, Guarantee, NoiseLaw, Rows, Target, Trace
+from mixveil.core.types import Batch, Encoder, Fact, Facts, Guarantee, NoiseLaw, PublicUse, Rows, Target, Trace
 from mixveil.encoders.linear import Linear, unmixed
 from mixveil.encoders.plain import NoPromise
 
@@ -35,6 +35,7 @@ class Laplace:
     name: ClassVar[str] = "laplace"
     targets: ClassVar[tuple[type[Target], ...]] = ()
     needs_facts: ClassVar[bool] = True
+    public_use: ClassVar[PublicUse | None] = "facts"
     alpha: float = 0.5
 
     def __post_init__(self) -> None:
@@ -63,6 +64,7 @@ class CalibratedLaplace(NoPromise, Linear):
 
     law: ClassVar[NoiseLaw] = "laplace"
     sources: ClassVar[int] = 1
+    covers: ClassVar[int] = 0
     unpromised: ClassVar[tuple[str, ...]] = ("noise-for-comparison",)
     alpha: float
     centre: float

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from mixveil.core import checks
 from mixveil.core.types import Batch, Rows, Trace, Visible
+from mixveil.core.wording.notes import Note
 
 _ROWS = 8192
 
@@ -19,6 +20,7 @@ class Linear(ABC):
     """An encoder of rows Σ_j weight[j] · prepare(source j) plus noise that depends on the weights alone."""
 
     linear: ClassVar[bool] = True
+    masked: ClassVar[bool] = False
 
     @property
     @abstractmethod
@@ -34,6 +36,13 @@ class Linear(ABC):
     def possible_labels(self, y: Tensor) -> Tensor:
         """At most one class a source. That shares sum to one is checked for all releases."""
         return (y > 0).sum(1) <= self.sources
+
+    @property
+    def label_share(self) -> float:
+        return 1.0
+
+    def advice(self, records: int) -> list[Note]:
+        return []
 
     def observation(self, trace: Trace) -> Mixtures:
         return Mixtures(self, trace)
@@ -79,6 +88,9 @@ class Mixtures:
             mixed = mixed + self.encoder.prepare(x) * weight[:, j : j + 1].double()
             labels = labels + y * weight[:, j : j + 1]
         return Batch(mixed, labels)
+
+    def mixture(self, records: Rows, rows: Tensor) -> Batch:
+        return self.mean(records, rows)
 
     def deviation(self, rows: Tensor) -> Tensor:
         return self.encoder.deviation(self.trace.weight[rows])

@@ -2,38 +2,52 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
-import torch
 from torch import Tensor
 
 from mixveil.core import checks
+from mixveil.core.errors import ArgumentError
 from mixveil.core.randomness import Stream
-from mixveil.core.types import Trace
-from mixveil.encoders.plain import NoNoise
+from mixveil.core.types import Facts, Guarantee, PublicUse, Target, Trace
+from mixveil.encoders.mixing import PRIVATE, partners
+from mixveil.encoders.plain import NoNoise, no_target
 
 
 @dataclass(frozen=True)
 class Mixup(NoNoise):
-    """x̃_i = Σ_j λ_j x_πj(i): π₁ the identity, the others random permutations, λ ~ U[0, 1]ᵏ scaled to sum one."""
+    """x̃_i = Σ_j λ_j x_πj(i): π₁ the identity, the others random permutations, λ ~ U[0, 1]ᵏ scaled to sum one. covers:
+    with that many public patches to choose from, a row has two private images and k − 2 of these, without labels."""
 
     name: ClassVar[str] = "mixup"
+    public_use: ClassVar[PublicUse | None] = "covers"
     k: int = 2
+    covers: int = 0
 
     def __post_init__(self) -> None:
         checks.at_least("k", self.k, 2)
+        checks.at_least("covers", self.covers, 0)
+        if self.covers and self.k <= PRIVATE:
+            raise ArgumentError(f"k must be more than {PRIVATE}, with public images, got {self.k}")
 
     @property
     def sources(self) -> int:
         return self.k
 
+    @property
+    def label_share(self) -> float:
+        return 0.0 if self.covers else 1.0
+
     @classmethod
     def example(cls) -> Self:
         return cls(k=3)
 
+    def calibrate(self, target: Target | None, facts: Facts) -> tuple[Self, tuple[Guarantee, ...]]:
+        no_target(self.name, target)
+        return replace(self, covers=int(facts["covers"])) if "covers" in facts.known else self, ()
+
     def plan(self, n: int, *, stream: Stream, units: Tensor | None = None) -> Trace:
         checks.enough_rows(n)
-        pairing, weights = stream.fork("pairing"), stream.fork("weights")
-        partner = torch.stack([pairing.permutation(n) for _ in range(self.k - 1)], dim=1)
-        return Trace(partner=partner, weight=weights.mixing_weights(n, self.k))
+        partner = partners(n, self.k, self.covers, stream.fork("pairing"))
+        return Trace(partner, stream.fork("weights").mixing_weights(n, self.k))

@@ -41,6 +41,7 @@ class Noisy(Linear):
     sigma: float
     unit_rows: int = 1
     unpromised: ClassVar[tuple[str, ...]] = ()
+    covers: ClassVar[int] = 0
 
     def __post_init__(self) -> None:
         for name, value in (("clip", self.clip), ("amplitude", self.amplitude), ("sigma", self.sigma)):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import ClassVar, Self
+from typing import ClassVar, Self, cast
 
 from torch import Tensor
 
 from mixveil.core.errors import ArgumentError
 from mixveil.core.randomness import Stream
-from mixveil.core.types import Batch, Cost, Encoder, Facts, Guarantee, NoiseLaw, Rows, Target, Trace
+from mixveil.core.types import Batch, Cost, Encoder, Facts, Guarantee, NoiseLaw, PublicUse, Rows, Target, Trace
+from mixveil.core.wording.notes import Note
 from mixveil.encoders.linear import Linear
 
 
@@ -23,6 +24,13 @@ class NoPromise:
     step: ClassVar[float | None] = None
     index_bound: ClassVar[int | None] = None
     tau_conditions: ClassVar[Mapping[str, str]] = {}
+
+    @property
+    def label_share(self) -> float:
+        return 1.0
+
+    def advice(self, records: int) -> list[Note]:
+        return []
 
     def claims(self) -> Mapping[str, Guarantee]:
         return {}
@@ -40,6 +48,7 @@ class NoNoise(NoPromise, Linear):
     name: ClassVar[str]
     targets: ClassVar[tuple[type[Target], ...]] = ()
     needs_facts: ClassVar[bool] = False
+    public_use: ClassVar[PublicUse | None] = None
     law: ClassVar[NoiseLaw] = "none"
     sigma: ClassVar[float] = 0.0
     centre: ClassVar[float] = 0.0
@@ -51,15 +60,14 @@ class NoNoise(NoPromise, Linear):
 
     @classmethod
     def ready(cls) -> type[Encoder]:
-        return cls
+        return cast("type[Encoder]", cls)
 
     @classmethod
     def example(cls) -> Self:
         return cls()
 
     def calibrate(self, target: Target | None, facts: Facts) -> tuple[Self, tuple[Guarantee, ...]]:
-        if target is not None:
-            raise ArgumentError(f"the encoder {self.name} adds no noise: neither mu nor tau can be asked of it")
+        no_target(self.name, target)
         return self, ()
 
     def prepare(self, x: Tensor) -> Tensor:
@@ -84,6 +92,11 @@ class NoNoise(NoPromise, Linear):
             x += other.x * _column(weight, j + 1, other.x)
             y += other.y * weight[:, j + 1 : j + 2]
         return Batch(x, y)
+
+
+def no_target(name: str, target: Target | None) -> None:
+    if target is not None:
+        raise ArgumentError(f"the encoder {name} adds no noise: neither mu nor tau can be asked of it")
 
 
 def _column(weight: Tensor, j: int, like: Tensor) -> Tensor:

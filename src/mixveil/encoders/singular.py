@@ -24,7 +24,7 @@ from torch import Tensor
 from mixveil.core import checks
 from mixveil.core.errors import ArgumentError
 from mixveil.core.randomness import NORMAL_BOUND, Stream
-from mixveil.core.types import Batch, Cost, Encoder, Facts, Guarantee, Mu, NoiseLaw, Rows, Target, Tau, Trace
+from mixveil.core.types import Batch, Cost, Encoder, Facts, Guarantee, Mu, NoiseLaw, PublicUse, Rows, Target, Tau, Trace
 from mixveil.encoders.grid import GRID
 from mixveil.encoders.noisy import EXAMPLE, NO_TARGET, Noisy, centred, certified, check_noise, gdp_conditions, on_grid
 from mixveil.theory import gdp, snr
@@ -51,6 +51,7 @@ class Singular:
     name: ClassVar[str] = "singular"
     targets: ClassVar[tuple[type[Target], ...]] = (Mu, Tau)
     needs_facts: ClassVar[bool] = True
+    public_use: ClassVar[PublicUse | None] = "facts"
     alpha: float | None = None
     noise: Literal["gaussian", "sphere"] = "gaussian"
     fixed_points: bool = False

@@ -14,7 +14,9 @@ from mixveil.core import randomness
 from mixveil.core.errors import ArgumentError, MismatchError, MissingFactError
 from mixveil.core.types import Calibration, Encoder, Fact, Mu, Scheme, Target, Tau
 from mixveil.core.watching import Warn, Watch, unheard, unwatched
-from mixveil.core.wording.notes import Note
+from mixveil.core.wording.notes import Note, note
+from mixveil.data.covers import KEYPOINTS, PATCHES, Patches
+from mixveil.data.covers import patches as cut_patches
 from mixveil.data.images import Images
 from mixveil.data.opening import DataOptions, DataSpec, open_both
 from mixveil.encoders import calibration as calibrations
@@ -76,6 +78,11 @@ def encode(
     alpha: float | None = None,
     noise: Literal["gaussian", "sphere"] | None = None,
     images_per_row: int | None = None,
+    c1: float | None = None,
+    c2: float | None = None,
+    augmented: bool = False,
+    patches: int | None = None,
+    keypoints: int | None = None,
     clip: float | None = None,
     public: DataSpec | None = None,
     party: str = "party",
@@ -105,9 +112,13 @@ def encode(
         mu: Certified: every record (every unit, where units are named) μ-GDP, labels excluded; noise from public facts.
         tau: Instead: Theorem 2's directional SNR, in (0, 1]; noise from the records' own moments, not certified.
         calibration: How tau is met; `spectral` unless another is given.
-        encoder: The name of one of `mixveil.encoders()`; alpha, noise, images_per_row: its settings, if it has them.
+        encoder: The name of one of `mixveil.encoders()`.
+        alpha, noise, images_per_row, c1, c2, augmented: Its settings, if it has them.
         clip: The norm to which records are clipped, chosen without looking at them.
-        public: Public data of the same shape, for the centre, the clip norm and the moments.
+        public: Public data of the same shape, for the centre, the clip norm and the moments; for mixup and instahide
+            public images of any size, patches of which are mixed in.
+        patches, keypoints: How many patches there are to choose from, and more than how many keypoints (SIFT) each has;
+            0 keeps flat patches too.
         party: The sender's name, which the manifest shows.
         recipient, budget, label_budget, ledger: See `writing.LedgerTerms`.
         label_epsilon: Labels under ε-DP randomised response; else they are shown.
@@ -127,8 +138,10 @@ def encode(
         if backbone is not None or projection is not None:
             raise ArgumentError(f"screen = {screen}: {NOT_PICTURES}")
     lpips = None if screen is None else screen.distance(options.folder)
-    scheme = configured(encoder, {"alpha": alpha, "noise": noise, "images_per_row": images_per_row})
-    _check_noise(scheme, target, clip, public)
+    given = {"alpha": alpha, "noise": noise, "images_per_row": images_per_row, "c1": c1, "c2": c2}
+    scheme = configured(encoder, {**given, "augmented": augmented or None})
+    cut = _PatchesAsked(patches, keypoints)
+    _check_public(scheme, target, clip, public, cut, pixels=backbone is None and projection is None)
     extractor = _chosen_features(backbone, stage, mirror, projection, target, normalisation, clip, public)
     stream = stream_for(seed)
     images, known = open_both(data, public, options)
@@ -145,6 +158,8 @@ def encode(
         told += accounting.earlier_statistics(ledger, rows.projection, party)
         clipped = Fact(rows.projection.clip, rows.projection.origin)
         source = _Source(rows, clip=clipped, assets={"projection": digest}, notes=told)
+    elif scheme.public_use == "covers" and known is not None:
+        source = cut.source(images, known, stream.fork("patches"), watch)
     elif extractor is not None:
         source = _featured(images, known, features, extractor, target, alpha, normalisation, stream)
     else:
@@ -158,6 +173,7 @@ def encode(
         public=source.public,
         clip=clip if source.clip is None else source.clip,
         displacement=displacement_fact(source.displacement, known),
+        covers=None if source.covers is None else len(source.covers),
         stream=stream.fork("facts"),
         watch=watch,
     )
@@ -178,6 +194,7 @@ def encode(
             label_epsilon=label_epsilon,
             screen=screen,
             lpips=lpips,
+            covers=source.covers,
             progress=step,
             **terms,
         )
@@ -248,6 +265,22 @@ class _Source:
     assets: dict[str, str] = dataclasses.field(default_factory=dict)
     displacement: Displacement | None = None
     notes: list[Note] = dataclasses.field(default_factory=list)
+    covers: Patches | None = None
+
+
+@dataclass(frozen=True)
+class _PatchesAsked:
+    count: int | None
+    keypoints: int | None
+
+    def source(self, images: Images, public: Images, stream: randomness.Stream, watch: Watch) -> _Source:
+        """Images, with the patches of public images that they are mixed with."""
+        calibrations.check_apart(images, public)
+        count = PATCHES if self.count is None else self.count
+        least = KEYPOINTS if self.keypoints is None else self.keypoints
+        covers = cut_patches(public, images, count=count, keypoints=least, stream=stream, watch=watch)
+        flat = [note("instahide-flat-covers", keypoints=least, least=KEYPOINTS)] if least < KEYPOINTS else []
+        return _Source(images, covers=covers, notes=flat)
 
 
 def _featured(
@@ -270,9 +303,24 @@ def _featured(
     return _Source(rows, known, assets={"features": loaded.digest}, displacement=far)
 
 
-def _check_noise(scheme: Scheme[Encoder], target: Target | None, clip: float | None, public: DataSpec | None) -> None:
-    if not scheme.needs_facts and (clip is not None or public is not None):
+def _check_public(
+    scheme: Scheme[Encoder],
+    target: Target | None,
+    clip: float | None,
+    public: DataSpec | None,
+    cut: _PatchesAsked,
+    *,
+    pixels: bool,
+) -> None:
+    """What public data and a clip norm are for; what does not go together is refused. pixels: rows are images."""
+    if (scheme.public_use is None and public is not None) or (not scheme.needs_facts and clip is not None):
         raise ArgumentError(f"clip and public are for noise, and the encoder {scheme.name} adds none")
+    covers = scheme.public_use == "covers" and public is not None
+    if covers and not pixels:
+        raise ArgumentError(f"public = {public}: the encoder {scheme.name} mixes public images into images only")
+    for name, value in (("patches", cut.count), ("keypoints", cut.keypoints)):
+        if value is not None and not covers:
+            raise ArgumentError(f"{name} = {value} is for public images that mixup or instahide mix in")
     if target is None and clip is not None:
         raise ArgumentError(f"clip = {clip:g} is for mu and tau: nothing else clips records")
 

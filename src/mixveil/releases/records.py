@@ -19,6 +19,7 @@ from mixveil.core import checks, randomness, tensor_files
 from mixveil.core.errors import ArgumentError, PrivateFactError, ScreenedOutError
 from mixveil.core.types import Batch, Dataset, Encoder, Guarantee, Progress, Release, Trace
 from mixveil.data import privacy_units
+from mixveil.data.covers import Covered, Patches
 from mixveil.data.randomised_labels import Randomised, label_shifts
 from mixveil.data.row_views import Subset
 from mixveil.encoders.grid import stored_dtype
@@ -48,6 +49,7 @@ def write_release(
     label_epsilon: float | None = None,
     screen: Screen | None = None,
     lpips: Measure | None = None,
+    covers: Patches | None = None,
     progress: Progress = lambda _: None,
     **terms: Unpack[LedgerTerms],
 ) -> Envelope:
@@ -61,6 +63,7 @@ def write_release(
         label_epsilon: Of randomised labels; None: labels are shown.
         screen: Rows that show too much are dropped, and never written.
         lpips: The distance, where the screen needs it.
+        covers: The public patches, where the encoder mixes them in.
     """
     checks.enough_rows(len(rows))
     check_output(out, party)
@@ -75,10 +78,10 @@ def write_release(
     if row + tensor_files.HEADER > settings.largest_file:
         raise ArgumentError(f"a row takes {row:,} bytes, and a shard has at most {settings.largest_file:,}")
     envelope = _enveloped(settings, rows, guarantees, party, stream, assets, label_epsilon)
-    said, trace = _planned(rows, encoder, label_epsilon, stream)
+    said, trace = _planned(rows, encoder, label_epsilon, covers, stream)
 
     def produce(folder: Path) -> Produced:
-        shards = _write_shards(folder, said, settings, trace, stream.fork("noise"), screening, progress)
+        shards = _write_shards(folder, said, settings, trace, covers, stream.fork("noise"), screening, progress)
         return shards, lambda: trace if screening is None else replace(trace, kept=screening.kept)
 
     return write(out, rows, envelope, produce, space=_bytes(rows, settings), **terms)
@@ -94,13 +97,14 @@ def traced_in_memory(
     assets: Mapping[str, str] | None = None,
     extractor: Extractor | None = None,
     label_epsilon: float | None = None,
+    covers: Patches | None = None,
 ) -> tuple[Release, Trace]:
     """The same release and its trace, for experiments: nothing is written or entered."""
     checks.enough_rows(len(rows))
     settings = RecordSettings(encoder, rows.shape, extractor)
-    said, trace = _planned(rows, encoder, label_epsilon, stream)
+    said, trace = _planned(rows, encoder, label_epsilon, covers, stream)
     with _workers() as pool:
-        batch = _encoded(said, 0, len(rows), encoder, trace, stream.fork("noise"), pool)
+        batch = _encoded(said, 0, len(rows), encoder, trace, covers, stream.fork("noise"), pool)
     envelope = _enveloped(settings, rows, guarantees, party, stream, assets, label_epsilon)
     return Release(envelope, Records((batch,), encoder.step)), trace
 
@@ -137,6 +141,7 @@ def _write_shards(
     rows: Dataset,
     settings: RecordSettings,
     trace: Trace,
+    covers: Patches | None,
     stream: randomness.Stream,
     screening: Screening | None,
     progress: Progress,
@@ -148,7 +153,7 @@ def _write_shards(
         number = 0
         for start in range(0, len(rows), shard_rows):
             stop = min(start + shard_rows, len(rows))
-            batch = _encoded(rows, start, stop, settings.encoder, trace, stream, pool, screening, progress)
+            batch = _encoded(rows, start, stop, settings.encoder, trace, covers, stream, pool, screening, progress)
             if not len(batch.y):
                 continue
             if waiting:
@@ -170,6 +175,7 @@ def _encoded(
     stop: int,
     encoder: Encoder,
     trace: Trace,
+    covers: Patches | None,
     stream: randomness.Stream,
     pool: Executor,
     screening: Screening | None = None,
@@ -180,10 +186,11 @@ def _encoded(
     threads."""
     x = torch.empty(stop - start, *rows.shape, dtype=stored_dtype(encoder.index_bound))
     y = torch.empty(stop - start, len(rows.classes))
+    mixed = rows if covers is None else Covered(rows, covers)
 
     def block(index: Tensor, noise: randomness.Stream) -> int:
         here = slice(int(index[0]) - start, int(index[-1]) + 1 - start)
-        x[here], y[here] = encoder.encode(rows, index, trace, stream=noise)
+        x[here], y[here] = encoder.encode(mixed, index, trace, stream=noise)
         if screening:
             screening.look(index, trace, x[here])
         return len(index)
@@ -211,7 +218,7 @@ def _workers() -> Iterator[Executor]:
 
 
 def _planned(
-    rows: Dataset, encoder: Encoder, label_epsilon: float | None, stream: randomness.Stream
+    rows: Dataset, encoder: Encoder, label_epsilon: float | None, covers: Patches | None, stream: randomness.Stream
 ) -> tuple[Dataset, Trace]:
     """The rows as they are to be encoded, and who is mixed with whom. Where labels are randomised, rows are put in a
     random order first: data are often sorted by class, and then their order says what the labels do not."""
@@ -219,6 +226,9 @@ def _planned(
         raise ArgumentError(f"the encoder {encoder.name} promises nothing to units: leave the units out")
     if rows.units is None and encoder.unit_rows > 1:
         raise ArgumentError(f"the noise is for units of {encoder.unit_rows} rows, and these rows have no units")
+    if encoder.covers != (0 if covers is None else len(covers)):
+        given = "none" if covers is None else f"{len(covers):,}"
+        raise ArgumentError(f"the encoder mixes in {encoder.covers:,} public patches, and {given} are given")
     order = None
     if label_epsilon is not None:
         check_declared(rows, label_epsilon)
@@ -226,7 +236,7 @@ def _planned(
         moved = label_shifts(len(rows), len(rows.classes), label_epsilon, stream.fork("labels"))
         rows = Randomised(Subset(rows, order), moved)
     trace = encoder.plan(len(rows), stream=stream.fork("plan"), units=privacy_units.numbered(rows))
-    return rows, replace(trace, order=order)
+    return rows, replace(trace, order=order, covers=None if covers is None else covers.table)
 
 
 def check_declared(rows: Dataset, label_epsilon: float) -> None:

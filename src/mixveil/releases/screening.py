@@ -140,6 +140,8 @@ class Screening:
         picture = self._scaled(seen).clamp_(0, 1)
         may = torch.ones(len(index), dtype=torch.bool)
         for source in (index, *trace.partner[index].T):
+            if int(source.max()) >= len(self.rows):  # public images
+                continue
             may &= self.screen.keeps(self.measure(self._scaled(self.rows.take(source).x), picture))
         self.kept[index] = may
         return may

@@ -31,6 +31,7 @@ def save_trace(release_id: str, trace: Trace, manifest_sha256: str, folder: Path
 
     path = trace_path(release_id, folder)
     drawn = {"partner": trace.partner, "weight": trace.weight, "order": trace.order, "kept": trace.kept}
+    drawn["covers"] = trace.covers
     drawn |= {_EXTRA + name: values for name, values in trace.extra.items()}
     tensors = {name: values.contiguous() for name, values in drawn.items() if values is not None}
     try:
@@ -61,8 +62,8 @@ def load_trace(release_id: str, rows: int, folder: Path | None = None) -> Trace 
     try:
         tensors = load_file(path)
         extra = {name.removeprefix(_EXTRA): tensors.pop(name) for name in list(tensors) if name.startswith(_EXTRA)}
-        order, kept = tensors.pop("order", None), tensors.pop("kept", None)
-        trace = Trace(tensors.pop("partner"), tensors.pop("weight"), order, kept, extra)
+        order, kept, covers = (tensors.pop(name, None) for name in ("order", "kept", "covers"))
+        trace = Trace(tensors.pop("partner"), tensors.pop("weight"), order, kept, extra, covers)
     except (OSError, KeyError, SafetensorError) as error:
         raise StateError(f"{path} is not a trace: {error}") from None
     made = len(trace.weight)
@@ -72,7 +73,10 @@ def load_trace(release_id: str, rows: int, folder: Path | None = None) -> Trace 
     left = made if kept is None else int(kept.sum()) if kept.dtype == torch.bool and kept.shape == (made,) else -1
     if not sizes or left != rows or trace.weight.shape[1] != trace.partner.shape[1] + 1:
         raise StateError(f"{path} is not the trace of a release of {rows} rows")
-    if trace.partner.numel() and not 0 <= int(trace.partner.min()) <= int(trace.partner.max()) < made:
+    if covers is not None and (covers.dim() != 2 or covers.shape[1] != 4):
+        raise StateError(f"{path} does not say where its public patches were cut")
+    known = made + (0 if covers is None else len(covers))
+    if trace.partner.numel() and not 0 <= int(trace.partner.min()) <= int(trace.partner.max()) < known:
         raise StateError(f"{path} names rows that were not made")
     if trace.order is not None and not torch.equal(trace.order.sort().values, torch.arange(made)):
         raise StateError(f"{path} does not say in which order the rows are")

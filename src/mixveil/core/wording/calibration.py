@@ -16,6 +16,16 @@ _CHOICE = (
 )
 
 WORDS: dict[str, str] = {
+    # What InstaHide's authors advise
+    "instahide-k": "{k} images in a row: InstaHide's authors advise {least} to {most}.",
+    "instahide-heavy": "Weights up to c1 = {c1:g}: InstaHide's authors advise at most {most:g}, so that no image "
+    "shows through.",
+    "instahide-few-images": "{images:,} images are mixed among themselves. InstaHide's authors advise that for very "
+    "large and varied sets only (their attacks are tried on {least:,}): mix in public images (--public).",
+    "instahide-few-covers": "{covers:,} public patches are few: InstaHide's authors advise a very large set, and try "
+    "their attacks on {least:,} (--patches).",
+    "instahide-flat-covers": "Public patches may have {keypoints} keypoints or fewer, such as flat ones, which hide "
+    "nothing: InstaHide's authors keep those with more than {least} (--keypoints).",
     "choice-of-mu": _CHOICE,
     "members": "members",
     "members-with-units": "members (persons, each with all of up to {rows} rows)",

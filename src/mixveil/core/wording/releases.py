@@ -56,6 +56,8 @@ WORDS: dict[str, str] = {
     "rows-dropped": "Rows that showed too much of their records were dropped: which are missing depends on the "
     "records, and says something of them. Records whose own row is missing may be in the rows of others.",
     "no-noise": "No noise was added: nothing is promised at all.",
+    "instahide-broken": "InstaHide is broken: from a few dozen encodings of an image, published attacks recover the "
+    "image (Carlini et al. 2021, and others since). Use it to compare with, not to protect.",
     "noise-for-comparison": "The noise is about as large as the records themselves are, which is for comparison: "
     "nothing is promised at all.",
     "average-only": "The directional SNR is the party's own statement, which a reader cannot check. It speaks of one "

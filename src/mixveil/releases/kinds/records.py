@@ -270,7 +270,7 @@ class RecordSettings(PayloadSettings):
                     raise GridError(f"{here}: grid indices reach {int(low)}…{int(high)}, the encoder's lie in ±{bound}")
             else:
                 check_finite(here, part.x)
-            check_labels(here, part.y)
+            check_labels(here, part.y, self.encoder.label_share)
             if not bool(self.encoder.possible_labels(part.y).all()):
                 raise SimplexError(f"{here}: labels that this encoder cannot make")
         return batch
@@ -300,13 +300,15 @@ def check_finite(where: str, x: Tensor) -> None:
         raise NotFiniteError(f"{where}: a released value is not finite")
 
 
-def check_labels(where: str, y: Tensor) -> None:
+def check_labels(where: str, y: Tensor, least: float = 1.0) -> None:
+    """Refuse labels that are no shares of classes. least: what they sum to at least, where not to one."""
     if not bool(y.isfinite().all()):
         raise NotFiniteError(f"{where}: a label is not finite")
     sums = y.double().sum(1)
-    if bool((y < 0).any()) or bool(((sums - 1).abs() > 1e-6).any()):
-        least, total = float(y.min()), float(sums[(sums - 1).abs().argmax()])
-        raise SimplexError(f"{where}: labels must be at least 0 and sum to 1, got {least:g} and the sum {total:g}")
+    if bool((y < 0).any()) or bool(((sums > 1 + 1e-6) | (sums < least - 1e-6)).any()):
+        lowest, total = float(y.min()), float(sums[(sums - 1).abs().argmax()])
+        due = "1" if least == 1 else f"{least:g} to 1"
+        raise SimplexError(f"{where}: labels must be at least 0 and sum to {due}, got {lowest:g} and the sum {total:g}")
 
 
 def of_all_rows(guarantees: tuple[Guarantee, ...]) -> tuple[Guarantee, ...]:
