@@ -60,7 +60,9 @@ class DeviceStream:
 
     def laplace(self, like: Tensor) -> Tensor:
         """Laplace noise of mean size 1, of the same shape, type and device."""
-        size = torch.empty_like(like, memory_format=torch.contiguous_format).exponential_(generator=self._on(like.device))
+        size = torch.empty_like(like, memory_format=torch.contiguous_format).exponential_(
+            generator=self._on(like.device)
+        )
         return size.mul_(self.signs(like))
 
     def below(self, most: int, n: int) -> Tensor:

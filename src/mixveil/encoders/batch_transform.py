@@ -14,11 +14,11 @@ from mixveil.core.device_random import DeviceStream
 from mixveil.core.errors import ArgumentError, LabelError, NotCalibratedError
 from mixveil.core.randomness import SecureStream, Stream
 from mixveil.encoders.instahide import CalibratedInstaHide, InstaHide
+from mixveil.encoders.mixing import PRIVATE
 from mixveil.encoders.mixup import Mixup
 from mixveil.encoders.singular import PAPER_ALPHA, CalibratedSingular, Singular
 
 _FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
-_PRIVATE = 2  # images of a row, where the others are public
 BatchEncoder = Mixup | Singular | CalibratedSingular | InstaHide | CalibratedInstaHide
 _WHOLE = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
@@ -93,7 +93,7 @@ class BatchTransform:
     ) -> tuple[Tensor, Tensor]:
         """s ∘ Σ_j λ_j (x_j − centre) + centre: the row itself, rows of the batch by permutations, then covers."""
         n, device = len(rows), rows.device
-        private, least = (encoder.k, 0.0) if self._covers is None else (_PRIVATE, encoder.c2)
+        private, least = (encoder.k, 0.0) if self._covers is None else (PRIVATE, encoder.c2)
         weight = self._draws.bounded_weights(n, encoder.k, encoder.c1, private, least)
         orders = [_to(self._draws.permutation(n), device) for _ in range(private - 1)]
         sources = [lambda: rows, *(lambda order=order: rows.index_select(0, order) for order in orders)]
@@ -146,15 +146,22 @@ class BatchTransform:
 
 
 def _check_covers(encoder: BatchEncoder, covers: Tensor | None) -> None:
-    """Covers go with an InstaHide of k > 2, and with one that was calibrated for covers."""
-    if isinstance(encoder, CalibratedInstaHide) and (encoder.covers > 0) != (covers is not None):
+    """Covers go with an InstaHide of k > 2, and with one that was calibrated for covers. Only a release moves images:
+    in a loop, they are moved before they come here."""
+    if (isinstance(encoder, InstaHide) and encoder.augmented) or (
+        isinstance(encoder, CalibratedInstaHide) and encoder.pad
+    ):
+        raise ArgumentError(
+            f"a batch is mixed as it is: augment it before, and give an encoder that does not, got {encoder!r}"
+        )
+    if isinstance(encoder, CalibratedInstaHide | Mixup) and (encoder.covers > 0) != (covers is not None):
         raise ArgumentError(f"covers must be given exactly where the encoder mixes them in, got {encoder!r}")
     if covers is None:
         return
     if not isinstance(encoder, InstaHide | CalibratedInstaHide):
         raise ArgumentError(f"covers are for an InstaHide, got {encoder!r}")
-    if encoder.k <= _PRIVATE:
-        raise ArgumentError(f"k must be more than {_PRIVATE}, with public images, got {encoder.k}")
+    if encoder.k <= PRIVATE:
+        raise ArgumentError(f"k must be more than {PRIVATE}, with public images, got {encoder.k}")
     if not covers.is_floating_point() or len(covers) == 0:
         raise ArgumentError(f"covers must be (p, …) floating values, got {covers.dtype} of {tuple(covers.shape)}")
 

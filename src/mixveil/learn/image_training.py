@@ -90,7 +90,9 @@ def fit_images(
         graph: On a GPU, whether steps are recorded once and then replayed.
         compiled: Whether torch.compile makes the network's kernels, which takes a compiler and a minute.
     """
-    training = ImageTraining(source, recipe, saved=saved, measure=measure, note=note, stop=stop, graph=graph, compiled=compiled)
+    training = ImageTraining(
+        source, recipe, saved=saved, measure=measure, note=note, stop=stop, graph=graph, compiled=compiled
+    )
     for rows in training.steps():
         progress(rows)
     return training.model.eval(), training.curve
