@@ -19,7 +19,7 @@ from mixveil.encoders.instahide import InstaHide
 from mixveil.encoders.laplace import Laplace
 from mixveil.learn.epochs import EncodedEveryEpoch, EpochSource, Normalisation, SameEveryEpoch, Transform
 from mixveil.learn.image_training import ImageRecipe, averaged, probabilities
-from mixveil.learn.resnet import COLOURS, ResNet18
+from mixveil.learn.resnet import ResNet18
 
 NORMAL = {
     "mnist": Normalisation(),

@@ -28,7 +28,9 @@ def overhead(sets: Sets, chosen: argparse.Namespace, say: Say) -> Iterator[Row]:
     """An epoch of ResNet-18 in the clear and with InstaHide, k = 4, in turns: all images encoded at the start of an
     epoch, and batch by batch, as a loop of one's own would."""
     graph = not chosen.no_graph
-    clear, encoded = (_epochs(_training(sets, chosen, encode, graph=graph)) for encode in (False, True))
+    clear, encoded = (
+        _epochs(_training(sets, chosen, encode, graph=graph, compiled=chosen.compiled)) for encode in (False, True)
+    )
     yield _compared("the whole set, once an epoch", clear, encoded, sets, chosen, say)
     plain, mixed = (_batches(sets, chosen, encode) for encode in (False, True))
     yield _compared("batch by batch, steps not recorded", plain, mixed, sets, chosen, say)
@@ -68,7 +70,7 @@ def _training(
     transform = _transform(sets) if encode else None
     source = EncodedEveryEpoch(sets.x, sets.labels, sets.classes, sets.normal, transform)
     recipe = ImageRecipe(_LONG, batch=chosen.batch, width=chosen.width)
-    return ImageTraining(source, recipe, graph=graph, compiled=compiled or chosen.compiled and graph)
+    return ImageTraining(source, recipe, graph=graph, compiled=compiled)
 
 
 def _transform(sets: Sets) -> BatchTransform:

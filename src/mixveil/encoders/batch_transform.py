@@ -30,8 +30,8 @@ class BatchTransform:
     NOTHING is promised. This is augmentation for a loop that holds the raw data and mixes each batch: the same
     image comes out again and again, under noise that is fast and not secret. What leaves needs `write_release`.
 
-    encoder: `Mixup`; or `InstaHide`, whose centre is 0 until it is calibrated; or a calibrated `Singular`, which clips records about its centre; or `Singular` with a sigma, the
-    noise of one value, which clips nothing.
+    encoder: `Mixup`; or `InstaHide`, whose centre is 0 until it is calibrated; or a calibrated `Singular`, which clips
+    records about its centre; or `Singular` with a sigma, the noise of one value, which clips nothing.
     covers: public patches that `InstaHide` mixes in, of a row's shape and on its device. A row is then of two images of
     the batch and k − 2 patches, and its label sums to the share of those two.
     stream: a `SeededStream` to repeat the draws (in a data loader's worker processes they also follow from torch's own
