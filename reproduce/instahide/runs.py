@@ -35,8 +35,8 @@ _READ = 4096
 
 @dataclass(frozen=True)
 class Run:
-    """One training. mode: vanilla, inside, cross, release (the same encodings in every epoch), laplace or pair (InstaHide
-    of two images with the weights 1 − α and α)."""
+    """One training. mode: vanilla, inside, cross, release (the same encodings in every epoch), laplace, or pair
+    (InstaHide of two images with the weights 1 − α and α)."""
 
     data: str
     mode: str
