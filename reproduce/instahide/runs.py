@@ -11,7 +11,7 @@ from torch import Tensor
 
 from mixveil.core.device_random import DeviceStream
 from mixveil.core.randomness import SeededStream
-from mixveil.core.types import Batch, Fact, Facts
+from mixveil.core.types import Fact, Facts
 from mixveil.data.images import Images
 from mixveil.data.opening import open_data
 from mixveil.encoders.batch_transform import BatchTransform
@@ -151,11 +151,11 @@ def tested(
     x = sets.normal(sets.test_x)
     transform = transform_of(run, sets, covers, "inference")
 
-    def encodings(epoch: int) -> Iterator[Batch]:
+    def encodings(epoch: int) -> Iterator[Tensor]:
         if transform is not None:
             transform.restart(epoch)
             for _ in range(ENCODINGS):
-                yield Batch(*transform(x, sets.test_labels))
+                yield transform(x, sets.test_labels)[0]
 
     def measure(epoch: int, model: ResNet18) -> dict[str, Any]:
         last, found = epoch == run.epochs, {}

@@ -53,7 +53,7 @@ def twin(
     return torch.stack(rows), torch.stack(labels)
 
 
-CASES = [
+CASES: list[tuple[InstaHide | CalibratedInstaHide, Tensor | None]] = [
     (InstaHide(k=1), None),
     (InstaHide(k=2), None),
     (InstaHide(k=4), None),
@@ -81,7 +81,7 @@ def test_the_formula_row_by_row(encoder: InstaHide | CalibratedInstaHide, covers
 def test_nothing_is_read_from_the_device(encoder: InstaHide | CalibratedInstaHide, covers: Tensor | None) -> None:
     x, y = batch(12, SHAPE)
     transform, shares = made(encoder, covers), torch.nn.functional.one_hot(y, CLASSES).float()
-    with NoWaiting():
+    with NoWaiting():  # type: ignore[no-untyped-call]
         transform(x, shares)
 
 

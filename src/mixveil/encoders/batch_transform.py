@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from itertools import chain
 
 import torch
@@ -96,9 +97,10 @@ class BatchTransform:
         private, least = (encoder.k, 0.0) if self._covers is None else (PRIVATE, encoder.c2)
         weight = self._draws.bounded_weights(n, encoder.k, encoder.c1, private, least)
         orders = [_to(self._draws.permutation(n), device) for _ in range(private - 1)]
-        sources = [lambda: rows, *(lambda order=order: rows.index_select(0, order) for order in orders)]
+        sources: list[Callable[[], Tensor]] = [lambda: rows]
+        sources += [partial(rows.index_select, 0, order) for order in orders]
         if self._covers is not None:
-            sources += [lambda: self._drawn_covers(rows, shape, last)] * (encoder.k - private)
+            sources += [partial(self._drawn_covers, rows, shape, last)] * (encoder.k - private)
         backwards = weight.flip(1)  # the row itself last, as in `_mixup`
         shares = _to((backwards / backwards.cumsum(1))[:, 1:], device)
         others = (source() for source in reversed(sources))

@@ -8,7 +8,7 @@ had never stopped, up to rounding on a GPU.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -23,7 +23,7 @@ from mixveil.core.device_random import DeviceStream
 from mixveil.core.errors import ArgumentError, TrainingError, TrainingStopped
 from mixveil.core.first_weights import started
 from mixveil.core.randomness import SeededStream
-from mixveil.core.types import Batch, Progress
+from mixveil.core.types import Progress
 from mixveil.learn.epochs import EpochSource
 from mixveil.learn.resnet import WIDTH, ResNet18
 
@@ -123,7 +123,7 @@ class ImageTraining:
         self.per_epoch = whole + (self.last > 0)
         self.total = recipe.epochs * self.per_epoch
         self.curve: list[dict[str, Any]] = []
-        self._stream = torch.cuda.Stream(self.device) if self.on_gpu else None
+        self._stream = torch.cuda.Stream(self.device) if self.on_gpu else None  # type: ignore[no-untyped-call]
         self._graph = _Graph(self, self._stream) if self._stream is not None and graph else None
         with self._own():
             draws = DeviceStream(recipe.stream("first weights"))
@@ -269,7 +269,7 @@ def probabilities(model: ResNet18, x: Tensor, rows: int = 2048) -> Tensor:
     return torch.cat(parts)
 
 
-def averaged(model: ResNet18, batches: Iterator[Batch]) -> Tensor:
-    """(n, classes) the mean of the probabilities of several encodings of the same images."""
-    found = [probabilities(model, x) for x, _ in batches]
+def averaged(model: ResNet18, encodings: Iterable[Tensor]) -> Tensor:
+    """(n, classes) the mean of the probabilities of several encodings of the same images, (n, colours, h, w) each."""
+    found = [probabilities(model, x) for x in encodings]
     return torch.stack(found).mean(0)
