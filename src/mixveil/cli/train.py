@@ -16,20 +16,33 @@ from mixveil.core.wording.sentences import plural, sentence
 from mixveil.data.opening import DataOptions
 
 Head = Annotated[
-    Literal["discriminant", "mlp"],
+    Literal["discriminant", "mlp", "resnet18"],
     typer.Option(
         "--head",
-        help="discriminant: in closed form, each release weighed by its noise; mlp: the paper's classifier, trained.",
+        help="discriminant: in closed form, each release weighed by its noise; mlp: the paper's classifier, trained; "
+        "resnet18: a network on images, trained from scratch on releases of pixels.",
     ),
 ]
-Epochs = Annotated[int | None, typer.Option("--epochs", help="Of mlp. Default: 20.")]
-BatchRows = Annotated[int | None, typer.Option("--batch", help="Rows of a step of mlp. Default: 128.")]
+Epochs = Annotated[int | None, typer.Option("--epochs", help="Of mlp (default: 20) or resnet18 (30).")]
+BatchRows = Annotated[int | None, typer.Option("--batch", help="Rows of a step of mlp or resnet18. Default: 128.")]
 Optimiser = Annotated[
     Literal["adamw", "sgd"] | None,
     typer.Option("--optimiser", help="Of mlp: adamw (default) as the paper says, sgd as its code does."),
 ]
-Rate = Annotated[float | None, typer.Option("--learning-rate", help="Of mlp, falling to zero. Default: 0.001.")]
-TrainingSeed = Annotated[int | None, typer.Option("--seed", help="Of mlp: first weights, order, dropout. Default: 0.")]
+Rate = Annotated[
+    float | None,
+    typer.Option(
+        "--learning-rate",
+        help="Of mlp, falling to zero (default: 0.001), or of resnet18, falling to a tenth after half of the epochs "
+        "and again after three quarters (default: 0.1).",
+    ),
+]
+Width = Annotated[
+    int | None, typer.Option("--width", help="Of resnet18: channels of its first stage. Default: 64; fewer are faster.")
+]
+TrainingSeed = Annotated[
+    int | None, typer.Option("--seed", help="Of mlp or resnet18: first weights, order, dropout. Default: 0.")
+]
 
 
 @_common.data_options()
@@ -48,6 +61,7 @@ def train(
     batch: BatchRows = None,
     optimiser: Optimiser = None,
     learning_rate: Rate = None,
+    width: Width = None,
     seed: TrainingSeed = None,
     test: Annotated[str | None, typer.Option("--test", help="Labelled data to test the model on: as DATA.")] = None,
     options: DataOptions,
@@ -56,9 +70,10 @@ def train(
 ) -> None:
     """Train one model on all releases.
 
-    A training of [bold]--head mlp[/] keeps its state beside the model to come, in [bold].NAME.training[/], every 30
-    seconds and when it is told to end; the same command goes on from there. On several GPUs of this machine:
-    [bold]torchrun --nproc-per-node N -m mixveil train …[/] (docs/learning.md: how to keep torchrun off the network).
+    A training of [bold]--head mlp[/] or [bold]resnet18[/] keeps its state beside the model to come, in
+    [bold].NAME.training[/], every 30 seconds and when it is told to end; the same command goes on from there. On
+    several GPUs of this machine, for mlp: [bold]torchrun --nproc-per-node N -m mixveil train …[/] (docs/learning.md:
+    how to keep torchrun off the network).
     """
     asked = _common.asked(locals())
     for folder in releases:
@@ -81,10 +96,10 @@ def train(
         return
     trained, tested = made.trained, made.tested
     rows = sum(source.rows for source in trained.sources)
+    taken = "images" if trained.how["head"] == "resnet18" else f"features of {trained.extractor}"
     say(
         f"[bold]{escape(str(out))}[/]: {plural(len(trained.classes), 'class', 'classes')}, from "
-        f"{plural(rows, 'record')} of {plural(len(trained.spent), 'party', 'parties')}, on features of "
-        f"{escape(str(trained.extractor))}"
+        f"{plural(rows, 'record')} of {plural(len(trained.spent), 'party', 'parties')}, on {escape(taken)}"
     )
     if tested:
         say(f"  accuracy on {escape(tested['data'])}: {tested['accuracy']:.2%} of {tested['rows']:,}")
@@ -115,6 +130,14 @@ def predict(
     folder: Annotated[Path, typer.Argument(metavar="MODEL", help="The folder of a model.")],
     data: Data,
     *,
+    encodings: Annotated[
+        int | None,
+        typer.Option(
+            "--encodings",
+            help="Of a model trained on InstaHide: encode each image so many times, mixed with others of DATA, and "
+            "average the predictions; 0 takes images as they are. Default: 10, as in the paper.",
+        ),
+    ] = None,
     options: DataOptions,
     cache: Cache = None,
     as_json: AsJson = False,
@@ -124,7 +147,7 @@ def predict(
     _common.look_at(folder / "card.json", "a model")
     import mixveil
 
-    named = mixveil.predict(folder, data, options=options, cache=cache, watch=_common.progress)
+    named = mixveil.predict(folder, data, encodings=encodings, options=options, cache=cache, watch=_common.progress)
     _common.warn_of_others(named.others, "model")
     if as_json:
         told = {"model": str(folder), "data": data, "rows": len(named.classes), "accuracy": named.accuracy}

@@ -31,11 +31,13 @@ _NOT_NEGATIVE = ("running_var", "exp_avg_sq")
 class Saved:
     """The file of a training's state, written every `every` seconds.
 
-    about: JSON that identifies the training and its data. The state of another training is refused."""
+    about: JSON that identifies the training and its data. The state of another training is refused.
+    measured: what the training has measured so far, as JSON: written with the state, and read with it."""
 
     def __init__(self, path: Path, about: Mapping[str, Any], every: float = EVERY) -> None:
         self.path, self.every = path, every
         self._about = json.loads(json.dumps(about))
+        self.measured: list[dict[str, Any]] = []
         self._next = time.monotonic() + every
 
     def due(self) -> bool:
@@ -47,7 +49,8 @@ class Saved:
         part = _part(self.path)
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            save_file(_tensors(model, optimiser), part, {"about": json.dumps(self._about), "steps": str(steps)})
+            texts = {"about": json.dumps(self._about), "steps": str(steps), "measured": json.dumps(self.measured)}
+            save_file(_tensors(model, optimiser), part, texts)
             with part.open("rb") as file:
                 os.fsync(file.fileno())
             part.rename(self.path)
@@ -65,7 +68,7 @@ class Saved:
             return 0
         try:
             with files.opened(self.path, _largest(model)) as opened:
-                check_header(opened, self.path, limit=_HEADER, metadata=("about", "steps"))
+                check_header(opened, self.path, limit=_HEADER, metadata=("about", "steps", "measured"))
                 with mapped(opened, self.path) as file:
                     header = file.metadata() or {}
                     tensors = {name: file.get_tensor(name).clone() for name in sorted(file.keys())}
@@ -74,10 +77,12 @@ class Saved:
             if not 0 < steps < total:
                 raise ValueError(f"{steps} of {total} steps")
             _check_tensors(tensors, model, optimiser, steps)
+            measured = _measured(header.get("measured", "[]"))
         except (OSError, SafetensorError, KeyError, TypeError, ValueError, ReleaseError, UnreadableFileError) as error:
             raise TrainingError(
                 f"{self.path} is not a state of this training ({error}): remove it to start over"
             ) from None
+        self.measured = measured
         model.load_state_dict(_of("model.", tensors))
         states: dict[int, dict[str, Tensor]] = {}
         parameters = list(model.parameters())
@@ -134,6 +139,11 @@ def _check_tensors(
             raise ValueError(f"{name} has impossible values")
         if name.endswith(".step") and float(tensor) != steps:
             raise ValueError(f"{name} is {float(tensor):g} after {steps} steps")
+
+
+def _measured(text: str) -> list[dict[str, Any]]:
+    rows = strict_json.items("measured", strict_json.loads(text))
+    return [dict(strict_json.mapping("measured", row)) for row in rows]
 
 
 def _largest(model: torch.nn.Module) -> int:

@@ -6,15 +6,24 @@ The noise is float32 and would betray itself: everything that leaves a party dra
 from __future__ import annotations
 
 import hmac
+from functools import cache
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from mixveil.core import checks
+from mixveil.core.errors import ArgumentError
 from mixveil.core.randomness import Stream, this_process
 
 _MEMORY = torch.device("cpu")
+_TRIES = 10_000
+
+
+@cache
+def _one_bit(device: torch.device) -> Tensor:
+    """(8,) octets of one bit each. Kept: to send them again would cost more than a batch's signs."""
+    return torch.tensor([1, 2, 4, 8, 16, 32, 64, 128], dtype=torch.uint8, device=device)
 
 
 class DeviceStream:
@@ -41,6 +50,25 @@ class DeviceStream:
         """Standard normals of the same shape, type and device."""
         return torch.randn(like.shape, generator=self._on(like.device), device=like.device, dtype=like.dtype)
 
+    def signs(self, like: Tensor) -> Tensor:
+        """Fair ±1 of the same shape, type and device: 64 from a random word."""
+        n, device = like.numel(), like.device
+        words = torch.empty(-(-n // 64), dtype=torch.int64, device=device)
+        octets = words.random_(-(1 << 63), None, generator=self._on(device)).view(torch.uint8)
+        bits = octets[:, None].bitwise_and(_one_bit(device)).ne(0)
+        return bits.view(-1)[:n].to(like.dtype).mul_(-2).add_(1).view(like.shape)
+
+    def laplace(self, like: Tensor) -> Tensor:
+        """Laplace noise of mean size 1, of the same shape, type and device."""
+        size = torch.empty_like(like, memory_format=torch.contiguous_format).exponential_(
+            generator=self._on(like.device)
+        )
+        return size.mul_(self.signs(like))
+
+    def below(self, most: int, n: int) -> Tensor:
+        """(n,) whole numbers, each uniform in 0…most − 1."""
+        return torch.randint(most, (n,), generator=self._on(_MEMORY))
+
     def permutation(self, n: int) -> Tensor:
         return torch.randperm(n, generator=self._on(_MEMORY))
 
@@ -63,6 +91,18 @@ class DeviceStream:
         """(n, k) by the law of `Stream.mixing_weights`, in float32."""
         draws = 1 - self.uniform(n, k, device=_MEMORY).numpy()
         return torch.from_numpy(draws / draws.sum(1, keepdims=True))
+
+    def bounded_weights(self, n: int, k: int, most: float, first: int, least: float) -> Tensor:
+        """(n, k) by the law of `Stream.bounded_weights`, in float32: those that do not fit are drawn again."""
+        if k == 1:
+            return torch.ones(n, 1)
+        weight = self.mixing_weights(n, k).numpy()
+        for _ in range(_TRIES):
+            wrong = (weight.max(1) > most) | (weight[:, :first].sum(1) < least)
+            if not wrong.any():
+                return torch.from_numpy(weight)
+            weight[wrong] = self.mixing_weights(int(wrong.sum()), k).numpy()
+        raise ArgumentError(f"weights of {k} images, at most {most:g} and {least:g} of the first {first}, hardly occur")
 
     def _settle(self) -> None:
         """Draw differently in every process."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from itertools import chain
 
 import torch
@@ -13,10 +14,13 @@ from mixveil.core import checks
 from mixveil.core.device_random import DeviceStream
 from mixveil.core.errors import ArgumentError, LabelError, NotCalibratedError
 from mixveil.core.randomness import SecureStream, Stream
+from mixveil.encoders.instahide import CalibratedInstaHide, InstaHide
+from mixveil.encoders.mixing import PRIVATE
 from mixveil.encoders.mixup import Mixup
 from mixveil.encoders.singular import PAPER_ALPHA, CalibratedSingular, Singular
 
 _FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
+BatchEncoder = Mixup | Singular | CalibratedSingular | InstaHide | CalibratedInstaHide
 _WHOLE = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
@@ -27,8 +31,10 @@ class BatchTransform:
     NOTHING is promised. This is augmentation for a loop that holds the raw data and mixes each batch: the same
     image comes out again and again, under noise that is fast and not secret. What leaves needs `write_release`.
 
-    encoder: `Mixup`; or a calibrated `Singular`, which clips records about its centre; or `Singular` with a sigma, the
-    noise of one value, which clips nothing.
+    encoder: `Mixup`; or `InstaHide`, whose centre is 0 until it is calibrated; or a calibrated `Singular`, which clips
+    records about its centre; or `Singular` with a sigma, the noise of one value, which clips nothing.
+    covers: public patches that `InstaHide` mixes in, of a row's shape and on its device. A row is then of two images of
+    the batch and k − 2 patches, and its label sums to the share of those two.
     stream: a `SeededStream` to repeat the draws (in a data loader's worker processes they also follow from torch's own
     seed; the processes of a distributed run each need a seed, or a fork of the stream, of their own).
 
@@ -37,14 +43,17 @@ class BatchTransform:
 
     def __init__(
         self,
-        encoder: Mixup | Singular | CalibratedSingular,
+        encoder: BatchEncoder,
         *,
         classes: int,
         sigma: float | None = None,
+        covers: Tensor | None = None,
         stream: Stream | None = None,
     ) -> None:
-        if not isinstance(encoder, Mixup | Singular | CalibratedSingular):
-            raise ArgumentError(f"encoder must be a Mixup or a Singular, got {encoder!r}")
+        if not isinstance(encoder, BatchEncoder):
+            raise ArgumentError(f"encoder must be a Mixup, an InstaHide or a Singular, got {encoder!r}")
+        _check_covers(encoder, covers)
+        self._covers = covers
         self._encoder, self._sigma = encoder, _noise_of(encoder, sigma)
         self._classes = checks.at_least("classes", classes, 2)
         self._draws = DeviceStream(SecureStream() if stream is None else stream)
@@ -60,6 +69,8 @@ class BatchTransform:
         rows, labels = laid.flatten(1), _soft(y, self._classes)
         if isinstance(self._encoder, Mixup):
             mixed, labels = self._mixup(self._encoder, rows, labels)
+        elif isinstance(self._encoder, InstaHide | CalibratedInstaHide):
+            mixed, labels = self._instahide(self._encoder, rows, labels, laid.shape[1:], last)
         else:
             mixed, labels = self._singular(self._encoder, rows, labels)
         mixed = mixed.view(laid.shape)
@@ -77,6 +88,43 @@ class BatchTransform:
             return _blend(next(others), chain(others, (source,)), shares)
 
         return mixed(rows), mixed(labels)
+
+    def _instahide(
+        self, encoder: InstaHide | CalibratedInstaHide, rows: Tensor, labels: Tensor, shape: torch.Size, last: bool
+    ) -> tuple[Tensor, Tensor]:
+        """s ∘ Σ_j λ_j (x_j − centre) + centre: the row itself, rows of the batch by permutations, then covers."""
+        n, device = len(rows), rows.device
+        private, least = (encoder.k, 0.0) if self._covers is None else (PRIVATE, encoder.c2)
+        weight = self._draws.bounded_weights(n, encoder.k, encoder.c1, private, least)
+        orders = [_to(self._draws.permutation(n), device) for _ in range(private - 1)]
+        sources: list[Callable[[], Tensor]] = [lambda: rows]
+        sources += [partial(rows.index_select, 0, order) for order in orders]
+        if self._covers is not None:
+            sources += [partial(self._drawn_covers, rows, shape, last)] * (encoder.k - private)
+        backwards = weight.flip(1)  # the row itself last, as in `_mixup`
+        shares = _to((backwards / backwards.cumsum(1))[:, 1:], device)
+        others = (source() for source in reversed(sources))
+        first = next(others)
+        mixed = _blend(first.clone() if encoder.k == 1 else first, others, shares)
+        centre = encoder.centre if isinstance(encoder, CalibratedInstaHide) else 0.0
+        signs = self._draws.signs(mixed)
+        mixed = mixed.mul_(signs) if centre == 0 else mixed.sub_(centre).mul_(signs).add_(centre)
+        own, *partners = _to(weight[:, :private], device).T[:, :, None]
+        told = labels * own
+        for order, share in zip(orders, partners, strict=True):
+            told.addcmul_(labels.index_select(0, order), share)
+        return mixed, told
+
+    def _drawn_covers(self, rows: Tensor, shape: torch.Size, last: bool) -> Tensor:
+        """(n, d) a random cover for each row, as rows lie in memory."""
+        covers = self._covers
+        if covers is None or covers.device != rows.device:
+            raise ArgumentError(f"covers must be on the device of x, {rows.device}")
+        drawn = covers.index_select(0, _to(self._draws.below(len(covers), len(rows)), rows.device)).to(rows.dtype)
+        laid = drawn.movedim(1, -1) if last else drawn
+        if laid.shape[1:] != shape:
+            raise ArgumentError(f"covers of shape {tuple(covers.shape[1:])} cannot be mixed with x of {tuple(shape)}")
+        return laid.flatten(1)
 
     def _singular(self, encoder: Singular | CalibratedSingular, rows: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """w₁z + w₂(z' + σe) + centre, which is w₁(z + centre) + w₂(z' + centre + σe): weights sum to one."""
@@ -99,7 +147,28 @@ class BatchTransform:
         return rows.addcmul_(noise, (radius / _lengths(noise)).to(rows.dtype))
 
 
-def _noise_of(encoder: Mixup | Singular | CalibratedSingular, sigma: float | None) -> float:
+def _check_covers(encoder: BatchEncoder, covers: Tensor | None) -> None:
+    """Covers go with an InstaHide of k > 2, and with one that was calibrated for covers. Only a release moves images:
+    in a loop, they are moved before they come here."""
+    if (isinstance(encoder, InstaHide) and encoder.augmented) or (
+        isinstance(encoder, CalibratedInstaHide) and encoder.pad
+    ):
+        raise ArgumentError(
+            f"a batch is mixed as it is: augment it before, and give an encoder that does not, got {encoder!r}"
+        )
+    if isinstance(encoder, CalibratedInstaHide | Mixup) and (encoder.covers > 0) != (covers is not None):
+        raise ArgumentError(f"covers must be given exactly where the encoder mixes them in, got {encoder!r}")
+    if covers is None:
+        return
+    if not isinstance(encoder, InstaHide | CalibratedInstaHide):
+        raise ArgumentError(f"covers are for an InstaHide, got {encoder!r}")
+    if encoder.k <= PRIVATE:
+        raise ArgumentError(f"k must be more than {PRIVATE}, with public images, got {encoder.k}")
+    if not covers.is_floating_point() or len(covers) == 0:
+        raise ArgumentError(f"covers must be (p, …) floating values, got {covers.dtype} of {tuple(covers.shape)}")
+
+
+def _noise_of(encoder: BatchEncoder, sigma: float | None) -> float:
     """The noise of one value: the encoder's own, or the given one where it has none yet."""
     if isinstance(encoder, Singular):
         if sigma is None:
@@ -107,7 +176,7 @@ def _noise_of(encoder: Mixup | Singular | CalibratedSingular, sigma: float | Non
         return checks.size("sigma", checks.finite_positive("sigma", sigma))
     if sigma is not None:
         raise ArgumentError(f"sigma = {sigma:g} is for a Singular that is not calibrated, got {encoder!r}")
-    return encoder.sigma
+    return encoder.sigma if isinstance(encoder, CalibratedSingular) else 0.0
 
 
 def _blend(mixed: Tensor, parts: Iterable[Tensor], shares: Tensor) -> Tensor:

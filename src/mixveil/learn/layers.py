@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import gelu
 
+from mixveil.core.errors import MismatchError
 from mixveil.core.types import Progress
 from mixveil.features.cache import Features
 from mixveil.features.projection import Projection
@@ -53,3 +54,10 @@ class Layers:
             parts.append(self(features.take(index).x).argmax(1))
             progress(len(index))
         return torch.cat(parts)
+
+
+def layers_of(head: object) -> Layers:
+    """A head that is layers on features; a network on images is refused."""
+    if not isinstance(head, Layers):
+        raise MismatchError("this model is a network on images, and layers on features were asked for")
+    return head

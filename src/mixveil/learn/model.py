@@ -20,12 +20,16 @@ from mixveil.core import files, strict_json, tensor_files
 from mixveil.core.errors import DataFormatError, ManifestError, MixveilError, VersionError
 from mixveil.core.wording.notes import Note, note
 from mixveil.features.extractor import Extractor
-from mixveil.learn.layers import Layers
+from mixveil.learn.image_head import ImageHead
+from mixveil.learn.layers import Layers, layers_of
 from mixveil.learn.training import Trained
 
 FORMAT = "mixveil-model"
 VERSION = 2
 TENSORS, CARD = "model.safetensors", "card.json"
+RESNET = "resnet18"
+"""What the card says of a network on images; other models have no such entry."""
+
 _LIMIT, _HEADER = 2 << 30, 1 << 16
 
 
@@ -34,17 +38,22 @@ class Model:
     """A model that was read or written.
 
     Attributes:
+        head: Layers on features, or a network on images.
         classes: In the order of the scores.
         extractor: The features that the head takes.
         weights: The digest of the extractor's networks; None for pixels.
         card: The content of `card.json`.
     """
 
-    layers: Layers
+    head: Layers | ImageHead
     classes: tuple[str, ...]
     extractor: Extractor
     weights: str | None
     card: Mapping[str, Any]
+
+    @property
+    def layers(self) -> Layers:
+        return layers_of(self.head)
 
 
 def promises(trained: Trained) -> list[Note]:
@@ -92,14 +101,22 @@ def write_model(out: Path, trained: Trained, tested: Mapping[str, Any] | None, a
         "accuracy": tested,
         "how": {**trained.how, **about},
     }
-    model = Model(trained.layers, trained.classes, trained.extractor, trained.weights, card)
+    if isinstance(trained.head, ImageHead):
+        card[RESNET] = trained.head.plain()
+    model = Model(trained.head, trained.classes, trained.extractor, trained.weights, card)
     with files.atomic_folder(out, "model") as folder:
-        named: dict[str, torch.Tensor] = {}
-        for number, (weight, bias) in enumerate(trained.layers.layers):
-            named |= {f"{number}.weight": weight.contiguous(), f"{number}.bias": bias.contiguous()}
-        files.write_file(folder / TENSORS, save(named))
+        files.write_file(folder / TENSORS, save(_tensors(trained.head)))
         files.write_file(folder / CARD, (json.dumps(card, indent=2, allow_nan=False) + "\n").encode())
     return model
+
+
+def _tensors(head: Layers | ImageHead) -> dict[str, torch.Tensor]:
+    if isinstance(head, ImageHead):
+        return head.tensors()
+    named: dict[str, torch.Tensor] = {}
+    for number, (weight, bias) in enumerate(head.layers):
+        named |= {f"{number}.weight": weight.contiguous(), f"{number}.bias": bias.contiguous()}
+    return named
 
 
 def read_model(folder: Path) -> Model:
@@ -128,10 +145,20 @@ def _model(card: dict[str, Any], found: dict[str, torch.Tensor]) -> Model:
     classes = tuple(strict_json.text("classes", name) for name in strict_json.items("classes", card["classes"]))
     if len(set(classes)) != len(classes):
         raise ManifestError("two classes have the same name")
+    weights = None if card["weights"] is None else strict_json.text("weights", card["weights"], r"[0-9a-f]{64}")
+    extractor = Extractor.read(card["extractor"])
+    if RESNET not in card:
+        return Model(_layers(found, len(classes)), classes, extractor, weights, card)
+    if extractor.names:
+        raise ManifestError("it takes images and features at once")
+    return Model(ImageHead.read(card[RESNET], found, len(classes)), classes, extractor, weights, card)
+
+
+def _layers(found: dict[str, torch.Tensor], classes: int) -> Layers:
     layers = tuple((found[f"{i}.weight"], found[f"{i}.bias"]) for i in range(len(found) // 2))
     if not layers or len(found) != 2 * len(layers) or any(weight.dim() != 2 for weight, _ in layers):
         raise ManifestError("its tensors are not the weights and biases of layers")
-    sizes = [*(len(weight) for weight, _ in layers), len(classes)]
+    sizes = [*(len(weight) for weight, _ in layers), classes]
     for number, (weight, bias) in enumerate(layers):
         if weight.dtype != torch.float32 or bias.dtype != torch.float32:
             raise ManifestError("its tensors are not of float32")
@@ -140,5 +167,4 @@ def _model(card: dict[str, Any], found: dict[str, torch.Tensor]) -> Model:
         absent = bias == -torch.inf if number + 1 == len(layers) else torch.zeros(len(bias), dtype=torch.bool)
         if not bool(weight.isfinite().all()) or not bool((bias.isfinite() | absent).all()):
             raise ManifestError("its tensors are not finite")
-    weights = None if card["weights"] is None else strict_json.text("weights", card["weights"], r"[0-9a-f]{64}")
-    return Model(Layers(layers), classes, Extractor.read(card["extractor"]), weights, card)
+    return Layers(layers)

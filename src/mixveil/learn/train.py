@@ -7,12 +7,14 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
+from torch import Tensor
 
 from mixveil.core import checkpoint, files
 from mixveil.core.errors import ArgumentError, MismatchError
+from mixveil.core.types import Progress
 from mixveil.core.watching import Warn, Watch, unheard, unwatched
 from mixveil.core.wording.notes import note
 from mixveil.data.folder import loose_files, loose_images
@@ -23,9 +25,14 @@ from mixveil.features.cache import Features
 from mixveil.features.opening import FeatureOptions
 from mixveil.learn import distributed, model, training
 from mixveil.learn.fit import TrainingRecipe
+from mixveil.learn.image_head import ImageHead
+from mixveil.learn.image_releases import check_images, train_images
+from mixveil.learn.image_training import ImageRecipe
+from mixveil.learn.layers import Layers
 from mixveil.learn.model import Model
 from mixveil.learn.training import Job, Trained
 
+HeadName = Literal["discriminant", "mlp", "resnet18"]
 Stopping = Callable[[], AbstractContextManager[Callable[[], bool]]]
 """Inside its block, a function says whether the training was told to end."""
 
@@ -55,11 +62,12 @@ def train(
     out: Path | str,
     *,
     projection: Path | str | None = None,
-    head: Literal["discriminant", "mlp"] = "discriminant",
+    head: HeadName = "discriminant",
     epochs: int | None = None,
     batch: int | None = None,
     optimiser: Literal["adamw", "sgd"] | None = None,
     learning_rate: float | None = None,
+    width: int | None = None,
     seed: int | None = None,
     test: DataSpec | None = None,
     options: DataOptions | None = None,
@@ -76,16 +84,19 @@ def train(
         out: The folder to make. It must not exist. The state of a long training is kept beside it, in `.NAME.training`:
             the same call continues from there.
         projection: The file of the projection that the releases went through, if any.
-        head: `discriminant`, in closed form, each release weighed by its noise; or `mlp`, the paper's classifier.
-        epochs, batch, optimiser, learning_rate, seed: See `TrainingRecipe`; for mlp only.
+        head: `discriminant`, in closed form, each release weighed by its noise; `mlp`, the paper's classifier; or
+            `resnet18`, a network on images, for releases of pixels.
+        epochs, batch, learning_rate, seed: See `TrainingRecipe` for mlp, `ImageRecipe` for resnet18, whose rate falls
+            to a tenth at half of the epochs and again at three quarters. optimiser: of mlp; width: of resnet18.
         test: Labelled data to test the model on, checked before a long training.
-        say: Is told how a training of mlp goes on.
+        say: Is told how a training of mlp or resnet18 goes on.
         stopping: Says whether to stop; the state is kept, and `TrainingStopped` raised.
     """
     out, options = Path(out), options or DataOptions()
     files.check_new(out)
     files.check_writable(out)
-    given = {"epochs": epochs, "batch": batch, "optimiser": optimiser, "learning_rate": learning_rate, "seed": seed}
+    given = {"epochs": epochs, "batch": batch, "optimiser": optimiser, "learning_rate": learning_rate}
+    given |= {"width": width, "seed": seed}
     recipe = _recipe(head, {name: value for name, value in given.items() if value is not None})
     folders = [Path(folder) for folder in releases]
     job = training.opened(folders, None if projection is None else projection_file.read(Path(projection)))
@@ -94,14 +105,17 @@ def train(
     if test is not None and distributed.leads():
         images = _testable(job, features.data.open(test), features)
     state = out.with_name(f".{out.name}.training")
-    trained = training.train(job) if recipe is None else _mlp(job, recipe, out, state, watch, warn, say, stopping)
+    if isinstance(recipe, ImageRecipe):
+        trained = _resnet18(job, recipe, state, watch, say, stopping)
+    else:
+        trained = training.train(job) if recipe is None else _mlp(job, recipe, out, state, watch, warn, say, stopping)
     if not distributed.leads():
         return None
     tested = None
     if images is not None:
         rows, _ = features.open(images, trained.extractor)
         with watch("testing", len(images)) as step:
-            right = trained.layers.named(rows, step).eq(images.labels).double()
+            right = trained.head.named(rows, step).eq(images.labels).double()
         shown = images.name if isinstance(test, Images) else str(test)
         tested = {"data": shown, "rows": len(images), "accuracy": float(right.mean())}
     versions = {name: version(name) for name in ("mixveil", "torch")}
@@ -132,12 +146,17 @@ def predict(
     folder: Path | str,
     data: DataSpec,
     *,
+    encodings: int | None = None,
     options: DataOptions | None = None,
     cache: Path | str | None = None,
     watch: Watch = unwatched,
 ) -> Predicted:
     """Name the class of every image of the data, which may be a folder of images without labels; and the accuracy,
-    where the data have the model's classes."""
+    where the data have the model's classes.
+
+    encodings: of a model that was trained on InstaHide: each image is encoded so many times, mixed with others of the
+    data, and the predictions are averaged. 0 takes images as they are. None: 10, as in the paper; 0 of one image.
+    """
     folder, options = Path(folder), options or DataOptions()
     read = model.read_model(folder)
     place = None if isinstance(data, Images) or not Path(data).is_dir() else Path(data)
@@ -147,9 +166,9 @@ def predict(
     else:
         images = options.open(data)
     features, weights = FeatureOptions(options, cache, watch).open(images, read.extractor)
-    _check_features(features, weights, read.layers.inputs, read.weights)
+    _check_features(features, weights, read.head.inputs, read.weights)
     with watch("predicting", len(images)) as step:
-        named = read.layers.named(features, step)
+        named = _named(read.head, features, encodings, step)
     accuracy = None
     if not loose and set(images.classes) <= set(read.classes):
         accuracy = float(named.eq(images.listed(read.classes).labels).double().mean())
@@ -158,16 +177,43 @@ def predict(
     return Predicted(names, tuple(read.classes[i] for i in named.tolist()), accuracy, bool(loose), others)
 
 
-def _recipe(head: str, given: dict[str, Any]) -> TrainingRecipe | None:
-    """How the head mlp is trained; None for the other head, which has no such settings."""
+def _recipe(head: str, given: dict[str, Any]) -> TrainingRecipe | ImageRecipe | None:
+    """How a head is trained; None for the discriminant, which has no such settings."""
+    if head not in get_args(HeadName):
+        raise ArgumentError(f"head must be {', '.join(get_args(HeadName))}, got {head!r:.60}")
+    if head != "mlp" and ("optimiser" in given or distributed.asked() > 1):
+        option = "optimiser" if "optimiser" in given else "torchrun"
+        raise ArgumentError(f"{option} is for head = mlp: the head {head} is trained in one way, by one process")
+    if head != "resnet18" and "width" in given:
+        raise ArgumentError("width is for head = resnet18: the other heads have theirs")
     if head == "mlp":
         return TrainingRecipe(**given)
-    if head != "discriminant":
-        raise ArgumentError(f"head must be discriminant or mlp, got {head!r:.60}")
-    if given or distributed.asked() > 1:
-        option = next(iter(given), "torchrun")
-        raise ArgumentError(f"{option} is for head = mlp: the discriminant is computed at once, by one process")
+    if head == "resnet18":
+        epochs = given.get("epochs", ImageRecipe.epochs)
+        return ImageRecipe(**given, falls=(epochs // 2, epochs * 3 // 4))
+    if given:
+        option = next(iter(given))
+        raise ArgumentError(f"{option} is for head = mlp or resnet18: the discriminant is computed at once")
     return None
+
+
+def _named(head: Layers | ImageHead, features: Features, encodings: int | None, step: Progress) -> Tensor:
+    if isinstance(head, ImageHead):
+        if features.rows.shape != head.shape:
+            raise MismatchError(f"the model takes images of {head.shape}, and these are of {features.rows.shape}")
+        return head.named(features, step, encodings=encodings)
+    if encodings:
+        raise MismatchError("encodings are for a model that was trained on InstaHide, and this one was not: use 0")
+    return head.named(features, step)
+
+
+def _resnet18(
+    job: Job, recipe: ImageRecipe, state: Path, watch: Watch, say: Callable[[str], None], stopping: Stopping
+) -> Trained:
+    check_images(job)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    with stopping() as stop, watch("training", recipe.epochs * job.rows) as step:
+        return train_images(job, recipe=recipe, device=device, state=state, progress=step, note=say, stop=stop)
 
 
 def _mlp(

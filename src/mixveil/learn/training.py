@@ -19,7 +19,8 @@ from mixveil.learn.batches import Released
 from mixveil.learn.class_means import check_together
 from mixveil.learn.distributed import ALONE, Group
 from mixveil.learn.fit import TrainingRecipe, fit
-from mixveil.learn.layers import Layers
+from mixveil.learn.image_head import ImageHead
+from mixveil.learn.layers import Layers, layers_of
 from mixveil.releases.kinds.records import RecordSettings
 from mixveil.releases.kinds.sums import SumSettings
 from mixveil.releases.reading import read_release
@@ -48,7 +49,7 @@ class TrainedOn:
 
 @dataclass(frozen=True)
 class Trained:
-    """A trained head on features.
+    """A trained head on features, or a network on images.
 
     Attributes:
         how: Which head, and how it was trained.
@@ -60,7 +61,7 @@ class Trained:
         units: Whether every promise is to units of several rows, not to records.
     """
 
-    layers: Layers
+    head: Layers | ImageHead
     how: Mapping[str, Any]
     classes: tuple[str, ...]
     extractor: Extractor
@@ -70,6 +71,10 @@ class Trained:
     spent: Mapping[str, float | None]
     label_epsilon: Mapping[str, float | None]
     units: bool
+
+    @property
+    def layers(self) -> Layers:
+        return layers_of(self.head)
 
     @property
     def together(self) -> float | None:
@@ -147,7 +152,7 @@ def train(job: Job, *, progress: Progress = lambda _: None) -> Trained:
     except torch.linalg.LinAlgError as error:  # type: ignore[attr-defined]
         raise TrainingError(f"these releases have no discriminant: {error}") from None
     how = {"head": "discriminant", "covariance_dropped": head.dropped}
-    return _trained(Layers.of(head, projection), how, job)
+    return _checked(Layers.of(head, projection), how, job)
 
 
 def train_mlp(
@@ -176,7 +181,7 @@ def train_mlp(
     if not all(bool(tensor.isfinite().all()) for layer in layers.layers for tensor in layer):
         raise TrainingError("the trained layers are not finite: use a smaller learning rate")
     layers.layers[-1][1][~source.classes_present] = -torch.inf  # no party has this class
-    return _trained(layers.after(_projection(job)), about, job)
+    return _checked(layers.after(_projection(job)), about, job)
 
 
 def check_mlp(job: Job) -> None:
@@ -236,12 +241,17 @@ def _trained_on(release: Release) -> TrainedOn:
     return TrainedOn(stated.id, stated.party, stated.kind, stated.rows, stated.mu, stated.unit_rows, epsilon)
 
 
-def _trained(layers: Layers, how: Mapping[str, Any], job: Job) -> Trained:
+def _checked(layers: Layers, how: Mapping[str, Any], job: Job) -> Trained:
     weight, bias = layers.layers[-1]
     hidden = [tensor for layer in layers.layers[:-1] for tensor in layer]
     present = torch.where(bias == -torch.inf, 0.0, bias)  # −∞ marks a class of no party
     if not all(bool(tensor.isfinite().all()) for tensor in (*hidden, weight, present)):
         raise TrainingError("the trained layers are not finite: a release has values that are too large or too small")
+    return described(layers, how, job)
+
+
+def described(head: Layers | ImageHead, how: Mapping[str, Any], job: Job) -> Trained:
+    """A trained head with what it was trained on, and what that cost."""
     projection, digest = job.projection or (None, None)
     sources = tuple(map(_trained_on, job.releases))
     earlier = [
@@ -256,7 +266,7 @@ def _trained(layers: Layers, how: Mapping[str, Any], job: Job) -> Trained:
         spent[party] = _all([item.mu for item in own], gdp.compose)
         labels[party] = _all([item.label_epsilon for item in own], sum)
     units = all(item.unit_rows > 1 for item in everything)
-    made = (layers, how, job.classes, job.extractor, job.weights, digest)
+    made = (head, how, job.classes, job.extractor, job.weights, digest)
     return Trained(*made, sources, spent=spent, label_epsilon=labels, units=units)
 
 

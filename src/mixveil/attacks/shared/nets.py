@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import adaptive_avg_pool2d, interpolate, max_pool2d, pad, relu
 
-from mixveil.core.device_random import DeviceStream
+from mixveil.core.first_weights import started as started
 
 _LEVELS = 3
 
@@ -75,19 +75,6 @@ class Embedding(nn.Module):
             x = block(x if level == 0 else max_pool2d(x, 2))
         found: Tensor = self.dense(adaptive_avg_pool2d(x, 4).flatten(1))
         return found
-
-
-def started(net: nn.Module, draws: DeviceStream, device: torch.device) -> nn.Module:
-    """The network with first weights uniform within ±1/√inputs, as torch's own are, on a device."""
-    with torch.no_grad():
-        for module in net.modules():
-            if isinstance(module, nn.Conv2d | nn.ConvTranspose2d | nn.Linear):
-                bound = 1 / math.sqrt(module.weight[0].numel())
-                for tensor in (module.weight, module.bias):
-                    if tensor is not None:
-                        tensor.copy_(draws.uniform(*tensor.shape, device=torch.device("cpu")) * (2 * bound) - bound)
-    found: nn.Module = net.to(memory_format=torch.channels_last).to(device)  # type: ignore[call-overload]
-    return found
 
 
 def _double(inputs: int, outputs: int) -> nn.Sequential:
