@@ -49,7 +49,8 @@ class _Averaging(Demasking):
             x = encoder.encode(mixed, torch.arange(some), plan, stream=draws.fork("noise")).x.double()
             made.append(seen(x if encoder.step is None else x * encoder.step, encoder, networks))
             plans.append(plan)
-        return _scaled(averages(rows, view.traces or ()), averages(made, plans), images, known.learnt)
+        mean = torch.cat([known.learnt, known.held]).double().mean(0)
+        return _scaled(averages(rows, view.traces or ()), averages(made, plans), images.double(), mean)
 
 
 @dataclass(frozen=True)
@@ -112,10 +113,12 @@ def _by_looks(releases: Rows, compare: Comparison) -> Tensor:
     return torch.cat(found)[:n]
 
 
-def _scaled(averages: Tensor, tried: Tensor, truth: Tensor, known: Tensor) -> Tensor:
-    """Averages as guesses at records: their distance from the mean average, times what is best on public images
-    (tried: their averages; truth: themselves), from the mean of all known ones."""
-    centre, mean = tried.mean(0), truth.double().mean(0)
-    apart = tried - centre
-    gain = float((apart * (truth - mean)).sum() / apart.square().sum().clamp(min=1e-300))
-    return known.double().mean(0) + max(gain, 0.0) * (averages - centre)
+def _scaled(averages: Tensor, tried: Tensor, truth: Tensor, mean: Tensor) -> Tensor:
+    """Averages as guesses at records: their distance from the mean average, times what is best on public images, from
+    the mean of all these. tried: averages of some public images; truth: these themselves, whose mean is not quite that
+    of all: the mean average is as far off, by what an image adds to its average."""
+    average, image = tried - tried.mean(0), truth - truth.mean(0)
+    common = float((average * image).sum())
+    gain = max(0.0, common / max(float(average.square().sum()), 1e-300))
+    share = common / max(float(image.square().sum()), 1e-300)
+    return mean + gain * (averages - tried.mean(0) - share * (mean - truth.mean(0)))
