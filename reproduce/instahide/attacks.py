@@ -52,6 +52,7 @@ from reproduce.singular.shared import Row, given, keep
 HERE = Path(__file__).parent
 TITLE = "InstaHide's authors' attacks on CIFAR-10"
 K = 6
+CENTRE = 0.473  # the paper takes each channel's mean away, 0.49, 0.48 and 0.45; here it is one number for all
 RECORDS, RELEASES = 50, 50  # Figure 7's n and T
 ANSWERS = (10, 30, 100)  # Figure 8's m
 SHOWN = 10
@@ -80,7 +81,7 @@ class Study:
 
 
 def hiding(k: int, covers: int, data: Images) -> Encoder:
-    known = {"dimension": math.prod(data.shape), "centre": 0.5, "covers": covers}
+    known = {"dimension": math.prod(data.shape), "centre": CENTRE, "covers": covers}
     return InstaHide(k=k).calibrate(None, Facts({name: Fact(float(v), "public") for name, v in known.items()}))[0]
 
 
