@@ -7,6 +7,7 @@
 - mnist: the same with k = 4 inside, and k = 4 and 6 with CIFAR-10 as public images.
 - ks: CIFAR-10, k = 1 … 6. alpha: Laplace noise beside InstaHide of two images with weights 1 − α and α.
 - overhead: seconds of an epoch with the encoding and without, in turns. trial: seconds of an epoch, by ways to run it.
+- dpsgd: MNIST by DP-SGD at ε = 3, a small network, Opacus.
 
 Every accuracy is the last epoch's, of test images as they are (plain) and as the mean over ten encodings of each
 (encoded). Several trainings share a GPU, a CUDA stream each. A training keeps its state in --state: a command that was
@@ -35,12 +36,18 @@ from mixveil.core.checkpoint import Saved
 from mixveil.core.errors import TrainingStopped
 from mixveil.core.randomness import SeededStream
 from mixveil.learn.image_training import ImageTraining
-from reproduce.instahide import speed
+from reproduce.instahide import dpsgd, speed
 from reproduce.instahide.runs import Run, Sets, covers_for, loaded, runs, source_of, tested
 
 HERE = Path(__file__).parent
-PARTS = ("table2", "inside", "release", "vanilla", "mnist", "ks", "alpha", "overhead", "trial")
-PAPER_ROW = {"vanilla": "vanilla", "inside": "inside_k{k}", "cross": "cross_k{k}", "release": "inside_k{k}"}
+PARTS = ("table2", "inside", "release", "vanilla", "mnist", "ks", "alpha", "overhead", "trial", "dpsgd")
+PAPER_ROW = {
+    "vanilla": "vanilla",
+    "inside": "inside_k{k}",
+    "cross": "cross_k{k}",
+    "release": "inside_k{k}",
+    "dpsgd": "dpsgd",
+}
 Row = dict[str, Any]
 
 
@@ -193,7 +200,7 @@ def table(rows: Sequence[Row]) -> str:
     lines = [f"{'run':44} {'plain':>7} {'paper':>7} {'encoded':>8} {'paper':>7} {'seconds':>8}"]
     for row in rows:
         figures, settings = row["figures"], row["settings"]
-        if "plain %" in figures:
+        if "mode" in settings:
             parts = [
                 settings["data"],
                 settings["mode"],
@@ -253,6 +260,11 @@ def main() -> None:
         if what in ("overhead", "trial"):
             for row in getattr(speed, what)(work.data("cifar10"), chosen, say):
                 results.add(row)
+            continue
+        if what == "dpsgd":
+            for row in dpsgd.dpsgd(work.data("mnist"), chosen.epochs or dpsgd.EPOCHS, 0, say):
+                paper_row = paper(Run("mnist", "dpsgd")) if row["settings"]["private"] else {}
+                results.add({**row, "figures": {**row["figures"], **paper_row}})
             continue
         wanted = [run for run in runs(what, chosen.epochs, chosen.seeds) if (chosen.only or "") in run.name]
         whole &= together(work, [run for run in wanted if not results.known(run)], results)
