@@ -386,7 +386,7 @@ def test_what_an_attack_lacks_is_said() -> None:
 def test_an_attack_that_fails_without_a_defence_is_broken_not_a_defence(monkeypatch: pytest.MonkeyPatch) -> None:
     from mixveil.attacks.records import lmmse
 
-    monkeypatch.setattr(lmmse, "conjugate_gradients", lambda matrix, target, diagonal: torch.zeros_like(target))
+    monkeypatch.setattr(lmmse, "unmixed", lambda mixings, seen, *_: torch.zeros_like(seen[0]))
     found = audited(made(Mu(1.0)), names=["lmmse"])
     assert found.attacks[0].status == "broken" and holds(found.warnings, "attack-broken", attack="lmmse")
 

@@ -16,6 +16,7 @@ from mixveil.attacks.catalogue import attacks as known_attacks
 from mixveil.attacks.shared.training import NO_CACHE, TrainingCache, with_cache
 from mixveil.audit import verdict
 from mixveil.audit.ceilings import membership_bounds, unit_rows
+from mixveil.audit.covers import covered, with_covers
 from mixveil.audit.figures import AttackRun
 from mixveil.audit.ground_truth import GroundTruth
 from mixveil.audit.groups import LEAST_STRANGERS, UnitView
@@ -72,6 +73,7 @@ def audit(
     perceptual: Sequence[Lpips] = (),
     pictures: Dataset | None = None,
     cache: TrainingCache = NO_CACHE,
+    covers: Dataset | None = None,
     unit: str = "unit",
 ) -> Audit:
     """Attack the releases of `truth` in every way that the view allows.
@@ -82,6 +84,7 @@ def audit(
         stream: Of the attacks' own draws.
         perceptual: The LPIPS to measure, of images.
         pictures: The images that the records are features of.
+        covers: The public images that the releases mix in, where they do.
         unit: What a unit of several rows is called, where the releases promise something to such.
     """
     if profile not in PROFILES:
@@ -91,10 +94,11 @@ def audit(
     truth = ranged(truth)
     view, truth = rows_first(in_record_order(view), truth)
     watch("records")
-    inspected = inspect(view, truth)
+    view, mixed = with_covers(view, truth, covers)
+    inspected = inspect(view, mixed)
     most = most_rows(truth, limits)
     others, overlap = _strangers(truth, view.public, others)
-    known, numbers = _sampled(view, truth, others, most, pictures, stream)
+    known, numbers = _sampled(view, truth, mixed, others, most, pictures, stream)
     units = _units(view, truth, known.view, others, most, stream)
     measured = Measure(known, perceptual, limits.perceptual)
     judge = Judge(known, measured, units=units, pairs=limits.pairs, cache=cache, stream=stream)
@@ -125,15 +129,24 @@ def audit(
 
 
 def _sampled(
-    view: View, truth: Dataset, others: Tensor, most: int, pictures: Dataset | None, stream: Stream
+    view: View,
+    truth: Dataset,
+    mixed: Dataset,
+    others: Tensor,
+    most: int,
+    pictures: Dataset | None,
+    stream: Stream,
 ) -> tuple[GroundTruth, Tensor]:
-    """What is attacked, with candidates; and (n,) the numbers of its rows in the releases."""
-    seen, records, numbers = sample(view, truth, most, stream.fork("sample"))
+    """What is attacked, with candidates; and (n,) the numbers of its rows in the releases. mixed: all that rows are
+    made of, the records first."""
+    seen, records, numbers = sample(view, mixed, most, stream.fork("sample"))
     own = records.take(torch.arange(len(numbers)))
     seen = replace(seen, candidates=_candidates(own.x, others), candidate_labels=own.y.argmax(1))
     spread = moments(PreparedRows(truth, view.releases[0].encoder.prepare), stream=stream.fork("moments"))
     originals = None if pictures is None else SmallImages(pictures).take(numbers).x
-    return GroundTruth(seen, records, spread, len(view.releases[0].payload), originals), numbers
+    among = covered(view, len(truth))
+    among = None if among is None else among[numbers]
+    return GroundTruth(seen, records, spread, len(view.releases[0].payload), originals, among), numbers
 
 
 def _candidates(own: Tensor, others: Tensor) -> Tensor:

@@ -26,6 +26,7 @@ class GroundTruth:
         moments: Of all records, as they enter the mixture.
         rows: How many rows the whole releases have, of which these are a part.
         pictures: (n, c, h, w) in [0, 1], the images that the records are features of; None where they are not.
+        covered: (n, q) which of the view's covers are in each row of the first release; None where none are.
     """
 
     view: View
@@ -33,6 +34,7 @@ class GroundTruth:
     moments: Moments
     rows: int
     pictures: Tensor | None = None
+    covered: Tensor | None = None
 
     @cached_property
     def n(self) -> int:

@@ -179,7 +179,7 @@ class Judge:
         """The same view of a release that holds public rows alone."""
         first = view.releases[0]
         part = Subset(view.public or self.truth.own, torch.arange(rows))
-        release, plan = self_test.released(first, first.encoder, part, self.stream.fork("control"))
+        release, plan = self_test.released(first, first.encoder, part, self.stream.fork("control"), view.covers)
         return replace(view, releases=(release,), traces=(plan,))
 
     def _askable(self) -> Tensor:

@@ -70,6 +70,7 @@ def audit(
     sweep: Sweep | str | None = None,
     seed: int = 0,
     projection: Path | str | None = None,
+    covers: DataSpec | None = None,
     options: DataOptions | None = None,
     cache: Path | str | None = None,
     ledger: Ledger | None = None,
@@ -91,6 +92,7 @@ def audit(
         sweep: Curves, as `mu=1,2`: the same attacks on the data encoded at other settings, in memory.
         seed: Of the attacks' own draws, and of a sweep's encodings.
         projection: The file of the projection that the releases went through.
+        covers: The public images that mixup or instahide mixed in; the attacker holds the very patches.
         watch, tell: Are told what is being done, and what a sweep will cost.
     """
     options, ledger = options or DataOptions(), ledger or Ledger()
@@ -118,6 +120,7 @@ def audit(
         names=attacks,
         profile=profile,
         perceptual=perceptual,
+        covers=None if covers is None else options.for_others.open(covers),
         unit="unit" if options.unit is None else options.unit,
         cache=TrainingCache(cache_folder() if cache is None else Path(cache), watch=watch),
     )

@@ -31,8 +31,8 @@ def sample(view: View, truth: Dataset, most: int, stream: Stream) -> Sample:
     """The whole, if it has at most that many rows; else that many, found by walking from pair to pair. The first
     records own the rows; where rows were dropped, there are others."""
     rows = len(view.releases[0].payload)
-    if rows <= most:
-        return Sample(view, truth, torch.arange(rows))
+    if rows <= most:  # of many covers, those that no row holds are left out of the truth
+        return Sample(view, truth, torch.arange(rows)) if view.covers is None else _part(view, truth, [*range(rows)])
     order = stream.permutation(rows).tolist()
     partners = torch.cat([t.partner for t in view.traces or ()], dim=1).tolist() if view.traces else None
     return _part(view, truth, _walk(order, partners, most))

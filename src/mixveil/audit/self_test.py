@@ -11,9 +11,10 @@ from torch import Tensor
 from mixveil.audit.groups import UnitView, groups
 from mixveil.audit.metrics import detection
 from mixveil.core.randomness import Stream
-from mixveil.core.types import Attack, Batch, Dataset, Encoder, Guess, KnownRecords, Release, Trace, View
+from mixveil.core.types import Attack, Batch, Dataset, Encoder, Guess, KnownRecords, Release, Rows, Trace, View
 from mixveil.core.wording.notes import Note, note
 from mixveil.data import similarity
+from mixveil.data.covers import Covered
 from mixveil.data.row_views import InMemoryRows, Subset
 from mixveil.encoders.identity import Identity
 from mixveil.encoders.mixup import Mixup
@@ -128,11 +129,14 @@ def fails_on_bare_pairs(attack: Attack, view: View, records: Dataset, stream: St
     return None if best >= 0.5 else note("bare-pairs-missed", found=best)
 
 
-def released(like: Release, encoder: Encoder, part: Subset, stream: Stream) -> tuple[Release, Trace]:
-    """A release of these rows in memory, with its trace."""
+def released(
+    like: Release, encoder: Encoder, part: Subset, stream: Stream, covers: Rows | None = None
+) -> tuple[Release, Trace]:
+    """A release of these rows in memory, with its trace. covers: what the encoder mixes in, if anything."""
     index = torch.arange(len(part))
     trace = encoder.plan(len(part), stream=stream.fork("plan"))
-    batch = encoder.encode(part, index, trace, stream=stream.fork("noise"))
+    rows = part if covers is None else Covered(part, covers)
+    batch = encoder.encode(rows, index, trace, stream=stream.fork("noise"))
     payload = InMemoryRows(batch if encoder.step is None else Batch(batch.x.float() * encoder.step, batch.y))
     return like.with_(payload=payload, encoder=encoder, guarantees=()), trace
 

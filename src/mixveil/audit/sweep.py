@@ -32,12 +32,14 @@ from mixveil.core.types import (
     Guarantee,
     Mu,
     Release,
+    Rows,
     Target,
     Tau,
     Trace,
     View,
 )
 from mixveil.core.watching import unwatched
+from mixveil.data.covers import Patches
 from mixveil.data.row_views import Subset
 from mixveil.data.similarity import mse
 from mixveil.encoders.calibration import facts_for, watched_moments
@@ -200,7 +202,7 @@ def run(
         said = f"{sweep.said(value)} ({place} of {len(sweep.values)})"
         watch(f"{said}: encoding")
         times = int(value) if sweep.name == "releases" else 1
-        releases, traces = _encoded(template, *ready[value], records, times, seed)
+        releases, traces = _encoded(template, *ready[value], records, times, seed, found.view.covers)
         result = attack(
             View(releases, traces, found.view.public, pictures=found.view.pictures),
             records,
@@ -213,7 +215,13 @@ def run(
 
 
 def _encoded(
-    template: Release, encoder: Encoder, guarantees: tuple[Guarantee, ...], records: Dataset, times: int, seed: int
+    template: Release,
+    encoder: Encoder,
+    guarantees: tuple[Guarantee, ...],
+    records: Dataset,
+    times: int,
+    seed: int,
+    covers: Rows | None = None,
 ) -> tuple[tuple[Release, ...], tuple[Trace, ...]]:
     """Releases in memory that state what they would if their noise were secret: their audit should know the ceilings.
     The stream starts from the seed, so every value gets the same draws; each further encoding gets new ones."""
@@ -229,6 +237,7 @@ def _encoded(
             assets=template.assets,
             extractor=template.extractor,
             label_epsilon=template.label_epsilon,
+            covers=covers if isinstance(covers, Patches) else None,
         )
         releases.append(release.with_(guarantees=guarantees))
         traces.append(trace)

@@ -30,6 +30,10 @@ Names = Annotated[
         help="Attacks to run, with commas between. Default: all; those that train a network only with --profile full.",
     ),
 ]
+Covers = Annotated[
+    str | None,
+    typer.Option("--covers", help="The public images that mixup or instahide mixed in (--public of encode)."),
+]
 SweepOption = Annotated[
     str | None,
     typer.Option(
@@ -55,6 +59,7 @@ def audit(
     seed: Annotated[int, typer.Option("--seed", help="Of the attacks' own draws, and of a sweep's encodings.")] = 0,
     options: DataOptions,
     projection: ProjectionFile = None,
+    covers: Covers = None,
     cache: Cache = None,
     as_json: AsJson = False,
 ) -> None:

@@ -518,7 +518,7 @@ class View:
 
     Attributes:
         releases: Of the same records.
-        traces: Pairing and weights of each release. Partners beyond the records are the covers, in their order.
+        traces: Pairing and weights of each release. Partners beyond the rows are records without a row, or covers.
         covers: The public patches that rows are mixed with, where they are.
         public: Data like the private ones.
         candidates: (c, …) images; the attacker asks whether, and where, they are in the releases.

@@ -17,7 +17,7 @@ from torch.nn.functional import interpolate
 from mixveil.core import checks
 from mixveil.core.errors import ArgumentError, MismatchError, MissingDependencyError
 from mixveil.core.randomness import Stream
-from mixveil.core.types import Batch, Dataset
+from mixveil.core.types import Batch, Dataset, Rows
 from mixveil.core.watching import Watch, unwatched
 from mixveil.data.row_views import RowsView
 
@@ -53,9 +53,9 @@ class Patches:
 
 @dataclass(frozen=True)
 class Covered(RowsView):
-    """Records, and after them the patches that they are mixed with."""
+    """Records, and after them the public rows that they are mixed with."""
 
-    covers: Patches
+    covers: Rows
 
     def __len__(self) -> int:
         return len(self.rows) + len(self.covers)

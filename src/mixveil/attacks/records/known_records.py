@@ -16,11 +16,12 @@ from torch import Tensor
 
 from mixveil.attacks.records.lmmse import row_noise, solved_along, unmixed
 from mixveil.attacks.shared import model
-from mixveil.attacks.shared.base import BaseAttack
+from mixveil.attacks.shared.base import BaseAttack, mixes_covers
 from mixveil.attacks.shared.model import MixingMatrix
 from mixveil.core.errors import ArgumentError
 from mixveil.core.randomness import Stream
 from mixveil.core.types import AttackBound, AttackKind, Guess, KnownRecords, View
+from mixveil.core.wording.notes import Note
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,9 @@ class KnownRecordsAttack(BaseAttack):
     kind: ClassVar[AttackKind] = "reconstruction"
     needs: ClassVar[frozenset[str]] = frozenset({"traces", "known"})
     bound: ClassVar[AttackBound | None] = "linear-known"
+
+    def cannot(self, view: View) -> Note | None:
+        return super().cannot(view) or mixes_covers(view)
 
     def __call__(self, view: View, *, stream: Stream) -> Guess:
         if view.known is None:

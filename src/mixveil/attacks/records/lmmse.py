@@ -25,6 +25,7 @@ from mixveil.core.randomness import Stream
 from mixveil.core.types import AttackBound, AttackKind, Guess, Release, View
 
 _NOISELESS = 1e-7  # of the largest variance, where there is no noise at all
+_DENSE = 2500  # records whose covariance is solved at once
 _STEPS = 1000
 _PRECISION = 1e-9
 
@@ -87,11 +88,25 @@ def unmixed(
         return solved_along(mixings, seen, noises, gains, variance)
     target, diagonal = _normal_equations(mixings, seen, noises, gains, variance)
     parts = list(zip(mixings, noises, gains, strict=True))
+    alike = all(noise.shape[1] == 1 and torch.equal(g, g[:1].expand_as(g)) for _, noise, g in parts)
+    if alike and len(target) <= _DENSE:
+        return _solved_at_once(mixings, noises, gains, target, variance)
 
     def normal_matrix(z: Tensor) -> Tensor:
         return z / variance + _total([g.square() * m.back(m.rows(z) / noise) for m, noise, g in parts])
 
     return conjugate_gradients(normal_matrix, target, diagonal)
+
+
+def _solved_at_once(
+    mixings: list[MixingMatrix], noises: list[Tensor], gains: list[Tensor], target: Tensor, variance: Tensor
+) -> Tensor:
+    """The same, directly, where noise and gain are the same in all directions: one eigenbasis of WᵀN⁻¹W serves all."""
+    one = torch.eye(len(target), dtype=target.dtype)
+    parts = zip(mixings, noises, gains, strict=True)
+    precision, basis = torch.linalg.eigh(_total([g[0].square() * m.back(m.rows(one) / noise) for m, noise, g in parts]))
+    found: Tensor = basis @ ((basis.T @ target) / (precision.clamp(min=0)[:, None] + 1 / variance))
+    return found
 
 
 def solved_along(

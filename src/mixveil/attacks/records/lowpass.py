@@ -19,7 +19,7 @@ from mixveil.attacks.shared.base import ImageAttack
 from mixveil.attacks.shared.model import MixingMatrix
 from mixveil.core.errors import ArgumentError
 from mixveil.core.randomness import Stream
-from mixveil.core.types import AttackBound, AttackKind, Encoder, Guess, Rows, Trace, View
+from mixveil.core.types import AttackBound, AttackKind, Encoder, Guess, Trace, View
 from mixveil.data.row_views import Subset
 
 _PUBLIC_ROWS = 2000
@@ -66,7 +66,7 @@ def _attacked(view: View, traces: tuple[Trace, ...] | None, stream: Stream) -> T
     made, known = [], []
     for t, release in enumerate(view.releases):
         weight = None if view.traces is None else view.traces[t].weight
-        rows, trace = _encoded(release.encoder, Subset(view.public, index), weight, stream.fork(f"release {t}"))
+        rows, trace = _encoded(release.encoder, view, index, weight, stream.fork(f"release {t}"))
         made.append(rows - offsets[t])
         known.append(trace)
     best = (math.inf, 1, 0.0)
@@ -95,9 +95,11 @@ def _smooth(view: View, rows: list[Tensor], traces: tuple[Trace, ...] | None, si
     return enlarged(found.view(n, channels, height // size, width // size), (height, width))
 
 
-def _encoded(encoder: Encoder, public: Rows, weight: Tensor | None, stream: Stream) -> tuple[Tensor, Trace]:
-    """Public rows as the release would have them, with its own weights where they are known."""
-    index = torch.arange(len(public))
+def _encoded(encoder: Encoder, view: View, some: Tensor, weight: Tensor | None, stream: Stream) -> tuple[Tensor, Trace]:
+    """Some public rows as the release would have them, with its own weights where they are known."""
+    if view.public is None:
+        raise ArgumentError("this attack needs public images")
+    public, index = model.with_covers(view, Subset(view.public, some)), torch.arange(len(some))
     trace = encoder.plan(len(index), stream=stream.fork("plan"))
     if weight is not None:
         trace = replace(trace, weight=weight[index % len(weight)])

@@ -15,13 +15,14 @@ import torch
 from torch import Tensor
 
 from mixveil.attacks.shared import model, nets, training
-from mixveil.attacks.shared.base import ImageAttack
+from mixveil.attacks.shared.base import CannotAttackError, ImageAttack
 from mixveil.attacks.shared.pixels import Pixels, total_variation
 from mixveil.attacks.shared.training import NO_CACHE, Schedule, TrainingCache
 from mixveil.core.device_random import DeviceStream
 from mixveil.core.errors import ArgumentError
 from mixveil.core.randomness import Stream
 from mixveil.core.types import AttackKind, Encoder, Guess, View
+from mixveil.core.wording.notes import note
 
 _PUBLIC_ROWS = 4000
 _PUBLIC_VALUES = 1 << 30  # of colour images larger than 299 × 299 there are fewer
@@ -86,14 +87,20 @@ class _Mixtures:
         x = view.public.take(model.spaced(len(view.public), rows)).x
         self.x = x.to(device)
         self.encoders = [release.encoder for release in view.releases]
-        entering = {encoder: _entering(encoder, x, device) for encoder in self.encoders}
+        mixed = x
+        if any(encoder.covers for encoder in self.encoders):
+            if view.covers is None:
+                raise CannotAttackError(note("attack-needs", fields="covers"))
+            mixed = torch.cat([x, view.covers.take(torch.arange(min(len(view.covers), rows))).x])
+        entering = {encoder: _entering(encoder, mixed, device) for encoder in self.encoders}
         self.entering = [entering[encoder] for encoder in self.encoders]
         plans = [e.plan(len(x), stream=stream.fork(f"plan {t}")) for t, e in enumerate(self.encoders)]
-        self.partner = [plan.partner for plan in plans]
+        covers = max(1, len(mixed) - len(x))  # of more, the first stand for all
+        self.partner = [p.partner.where(p.partner < len(x), len(x) + (p.partner - len(x)) % covers) for p in plans]
         law = [e.plan(_LAW, stream=stream.fork(f"law {t}")) for t, e in enumerate(self.encoders)]
         self.weights = [trace.weight for trace in view.traces or law]
         self.about: dict[str, Any] = {
-            "public": training.digest(x),
+            "public": training.digest(mixed),
             "encoders": [settings(encoder) for encoder in self.encoders],
             "weights": training.digest(*self.weights),
         }

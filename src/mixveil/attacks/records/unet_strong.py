@@ -17,7 +17,7 @@ from torch import Tensor
 
 from mixveil.attacks.records.unet import unscaled
 from mixveil.attacks.shared import estimates, model, nets, training
-from mixveil.attacks.shared.base import ImageAttack
+from mixveil.attacks.shared.base import ImageAttack, mixes_covers
 from mixveil.attacks.shared.estimates import Estimates, held_out, nearest, worth_of
 from mixveil.attacks.shared.model import Prior
 from mixveil.attacks.shared.training import NO_CACHE, Schedule, TrainingCache
@@ -25,6 +25,7 @@ from mixveil.core.device_random import DeviceStream
 from mixveil.core.errors import ArgumentError
 from mixveil.core.randomness import Stream
 from mixveil.core.types import AttackKind, Guess, View
+from mixveil.core.wording.notes import Note
 
 _VALUES = 1 << 29  # of estimates that are held in memory
 _MOST_ROWS = 20_000
@@ -44,6 +45,9 @@ class UnetStrong(ImageAttack):
     rounds: int = 4
     schedule: Schedule = _SCHEDULE
     cache: TrainingCache = NO_CACHE
+
+    def cannot(self, view: View) -> Note | None:
+        return super().cannot(view) or mixes_covers(view)
 
     def __call__(self, view: View, *, stream: Stream) -> Guess:
         shape = view.releases[0].shape

@@ -61,6 +61,12 @@ def not_linear(view: View) -> Note | None:
     return note("attack-needs-linear", encoder=others[0]) if others else None
 
 
+def mixes_covers(view: View) -> Note | None:
+    """Why attacks that simulate releases of records alone cannot be run, where public images are mixed in."""
+    others = [release.encoder.name for release in view.releases if release.encoder.covers]
+    return note("attack-not-with-covers", encoder=others[0]) if others else None
+
+
 class ImageAttack(BaseAttack):
     """An attack on rows that have the shape of images."""
 

@@ -20,6 +20,7 @@ from mixveil.attacks.shared.base import CannotAttackError, not_linear
 from mixveil.core.errors import ArgumentError
 from mixveil.core.types import Release, Rows, Trace, View
 from mixveil.core.wording.notes import note
+from mixveil.data.covers import Covered
 from mixveil.data.row_views import Subset
 from mixveil.theory.moments import DENSE_LIMIT, blocks
 
@@ -117,6 +118,15 @@ def traces_of(view: View) -> tuple[Trace, ...]:
         raise ArgumentError("this attack needs the traces of all releases")
     check_linear(view)
     return view.traces
+
+
+def with_covers(view: View, public: Rows) -> Rows:
+    """Public rows, and after them what the releases mix in: encoders number them so."""
+    if not any(release.encoder.covers for release in view.releases):
+        return public
+    if view.covers is None:
+        raise CannotAttackError(note("attack-needs", fields="covers"))
+    return Covered(public, view.covers)
 
 
 def check_linear(view: View) -> None:

@@ -43,6 +43,7 @@ _NOT_RUN = {
     "attack-needs-strangers": "it needs at least {least} images that are not in the release, got {strangers}: give "
     "more public data",
     "attack-needs-units": "it needs at least {least} units with all their rows among those attacked, got {units}",
+    "attack-not-with-covers": "it cannot imitate public images in a row, which the encoder {encoder} mixes in here",
     "attack-not-for-sphere-noise": "it does not look for noise on a sphere; the attack radius does",
     "attack-refused": "it refused what it was given ({error})",
     "attack-trains": "it trains a network, which takes a while: --attacks {attack} or --profile full runs it",
