@@ -12,6 +12,7 @@
 Every accuracy is the last epoch's, of test images as they are (plain) and as the mean over ten encodings of each
 (encoded). Several trainings share a GPU, a CUDA stream each. A training keeps its state in --state: a command that was
 stopped, or that reached --seconds, goes on where it was. Runs that are in the file already are kept.
+`reproduce.instahide.gather` makes tables of such files.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ class Work:
     def started(self, run: Run) -> ImageTraining:
         chosen, sets = self.chosen, self.data(run.data)
         covers = self.public(sets) if run.mode == "cross" else None
-        augment = run.data == "cifar10" and not chosen.no_augment
+        augment = augments(run, chosen)
         measure = tested(run, sets, covers, max(1, run.epochs // 20), max(1, run.epochs // 4))
         about = {**run.plain(), "rows": len(sets.x), "width": chosen.width, "batch": chosen.batch, "augment": augment}
         return ImageTraining(
@@ -136,7 +137,7 @@ class Results:
             "width": chosen.width,
             "batch": chosen.batch,
             "rows": chosen.rows,
-            "augment": run.data == "cifar10" and not chosen.no_augment,
+            "augment": augments(run, chosen),
         }
 
     def known(self, run: Run) -> bool:
@@ -162,13 +163,19 @@ class Results:
         self.write()
 
     def add(self, row: Row) -> None:
-        self.rows.append({**row, "about": about(self.chosen)})
+        told = {name: value for name, value in about(self.chosen).items() if name not in row["settings"]}
+        self.rows.append({**row, "about": told})
         self.write()
 
     def write(self) -> None:
         whole = {"title": "InstaHide: accuracy of training from scratch on encodings", "runs": self.rows}
         whole |= {"unfinished": self.stopped} if self.stopped else {}
         files.write_whole(self.path, (json.dumps(whole, indent=1, allow_nan=False) + "\n").encode())
+
+
+def augments(run: Run, chosen: argparse.Namespace) -> bool:
+    """Whether images are moved and mirrored before they are encoded. A release is made once."""
+    return run.data == "cifar10" and run.mode != "release" and not chosen.no_augment
 
 
 def paper(run: Run) -> Row:
@@ -248,7 +255,7 @@ def main() -> None:
     parser.add_argument("--compiled", action="store_true")
     parser.add_argument("--repeats", type=int, default=5, help="of overhead")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--out", type=Path, default=HERE / "accuracy.json")
+    parser.add_argument("--out", type=Path, default=HERE / "runs.json")
     chosen = parser.parse_args()
     if (chosen.rows is not None or chosen.width != 64) and chosen.out.parent == HERE:
         parser.error("--rows and --width are for trials: name another file with --out")
