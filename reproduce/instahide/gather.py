@@ -2,8 +2,8 @@
 
     python -m reproduce.instahide.gather FILE… [--out reproduce/instahide/accuracy.json]
 
-FILE: what `reproduce.instahide.accuracy` wrote, on a GPU for example. `mixveil results` shows the tables: accuracies, and
-speeds in a file of their own. Of runs with the same settings the last one counts.
+FILE: what `reproduce.instahide.accuracy` wrote, on a GPU for example. `mixveil results` shows the tables: accuracies,
+and speeds in a file of their own. Of runs with the same settings the last one counts.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def main() -> None:
             device = ", ".join(sorted({row["about"]["device"] for row in part}))
             provenance = results.provenance({"accuracy": "of the last epoch"}, device=device)
             results.write_results(path, results.Results(title, provenance, tuple(map(plain, part))))
-    curves = [{"settings": row["settings"], "curve": row["curve"]} for row in learnt if "curve" in row]
+    curves = [{"settings": plain(row)["settings"], "curve": row["curve"]} for row in learnt if "curve" in row]
     data = json.dumps(curves, allow_nan=False).replace('{"settings"', '\n{"settings"')
     files.write_whole(chosen.out.with_name(f"{chosen.out.stem}-curves.json"), (data + "\n").encode())
 
