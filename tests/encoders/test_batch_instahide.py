@@ -42,8 +42,7 @@ def twin(
     rows, labels = [], []
     for i in range(n):
         images = [x[i], *(x[int(order[i])] for order in orders)]
-        # a row's patches are mixed last one first, so the last one is drawn first
-        images += [covers[int(patch[i])] for patch in reversed(patches)] if covers is not None else []
+        images += [covers[int(patch[i])] for patch in patches] if covers is not None else []
         mixture = sum((weight[i, j] * (image.double() - centre) for j, image in enumerate(images)), x[0].double() * 0)
         rows.append(signs[i] * mixture + centre)
         label = torch.zeros(CLASSES, dtype=torch.float64)
@@ -129,6 +128,17 @@ def test_draws_repeat_by_seed_and_number_alone() -> None:
     one.restart(5)
     two.restart(4)
     assert not torch.equal(one(x, y)[0], two(x, y)[0])
+
+
+def test_draws_ahead_are_used_once_each() -> None:
+    """Weights of many batches, read off labels: none comes twice, also with batches of another size between them."""
+    transform, seen = made(InstaHide(k=2), classes=12), []
+    x, own = batch(12, SHAPE)[0], torch.arange(12)
+    for number in range(150):
+        seen.append(tuple(transform(x, own)[1].flatten().tolist()))
+        if number % 40 == 39:
+            seen.append(tuple(transform(x[:5], own[:5])[1].flatten().tolist()))
+    assert len(set(seen)) == len(seen) == 153
 
 
 def test_bad_covers_are_refused() -> None:
