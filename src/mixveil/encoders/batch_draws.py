@@ -18,13 +18,13 @@ _BATCHES, _ROWS = 64, 1 << 15  # at most, drawn at once
 class Mixing(NamedTuple):
     """Of one batch, on its device.
 
-    index: (k, n) the images of each row: itself, others of the batch, then covers.
+    images: (k, n) those of each row: itself, others of the batch, then covers.
     weight: (k, n, 1) float32.
     share: (k − 1, n, 1) what the image before the last takes of both, the one before of these, and so on to the row
         itself.
     """
 
-    index: Tensor
+    images: Tensor
     weight: Tensor
     share: Tensor
 
@@ -80,5 +80,5 @@ class MixingDraws:
             found += [own, *(self._draws.permutation(n) for _ in range(partners))]
             found += [self._draws.below(self._covers, n) for _ in range(self._k - self.private)]
         index = torch.stack(found).view(batches, self._k, n)
-        sent = (part.to(device, non_blocking=True) for part in (index, numbers))
-        return _Drawn(n, device, this_process(), *sent)
+        here = (part.to(device, non_blocking=True) for part in (index, numbers))
+        return _Drawn(n, device, this_process(), next(here), next(here))
