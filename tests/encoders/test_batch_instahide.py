@@ -84,6 +84,26 @@ def test_nothing_is_read_from_the_device(encoder: InstaHide | CalibratedInstaHid
         transform(x, shares)
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize(("encoder", "covers"), CASES, ids=NAMES)
+def test_a_gpu_is_not_waited_for(
+    encoder: InstaHide | CalibratedInstaHide, covers: Tensor | None, dtype: torch.dtype
+) -> None:
+    x, y = batch(64, SHAPE)
+    x, y = x.to("cuda", dtype), y.to("cuda")
+    transform = made(encoder, None if covers is None else covers.cuda())
+    transform(x, y)
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        mixed, labels = transform(x, y)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert mixed.is_cuda and mixed.dtype == dtype and bool(mixed.isfinite().all())
+    assert float(labels.sum(1).max()) <= 1 + 1e-5 and float(labels.sum(1).min()) >= 0.3 - 1e-5
+
+
 def test_weights_keep_to_their_bounds_and_are_read_off_the_labels() -> None:
     n = 60
     x, own = torch.eye(n).view(n, 1, 1, n), torch.arange(n)
