@@ -191,7 +191,9 @@ def paper(run: Run) -> Row:
 
 def about(chosen: argparse.Namespace) -> Row:
     gpu = torch.device(chosen.device).type == "cuda"
+    told = {"commit": chosen.commit} if chosen.commit else {}
     return {
+        **told,
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
         "device": torch.cuda.get_device_name() if gpu else "cpu",
         "cores": os.cpu_count(),
@@ -255,6 +257,7 @@ def main() -> None:
     parser.add_argument("--compiled", action="store_true")
     parser.add_argument("--repeats", type=int, default=5, help="of overhead")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--commit", help="of these sources, to be kept with the runs")
     parser.add_argument("--out", type=Path, default=HERE / "runs.json")
     chosen = parser.parse_args()
     if (chosen.rows is not None or chosen.width != 64) and chosen.out.parent == HERE:

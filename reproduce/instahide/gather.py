@@ -20,10 +20,11 @@ HERE = Path(__file__).parent
 Row = dict[str, Any]
 
 
-def gathered(paths: list[Path]) -> list[Row]:
+def gathered(paths: list[Path], commit: str) -> list[Row]:
     found: dict[str, Row] = {}
     for path in paths:
         for row in json.loads(path.read_text())["runs"]:
+            row["about"].setdefault("commit", commit)
             found[json.dumps(row["settings"], sort_keys=True)] = row
     return list(found.values())
 
@@ -34,15 +35,17 @@ def plain(row: Row) -> Row:
     if settings.get("mode") == "release":
         settings["augment"] = False  # as it was, whatever an earlier file says
     about = row["about"]
-    return {"settings": {**settings, "device": about["device"]}, "figures": {**row["figures"], "torch": about["torch"]}}
+    made = {"torch": about["torch"], "commit": about.get("commit", "unknown")}
+    return {"settings": {**settings, "device": about["device"]}, "figures": {**row["figures"], **made}}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="+", type=Path)
     parser.add_argument("--out", type=Path, default=HERE / "accuracy.json")
+    parser.add_argument("--commit", default="unknown", help="that made runs which do not say it")
     chosen = parser.parse_args()
-    rows = gathered(chosen.files)
+    rows = gathered(chosen.files, chosen.commit)
     speeds = [row for row in rows if row["settings"].get("what") in ("overhead", "trial")]
     learnt = [row for row in rows if row not in speeds]
     for path, title, part in (
