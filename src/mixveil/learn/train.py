@@ -203,7 +203,9 @@ def _named(head: Layers | ImageHead, features: Features, encodings: int | None, 
             raise MismatchError(f"the model takes images of {head.shape}, and these are of {features.rows.shape}")
         return head.named(features, step, encodings=encodings)
     if encodings:
-        raise MismatchError("encodings are for a model that was trained on InstaHide, and this one was not: use 0")
+        raise MismatchError(
+            "encodings are for a network on images that was trained on InstaHide, not for layers: use 0"
+        )
     return head.named(features, step)
 
 
