@@ -36,6 +36,19 @@ def test_ssim_is_that_of_scikit_image() -> None:
         assert value == pytest.approx(expected, abs=1e-6)
 
 
+@pytest.mark.parametrize("shape", [(3, 16, 20), (1, 8, 8), (2, 3, 2)])
+def test_the_ssim_of_every_pair(shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    truth, guess = STREAM.uniform(5, *shape), STREAM.uniform(4, *shape)
+    expected = torch.stack([similarity.ssim(truth, image.expand_as(truth)) for image in guess], dim=1)
+    for at_once in (1, 1 << 16):
+        monkeypatch.setattr(similarity, "_PAIRS", at_once)
+        steps: list[int] = []
+        torch.testing.assert_close(similarity.ssim_matrix(truth, guess, steps.append), expected, rtol=0, atol=1e-12)
+        assert sum(steps) == similarity.ssim_matrix_steps(shape)
+    with pytest.raises(ArgumentError):
+        similarity.ssim_matrix(truth, guess[:, :, :1])
+
+
 @pytest.mark.parametrize("published", [False, True])
 def test_ssim_window_by_window(published: bool) -> None:
     c1, c2 = similarity.PUBLISHED_SSIM if published else (1e-4, 9e-4)
