@@ -35,6 +35,7 @@ def challenge_page(card: ChallengeCard, rows: Batch) -> str:
             dtype=str(rows.x.dtype).removeprefix("torch."),
             encodings=ENCODINGS,
             description=CARD,
+            module=type(card.settings.encoder).__module__,
             known=_known(card),
             unpromised=card.settings.encoder.unpromised,
             rules=RULES,
