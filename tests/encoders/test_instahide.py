@@ -127,7 +127,7 @@ def test_labels_sum_to_the_private_share() -> None:
 
 def test_settings_that_cannot_be_are_refused() -> None:
     for settings in ({"k": 0}, {"k": 4, "c1": 0.2}, {"c1": 1.5}, {"c1": 0.0}, {"k": 4, "c1": 0.4, "c2": 0.9}):
-        with pytest.raises(ArgumentError, match="k must|c1 must|c2 must"):
+        with pytest.raises(ArgumentError, match=r"k must|c1 must|c2 must"):
             InstaHide(**settings)
     with pytest.raises(ArgumentError, match="promises nothing"):
         InstaHide().calibrate(Mu(1.0), Facts({}))
