@@ -23,10 +23,9 @@ sys.meta_path[sys.meta_path.index(PathFinder)] = Without
 import torch
 from pathlib import Path
 import mixveil
-from mixveil.attacks.shared.base import CannotAttackError
 from mixveil.attacks.shared.training import TrainingCache
 from mixveil.audit.covers import with_covers
-from mixveil.core.errors import MissingDependencyError
+from mixveil.core.errors import ArgumentError, MissingDependencyError
 from mixveil.core.types import KnownRecords, Units
 from mixveil.releases.traces import load_trace
 
@@ -51,7 +50,7 @@ for kind in mixveil.attacks().values():
     attack = kind(cache=TrainingCache(max_steps=2)) if kind.trains else kind()
     try:
         attack(view, stream=mixveil.SeededStream(2))
-    except CannotAttackError:
+    except ArgumentError:  # it needs covers, or signs that are hidden
         attack(masked, stream=mixveil.SeededStream(2))
 mixveil.calibrate(data, mu=1.0, tau=0.1)
 for needs in (mixveil.SecureStream, lambda: mixveil.open_data("digits")):
