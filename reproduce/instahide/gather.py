@@ -13,7 +13,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-from mixveil.core import files
 from mixveil.report import results
 
 HERE = Path(__file__).parent
@@ -39,6 +38,16 @@ def plain(row: Row) -> Row:
     return {"settings": {**settings, "device": about["device"]}, "figures": {**row["figures"], **made}}
 
 
+def curve(row: Row) -> list[Row]:
+    """The epochs of a run after which its accuracy was measured."""
+    settings = plain(row)["settings"]
+    points = [point for point in row.get("curve", []) if "plain %" in point]
+    return [
+        {"settings": {**settings, "after": point["epoch"]}, "figures": {n: v for n, v in point.items() if n != "epoch"}}
+        for point in points
+    ]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="+", type=Path)
@@ -56,9 +65,10 @@ def main() -> None:
             device = ", ".join(sorted({row["about"]["device"] for row in part}))
             provenance = results.provenance({"accuracy": "of the last epoch"}, device=device)
             results.write_results(path, results.Results(title, provenance, tuple(map(plain, part))))
-    curves = [{"settings": plain(row)["settings"], "curve": row["curve"]} for row in learnt if "curve" in row]
-    data = json.dumps(curves, allow_nan=False).replace('{"settings"', '\n{"settings"')
-    files.write_whole(chosen.out.with_name(f"{chosen.out.stem}-curves.json"), (data + "\n").encode())
+    curves = tuple(point for row in learnt for point in curve(row))
+    path = chosen.out.with_name(f"{chosen.out.stem}-curves.json")
+    provenance = results.provenance({"accuracy": "after every epoch that it was measured after"})
+    results.write_results(path, results.Results("InstaHide: learning curves", provenance, curves))
 
 
 if __name__ == "__main__":
