@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from mixveil.encoders.catalogue import encoders as encoders
     from mixveil.encoders.gaussian import Gaussian as Gaussian
     from mixveil.encoders.identity import Identity as Identity
+    from mixveil.encoders.instahide import InstaHide as InstaHide
     from mixveil.encoders.mixup import Mixup as Mixup
     from mixveil.encoders.singular import Singular as Singular
     from mixveil.federated.simulation.simulate import simulate as simulate
@@ -66,6 +67,7 @@ _HOMES = {
     "encoders.catalogue": "encoders",
     "encoders.gaussian": "Gaussian",
     "encoders.identity": "Identity",
+    "encoders.instahide": "InstaHide",
     "encoders.mixup": "Mixup",
     "encoders.singular": "Singular",
     "federated.simulation.simulate": "simulate",

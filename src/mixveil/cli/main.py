@@ -36,7 +36,7 @@ VERBS: dict[str, Verb] = {
     "encode": Verb("encode", OWNER, "Encode DATA once, as a release that may leave this machine."),
     "statistics": Verb("statistics", OWNER, "Release the noisy class sums of DATA."),
     "audit": Verb("audit", OWNER, "Attack your own release in every way known here, and write a report."),
-    "report": Verb("audit", OWNER, "Make the page of an audit again from its figures and pictures."),
+    "report": Verb("audit", OWNER, "Make the page of an audit again, or one page of several."),
     "ledger": Verb("ledger", OWNER, "Show what was released, what it cost, and what is left of the budget."),
     "join": Verb("join", OWNER, "Take part in the jobs of a server."),
     "approve": Verb("join", OWNER, "See which jobs ask for you, and agree or refuse."),
