@@ -228,14 +228,14 @@ def provenance(chosen: argparse.Namespace) -> dict[str, Any]:
     """As `results.provenance`, also where the package is not installed."""
     project = tomllib.loads((HERE.parents[1] / "pyproject.toml").read_text())["project"]
     versions = {"mixveil": project["version"], "torch": torch.__version__, "python": platform.python_version()}
-    names = ("base", "batch", "epochs", "encodings", "rows", "releases")
+    names = ("base", "batch", "epochs", "encodings", "steps", "rows", "releases")
     return {
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
         "commit": chosen.commit,
         "versions": versions,
         "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
         "cores": os.cpu_count() or 1,
-        "settings": {name: getattr(chosen, name) for name in names} | {"k": K},
+        "settings": {name: getattr(chosen, name) for name in names} | {"k": K, "centre": CENTRE},
     }
 
 
