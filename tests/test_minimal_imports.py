@@ -36,7 +36,7 @@ x, some = data.take(torch.arange(12)).x, torch.arange(4)
 public = mixveil.from_tensors(mixveil.SeededStream(3).uniform(60, 1, 4, 4).float(), torch.arange(60) % 3)
 units = Units(torch.arange(12) // 2, torch.arange(12), torch.arange(12))
 known = KnownRecords(some, x[some])
-view = mixveil.View((release,), (load_trace(release.id, 12),), public, x, data.labels, known, public, units)
+view = mixveil.View((release,), (load_trace(release.id, 12),), public, x, data.labels, known, public, units, public)
 for kind in mixveil.attacks().values():
     attack = kind(cache=TrainingCache(max_steps=2)) if kind.trains else kind()
     attack(view, stream=mixveil.SeededStream(2))

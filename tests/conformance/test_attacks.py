@@ -14,7 +14,7 @@ from mixveil.attacks.catalogue import attacks
 from mixveil.attacks.shared.base import CannotAttackError
 from mixveil.attacks.shared.model import prior_of
 from mixveil.attacks.shared.training import Schedule, TrainingCache, with_cache
-from mixveil.audit.metrics import detection
+from mixveil.audit.metrics import detection, sources
 from mixveil.audit.self_test import fails_on_bare_pairs
 from mixveil.core.errors import ArgumentError
 from mixveil.core.randomness import SeededStream
@@ -24,9 +24,11 @@ from mixveil.data.images import Images, from_tensors
 from mixveil.data.similarity import mse
 from mixveil.encoders.catalogue import encoders
 from mixveil.encoders.identity import Identity
+from mixveil.encoders.mixup import Mixup
 from mixveil.encoders.singular import Singular
-from tests.made import encoded, range_facts, with_moments
+from tests.made import encoded, images, range_facts, with_moments
 
+COVERS = 40
 MEMBERS = 30  # of the candidates, where strangers follow
 
 
@@ -53,7 +55,8 @@ def smooth(n: int, seed: int, shape: tuple[int, int, int] = (1, 4, 4)) -> Images
 def view(encoder: Encoder, n: int = 8, releases: int = 1, data: Images | None = None) -> View:
     """Everything that an attack may see; every record is a candidate, and then as many strangers."""
     data = data or smooth(n, 1)
-    pairs = [encoded(encoder, data, SeededStream(seed)) for seed in range(1, releases + 1)]
+    covers = images(encoder.covers, data.shape, seed=4) if encoder.covers else None
+    pairs = [encoded(encoder, data, SeededStream(seed), covers) for seed in range(1, releases + 1)]
     public, strangers = smooth(200, 2, data.shape), smooth(n, 3, data.shape)  # type: ignore[arg-type]
     x, some = data.take(torch.arange(n)).x, torch.arange(0, n, 3)
     candidates = torch.cat([x, strangers.take(torch.arange(n)).x])
@@ -67,7 +70,13 @@ def view(encoder: Encoder, n: int = 8, releases: int = 1, data: Images | None = 
         KnownRecords(some, x[some]),
         public,
         Units(torch.arange(2 * n) // 2, rows, torch.arange(2 * n)),
+        covers,
     )
+
+
+def fitting(attack: Attack) -> View:
+    """Of an encoder and of so many releases that the attack can be run."""
+    return view(Mixup(3, COVERS) if "covers" in attack.needs else Singular.example(), releases=attack.least_releases)
 
 
 def allowed(attack: Attack, seen: View) -> Guess | None:
@@ -89,6 +98,9 @@ SAYS: dict[AttackKind, set[str]] = {
     "pairs": {"pairs", "doubts"},
     "membership": {"scores"},
     "labels": {"labels"},
+    "covers": {"covers", "images"},
+    "grouping": {"alike"},
+    "distribution": {"apart"},
 }
 
 
@@ -111,10 +123,12 @@ def test_it_attacks_every_encoder_that_it_says_it_can(attack: Attack, name: str)
     for shown, length in ((guess.images, n), (guess.pictures, n), (guess.pairs, n), (guess.labels, n)):
         assert shown is None or (len(shown) == length and bool(shown.double().isfinite().all()))
     assert guess.links is None or guess.links.shape == (count, n)
+    assert guess.alike is None or guess.alike.shape == (n, n)
+    assert guess.apart is None or (len(guess.apart) == n and bool(((guess.apart >= 0) & (guess.apart <= 1)).all()))
 
 
 def test_the_same_view_gives_the_same_guess_and_is_not_changed(attack: Attack) -> None:
-    seen = view(Singular.example())
+    seen = fitting(attack)
     if attack.cannot(seen) is not None:
         seen = view(Identity(), data=smooth(8, 1, (3, 16, 16)))
     assert attack.cannot(seen) is None and seen.candidates is not None and seen.traces is not None
@@ -129,7 +143,7 @@ def test_the_same_view_gives_the_same_guess_and_is_not_changed(attack: Attack) -
 
 
 def test_an_attack_says_what_it_needs_and_nothing_more(attack: Attack) -> None:
-    seen, brief = view(Singular.example()), with_cache(attack, TrainingCache(max_steps=2))
+    seen, brief = fitting(attack), with_cache(attack, TrainingCache(max_steps=2))
     given: dict[str, Any] = {name: getattr(seen, name) for name in attack.needs}
     brief(View(seen.releases, **given), stream=SeededStream(0))
     for name in attack.needs:
@@ -152,11 +166,26 @@ def separates(scores: Tensor | None, members: int) -> bool:
     return scores is not None and detection.auc(scores[:members], scores[members:]) > 0.95
 
 
+def placed_first(guess: Guess, seen: View) -> bool:
+    """Whether most covers are among the first quarter."""
+    covered = (seen.traces or ())[0].partner[:, 1:] - MEMBERS
+    return sources.covers(torch.as_tensor(guess.covers), covered).rank < 0.25
+
+
+def finds_pairs(guess: Guess, seen: View) -> bool:
+    """Whether row i of one release and row i of the other are most alike."""
+    alike = torch.as_tensor(guess.alike).clone().fill_diagonal_(-torch.inf)
+    return torch.equal(alike.argmax(1), torch.arange(2 * MEMBERS).roll(MEMBERS))
+
+
 SUCCEEDS: dict[AttackKind, Callable[[Guess, View], bool]] = {
     "prior": lambda guess, seen: guess.images is not None and float(guess.images.std(0).max()) == 0,
     "reconstruction": reconstructs,
     "linkage": lambda guess, seen: torch.equal(torch.as_tensor(guess.links)[:MEMBERS].argmax(1), torch.arange(MEMBERS)),
     "membership": lambda guess, seen: separates(guess.scores, len(torch.as_tensor(guess.scores)) // 2),
+    "covers": placed_first,
+    "grouping": finds_pairs,
+    "distribution": lambda guess, seen: sources.told_apart(torch.as_tensor(guess.apart)) == MEMBERS,
     "labels": lambda guess, seen: torch.equal(
         torch.as_tensor(guess.labels)[:, 0], torch.as_tensor(seen.candidate_labels)[:MEMBERS]
     ),
@@ -171,6 +200,8 @@ def test_where_there_is_no_defence_it_succeeds(attack: Attack) -> None:
         assert attack.cannot(seen) is None and fails_on_bare_pairs(attack, seen, data, SeededStream(0)) is None
         return
     seen = view(Identity(), MEMBERS, releases=attack.least_releases)
+    if "covers" in attack.needs:  # in values that do not depend on one another, as Braverman's attack takes them
+        seen = view(Mixup(3, COVERS), MEMBERS, data=images(MEMBERS, (1, 16, 16)))
     guess = allowed(attack, seen)
     assert guess is not None and SUCCEEDS[attack.kind](guess, seen)
 
