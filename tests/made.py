@@ -17,6 +17,7 @@ from mixveil.core.randomness import SecureStream, SeededStream, Stream
 from mixveil.core.types import Batch, Dataset, Encoder, Fact, Facts, Mu, Release, Rows, Trace, View
 from mixveil.data.covers import Covered
 from mixveil.data.images import Images, from_tensors
+from mixveil.data.row_views import InMemoryRows
 from mixveil.encoders.calibration import settled_facts
 from mixveil.encoders.singular import Singular
 from mixveil.features import lpips
@@ -61,9 +62,12 @@ def in_memory(encoder: Encoder, batch: Batch, step: float | None, classes: tuple
 
 
 def encoded(encoder: Encoder, data: Dataset, stream: Stream, covers: Rows | None = None) -> tuple[Release, Trace]:
-    trace = encoder.plan(len(data), stream=stream.fork("plan"))
-    mixed = data if covers is None else Covered(data, covers)
-    batch = encoder.encode(mixed, torch.arange(len(data)), trace, stream=stream.fork("noise"))
+    """A release in memory. covers: the public rows that are mixed in, without their labels, where some are."""
+    trace, rows = encoder.plan(len(data), stream=stream.fork("plan")), data
+    if covers is not None:
+        x, y = covers.take(torch.arange(len(covers)))
+        rows = Covered(data, InMemoryRows(Batch(x, torch.zeros_like(y))))
+    batch = encoder.encode(rows, torch.arange(len(data)), trace, stream=stream.fork("noise"))
     return in_memory(encoder, batch, encoder.step, data.classes), trace
 
 

@@ -36,7 +36,8 @@ def test_on_a_certified_release_no_attack_beats_its_ceiling(seed: int) -> None:
     assert found.warnings[0].code == "audit-labels-shown"
     assert codes(found.warnings[1:]) <= {"truth-not-shown"}
     assert not any(row.beaten for row in found.figures)
-    skipped = {"grid", "unit-membership"} | {name for name, kind in attacks().items() if kind.trains}
+    skipped = {"grid", "unit-membership", "kolmogorov-smirnov", "braverman", "braverman-whitened", "public-search"}
+    skipped |= {name for name, kind in attacks().items() if kind.trains}
     assert {item.attack: item.status for item in found.attacks if item.status != "ran"} == dict.fromkeys(
         skipped, "skipped"
     )

@@ -14,7 +14,7 @@ from mixveil.attacks.catalogue import attacks
 from mixveil.attacks.shared.base import CannotAttackError
 from mixveil.attacks.shared.model import prior_of
 from mixveil.attacks.shared.training import Schedule, TrainingCache, with_cache
-from mixveil.audit.metrics import detection, signs
+from mixveil.audit.metrics import detection, signs, sources
 from mixveil.audit.self_test import fails_on_bare_pairs
 from mixveil.core.errors import ArgumentError
 from mixveil.core.randomness import SeededStream
@@ -29,6 +29,7 @@ from mixveil.encoders.mixup import Mixup
 from mixveil.encoders.singular import Singular
 from tests.made import encoded, images, range_facts, with_moments
 
+COVERS = 40
 MEMBERS = 30  # of the candidates, where strangers follow
 
 
@@ -74,11 +75,10 @@ def view(encoder: Encoder, n: int = 8, releases: int = 1, data: Images | None = 
     )
 
 
-def suited(attack: Attack) -> Encoder:
-    """An encoder whose rows hold what the attack looks for."""
-    if attack.kind == "signs":
-        return InstaHide.example()
-    return Mixup(k=3, covers=40) if attack.kind == "covers" else Singular.example()
+def fitting(attack: Attack) -> View:
+    """Of an encoder whose rows hold what the attack looks for, and of so many releases that it can be run."""
+    encoder: Encoder = Mixup(3, COVERS) if attack.kind == "covers" else Singular.example()
+    return view(InstaHide.example() if attack.kind == "signs" else encoder, releases=attack.least_releases)
 
 
 def allowed(attack: Attack, seen: View) -> Guess | None:
@@ -101,7 +101,9 @@ SAYS: dict[AttackKind, set[str]] = {
     "membership": {"scores"},
     "labels": {"labels"},
     "signs": {"signs"},
-    "covers": {"covers"},
+    "covers": {"covers", "images"},
+    "grouping": {"alike"},
+    "distribution": {"apart"},
 }
 
 
@@ -125,10 +127,12 @@ def test_it_attacks_every_encoder_that_it_says_it_can(attack: Attack, name: str)
         assert shown is None or (len(shown) == length and bool(shown.double().isfinite().all()))
     assert guess.links is None or guess.links.shape == (count, n)
     assert guess.signs is None or (guess.signs.shape == (n, 16) and bool((guess.signs.abs() == 1).all()))
+    assert guess.alike is None or guess.alike.shape == (n, n)
+    assert guess.apart is None or (len(guess.apart) == n and bool(((guess.apart >= 0) & (guess.apart <= 1)).all()))
 
 
 def test_the_same_view_gives_the_same_guess_and_is_not_changed(attack: Attack) -> None:
-    seen = view(suited(attack))
+    seen = fitting(attack)
     if attack.cannot(seen) is not None:
         seen = view(Identity(), data=smooth(8, 1, (3, 16, 16)))
     assert attack.cannot(seen) is None and seen.candidates is not None and seen.traces is not None
@@ -143,7 +147,7 @@ def test_the_same_view_gives_the_same_guess_and_is_not_changed(attack: Attack) -
 
 
 def test_an_attack_says_what_it_needs_and_nothing_more(attack: Attack) -> None:
-    seen, brief = view(suited(attack)), with_cache(attack, TrainingCache(max_steps=2))
+    seen, brief = fitting(attack), with_cache(attack, TrainingCache(max_steps=2))
     given: dict[str, Any] = {name: getattr(seen, name) for name in attack.needs}
     brief(View(seen.releases, **given), stream=SeededStream(0))
     for name in attack.needs:
@@ -178,11 +182,19 @@ def separates(scores: Tensor | None, members: int) -> bool:
     return scores is not None and detection.auc(scores[:members], scores[members:]) > 0.95
 
 
+def finds_pairs(guess: Guess, seen: View) -> bool:
+    """Whether row i of one release and row i of the other are most alike."""
+    alike = torch.as_tensor(guess.alike).clone().fill_diagonal_(-torch.inf)
+    return torch.equal(alike.argmax(1), torch.arange(2 * MEMBERS).roll(MEMBERS))
+
+
 SUCCEEDS: dict[AttackKind, Callable[[Guess, View], bool]] = {
     "prior": lambda guess, seen: guess.images is not None and float(guess.images.std(0).max()) == 0,
     "reconstruction": reconstructs,
     "linkage": lambda guess, seen: torch.equal(torch.as_tensor(guess.links)[:MEMBERS].argmax(1), torch.arange(MEMBERS)),
     "membership": lambda guess, seen: separates(guess.scores, len(torch.as_tensor(guess.scores)) // 2),
+    "grouping": finds_pairs,
+    "distribution": lambda guess, seen: sources.told_apart(torch.as_tensor(guess.apart)) == MEMBERS,
     "labels": lambda guess, seen: torch.equal(
         torch.as_tensor(guess.labels)[:, 0], torch.as_tensor(seen.candidate_labels)[:MEMBERS]
     ),
@@ -198,11 +210,13 @@ def test_where_there_is_no_defence_it_succeeds(attack: Attack) -> None:
         seen = view(noisy, 24, data=data)
         assert attack.cannot(seen) is None and fails_on_bare_pairs(attack, seen, data, SeededStream(0)) is None
         return
-    encoder: Encoder = suited(attack) if attack.kind == "covers" else Identity()
+    seen = view(Identity(), MEMBERS, releases=attack.least_releases)
     if attack.kind == "signs":  # masked, and not mixed; as light as dark, images would not show which is which
-        encoder = CalibratedInstaHide(k=1, c1=1.0, c2=0.0, covers=0, pad=0, values=64, centre=0.45)
-    shape = (1, 8, 8) if attack.kind in ("signs", "covers") else (1, 4, 4)
-    seen = view(encoder, MEMBERS, attack.least_releases, smooth(MEMBERS, 1, shape))
+        masked = CalibratedInstaHide(k=1, c1=1.0, c2=0.0, covers=0, pad=0, values=64, centre=0.45)
+        seen = view(masked, MEMBERS, data=smooth(MEMBERS, 1, (1, 8, 8)))
+    if attack.kind == "covers":  # in values that do not depend on one another, as Braverman's attack takes them
+        data = smooth(MEMBERS, 1, (1, 8, 8)) if attack.trains else images(MEMBERS, (1, 16, 16))
+        seen = view(Mixup(3, COVERS), MEMBERS, data=data)
     guess = allowed(attack, seen)
     assert guess is not None and SUCCEEDS[attack.kind](guess, seen)
 

@@ -15,7 +15,7 @@ from mixveil.audit.figures import AttackRun, Figure, Status, Subject
 from mixveil.audit.ground_truth import GroundTruth
 from mixveil.audit.groups import GROUPS, LEAST_STRANGERS, UnitView, groups
 from mixveil.audit.measuring import Measure, counted
-from mixveil.audit.metrics import detection
+from mixveil.audit.metrics import detection, sources
 from mixveil.core.errors import ArgumentError, TrainingError
 from mixveil.core.randomness import Stream
 from mixveil.core.types import Attack, Guess, KnownRecords, Units, View
@@ -77,6 +77,12 @@ class Judge:
             return note("attack-needs-strangers", least=LEAST_STRANGERS, strangers=truth.strangers)
         if attack.kind == "signs" and truth.signs is None:
             return note("attack-needs", fields="traces")
+        if attack.kind == "covers" and truth.covered is None:
+            return note("attack-needs", fields="covers")
+        if attack.kind == "grouping" and truth.view.traces is None:
+            return note("attack-needs", fields="traces")
+        if attack.kind == "grouping" and not sources.some_share(truth.view.traces or ()):
+            return note("no-rows-share-a-source")
         if attack.kind == "pairs" and not len(self._askable()):
             return note("no-row-of-two-classes")
         if "pictures" in attack.needs and truth.pictures is not None and truth.view.pictures is not None:
@@ -108,7 +114,8 @@ class Judge:
         records are like: an owner should see the better guess."""
         view = self.truth.view
         guess, why = attack(view, stream=self.stream.fork(attack.name)), None
-        if not all(bool(x.isfinite().all()) for x in (guess.images, guess.pictures) if x is not None):
+        said = (guess.images, guess.pictures, guess.covers, guess.alike, guess.apart)
+        if not all(bool(x.isfinite().all()) for x in said if x is not None):
             return "broken", note("no-number")
         if view.public is not None and "public" not in attack.needs and attack.kind in ("reconstruction", "linkage"):
             alone = attack(replace(view, public=None), stream=self.stream.fork(attack.name))

@@ -13,7 +13,7 @@ from mixveil.audit import ceilings, self_test
 from mixveil.audit.ceilings import FPR
 from mixveil.audit.figures import Figure, Subject, finite
 from mixveil.audit.ground_truth import GroundTruth
-from mixveil.audit.metrics import detection, signs
+from mixveil.audit.metrics import detection, signs, sources
 from mixveil.audit.metrics.catalogue import BY_CODE, METRICS, Metric
 from mixveil.core.types import Attack, Guess, Rows
 from mixveil.data import similarity
@@ -60,6 +60,7 @@ class Measure:
         if guess.signs is not None and self.truth.signs is not None:
             values, nothing = signs.found(self.truth.signs, guess.signs), signs.of_one_sign(self.truth.signs)
             self.figures.append(_averaged(attack.name, attack, BY_CODE["signs-found"], values, nothing))
+        self.figures += self._sources(attack, guess)
         if guess.pictures is not None and self.truth.pictures is not None and self.truth.view.pictures is not None:
             self.pictures[attack.name] = guess.pictures.clamp(0, 1).float()
             self._pictures(attack, self.truth.pictures, self.pictures[attack.name], self.truth.view.pictures)
@@ -136,6 +137,23 @@ class Measure:
             Figure(name, kind, "tpr-at-1-fpr", tpr, know_nothing=FPR, ceiling=ceiling, interval=interval, of=of),
             *([] if bound is None else ceilings.above_bound(attack, members, others, bound)),
         ]
+
+    def _sources(self, attack: Attack, guess: Guess) -> list[Figure]:
+        """Of what rows are made of: their covers, which of them share a source, whether they are told from others'."""
+        name, kind, view, figures = attack.name, attack.kind, self.truth.view, []
+        if guess.covers is not None and self.truth.covered is not None:
+            named = sources.covers(guess.covers, self.truth.covered)
+            figures.append(counted(attack, "cover-found", named.hits, self.truth.n, named.chance))
+            figures.append(Figure(name, kind, "cover-rank", named.rank, know_nothing=0.5))
+        pairs = None if guess.alike is None or view.traces is None else sources.shared(guess.alike, view.traces)
+        if pairs is not None:
+            figures.append(counted(attack, "nearest-shares-source", pairs.nearest, pairs.rows, pairs.chance))
+            figures.append(Figure(name, kind, "shared-source-auc", pairs.auc, know_nothing=0.5))
+        if guess.apart is not None:
+            figures.append(
+                counted(attack, "told-apart", sources.told_apart(guess.apart), len(guess.apart), sources.LEVEL)
+            )
+        return figures
 
     def _labels(self, attack: Attack, guessed: Tensor) -> list[Figure]:
         """Each record is in two rows, so every class is shown exactly twice as often as it occurs."""

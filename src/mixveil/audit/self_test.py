@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from mixveil.audit.groups import UnitView, groups
-from mixveil.audit.metrics import detection, signs
+from mixveil.audit.metrics import detection, signs, sources
 from mixveil.core.randomness import Stream
 from mixveil.core.types import Attack, Batch, Dataset, Encoder, Guess, KnownRecords, Release, Rows, Trace, View
 from mixveil.core.wording.notes import Note, note
@@ -22,6 +22,7 @@ from mixveil.encoders.mixup import Mixup
 
 _ROWS = 300
 _PAIR_ROWS = 16
+_COVERS, _FIRST = 500, 0.25
 _PICTURES = 0.97  # what a brief training may leave of the error of pictures: features show them least
 _SIGNS = 0.95  # what a brief training may leave of the wrong signs that one sign for all has
 
@@ -32,6 +33,8 @@ def fails_on_bare_records(
     """Why the attack is broken; None if it gets records that were released as they are, and something of records that
     were mixed in pairs without noise. Attacks that train are tried briefly, on records as they are. pictures: (n, …)
     the images that records are features of."""
+    if attack.kind == "covers":
+        return _fails_on_bare_covers(attack, view, records, stream)
     n = min(len(records), _ROWS)
     trials: list[tuple[Encoder, float, float]] = [(Identity(), 0.5, 0.5), (Mixup(), 0.95, 0.2)]
     if attack.trains:
@@ -76,11 +79,30 @@ def _fails(
         found = float(same(pixels)[guess.links[:n].argmax(1)].eq(same(pixels)).double().mean())
         if found < least:
             return note("bare-rows-missed", found=found)
+    if guess.alike is not None:
+        pairs = sources.shared(guess.alike, traces)
+        if pairs is not None and pairs.nearest < least * pairs.rows:
+            return note("bare-groups-missed", found=pairs.nearest / pairs.rows)
+    if guess.apart is not None and not sources.told_apart(guess.apart) >= least * n:
+        return note("bare-records-not-told-apart", found=sources.told_apart(guess.apart) / n)
     if guess.scores is not None and len(others):
         found = detection.auc(guess.scores[:n], guess.scores[n:])
         if found < 0.5 + 0.8 * least:
             return note("bare-members-missed", auc=found)
     return None
+
+
+def _fails_on_bare_covers(attack: Attack, view: View, records: Dataset, stream: Stream) -> Note | None:
+    """The same for an attack that names covers: in rows of two records and one cover, weighed and added, it must place
+    most covers in the first quarter."""
+    if view.covers is None:
+        return note("attack-needs", fields="covers")
+    covers = Subset(view.covers, torch.linspace(0, len(view.covers) - 1, min(len(view.covers), _COVERS)).long())
+    part = Subset(records, torch.arange(min(len(records), _ROWS)))
+    release, trace = released(view.releases[0], Mixup(3, len(covers)), part, stream, covers)
+    named = attack(View((release,), covers=covers), stream=stream.fork("attack")).covers
+    rank = 1.0 if named is None else sources.covers(named, trace.partner[:, 1:] - len(part)).rank
+    return None if rank <= _FIRST else note("bare-covers-missed", rank=rank)
 
 
 def fails_on_bare_units(attack: Attack, seen: UnitView, stream: Stream) -> Note | None:

@@ -25,6 +25,13 @@ _KINDS: tuple[tuple[str, tuple[AttackKind, ...]], ...] = (
     ("membership", ("membership",)),
 )
 
+_BEST_ONLY = (
+    ("cover-found", "verdict-covers", "covers-recognised"),
+    ("nearest-shares-source", "verdict-grouped", "rows-grouped"),
+    ("told-apart", "verdict-told-apart", "records-told-apart"),
+)
+"""Shares of which the largest is told, and as a warning where it is much."""
+
 
 @dataclass(frozen=True)
 class Audit:
@@ -80,6 +87,10 @@ class Audit:
         """What each attack that was asked found. They guess differently well, so that none speaks for another."""
         return [figure for figure in self.figures if figure.metric == metric and figure.of == of and figure.interval]
 
+    def most(self, metric: str) -> Figure | None:
+        """The attack that found the largest share."""
+        return max(self.shares(metric), key=lambda figure: figure.mean, default=None)
+
     def best(self, metric: str) -> tuple[Figure | None, float]:
         """The attack that leaves the least error, and the share of knowing nothing's error that it takes away.
         Attackers who have some of the records are spoken of apart."""
@@ -131,11 +142,20 @@ def _successes(found: Audit) -> list[Note]:
         ("tpr-at-1-fpr", "unit", "units-recognised"),
         ("tpr-at-1-fpr", "record", "members-recognised-single" if found.unit else "members-recognised"),
     ]
+    for metric, _, code in _BEST_ONLY:
+        share = found.most(metric)
+        if share and share.interval and share.interval[0] > _much(share.know_nothing or 0):
+            notes.append(note(code, **_share(share)))
     for metric, of, code in shares:
         for share in found.shares(metric, of):
             if share.interval and share.interval[0] > 3 * (share.know_nothing or 0):
                 notes.append(note(code, **_share(share), unit=found.unit))
     return notes
+
+
+def _much(chance: float) -> float:
+    """The share that is a warning: three times what chance gives, or half of what it leaves."""
+    return min(3 * chance, (1 + chance) / 2)
 
 
 def _share(figure: Figure) -> dict[str, Any]:
@@ -211,10 +231,12 @@ def _known(found: Audit) -> list[Note]:
 
 
 def _recognised(found: Audit) -> list[Note]:
-    """How many records or pairs were recognised, and how many hidden signs."""
+    """How many records or pairs were recognised, and what of the rows' making."""
     codes = {"row-identified": "verdict-rows-single" if found.unit else "verdict-rows", "pair-found": "verdict-pairs"}
-    signs = [note("verdict-signs", **_share(figure)) for figure in found.figures if figure.metric == "signs-found"]
-    return [note(code, **_share(s)) for metric, code in codes.items() for s in found.shares(metric)] + signs
+    notes = [note(code, **_share(share)) for metric, code in codes.items() for share in found.shares(metric)]
+    notes += [note("verdict-signs", **_share(figure)) for figure in found.figures if figure.metric == "signs-found"]
+    best = [(code, found.most(metric)) for metric, code, _ in _BEST_ONLY]
+    return notes + [note(code, **_share(share)) for code, share in best if share is not None]
 
 
 def _members(found: Audit) -> list[Note]:
@@ -241,7 +263,8 @@ def _members(found: Audit) -> list[Note]:
 def _not_run(found: Audit) -> list[Note]:
     """Which kinds of attack on records gave no figures; which attacks need linear rows, or train networks; and why."""
     notes, told = [], set()
-    for name, kinds in _KINDS:
+    covered = any(release.encoder.covers for release in found.view.releases)
+    for name, kinds in (*_KINDS, *([("covers", ("covers",))] if covered else [])):
         if any(figure.kind in kinds and figure.of == "record" for figure in found.figures):
             continue
         what = note("membership-of-single-image" if found.unit and name == "membership" else name)

@@ -123,13 +123,13 @@ def report(
 
 def show(found: Audit, page: Path) -> None:
     """The figures that an owner decides on, and where the rest is."""
-    from rich.table import Table
+    from rich.table import Column, Table
 
     from mixveil.audit.figures import attack_title, caption
     from mixveil.audit.metrics.catalogue import METRICS
 
     left_out = {metric.code for metric in METRICS if not metric.brief}
-    table = Table("attack", "figure", "mean", "worst", "knowing nothing", "ceiling")
+    table = Table(Column("attack", no_wrap=True), "figure", "mean", "worst", "knowing nothing", "ceiling")
     for row in found.figures:
         if row.metric in left_out:
             continue

@@ -236,7 +236,7 @@ def _smooth(rows: Rows, shape: tuple[int, ...], noise: float, share: float) -> P
     waves = torch.cartesian_prod(*(torch.arange(size) for size in shape))
     length = waves[:, 1:].double().square().sum(1).sqrt().round().long()
     kept = length.argsort(stable=True)[: min(count, DENSE_LIMIT)]
-    channel, down, across = (_cosines(size)[w] for size, w in zip(shape, waves[kept].T, strict=True))
+    channel, down, across = (cosines(size)[w] for size, w in zip(shape, waves[kept].T, strict=True))
     basis = torch.einsum("kc,kh,kw->chwk", channel, down, across).reshape(count, -1)
     mean = _total(blocks(rows)) / len(rows)
     energy = _total(((block - mean) @ basis).square() for block in blocks(rows)) / max(1, len(rows) - 1)
@@ -254,7 +254,7 @@ def _total(parts: Iterable[Tensor]) -> Tensor:
     return sum((part.sum(0) for part in parts), start=torch.zeros(1, dtype=torch.float64))
 
 
-def _cosines(size: int) -> Tensor:
+def cosines(size: int) -> Tensor:
     """(size, size): the orthonormal cosine transform, a wave a row."""
     place, wave = torch.arange(size).double() + 0.5, torch.arange(size).double()
     found = torch.cos(math.pi / size * wave[:, None] * place) * math.sqrt(2 / size)

@@ -9,14 +9,26 @@ _THREATS = {
     "these rows, after a network trained on public images has guessed signs that are hidden.",
     "threat-average-similar": "They average each row with the rows that look most similar, after a network trained on "
     "public images has guessed signs that are hidden.",
+    "threat-braverman": "They hold the public images that were mixed in, and compare the squares of a row with the "
+    "squares of each.",
+    "threat-braverman-whitened": "They hold the public images that were mixed in, learn from the rows how squares vary "
+    "and hang together, and compare the squares of a row with the squares of each.",
     "threat-decoder": "They hold public images and the public network, and know the pairing and the weights. They "
     "solve all rows together and train a network from features back to pictures.",
     "threat-demask": "They hold public images, encode them alike and train a network to say which sign each value had.",
     "threat-demask-search": "They hold the public images that were mixed in. They rank them by how similar each looks "
     "to a row, after a network has guessed signs that are hidden.",
     "threat-grid": "They hold both source images of a row among others, and look at the low bits of the noise.",
+    "threat-inner-product": "They hold rows and nothing else. They learn from the rows how rows vary, and take the "
+    "inner product of any two of them.",
+    "threat-inner-product-average": "They hold several releases of the same records and nothing else. They average "
+    "each record's rows, find the records in other rows by inner products, and solve all rows together.",
+    "threat-inner-product-squares": "They hold rows and nothing else. They learn from the rows how the squares of "
+    "their values vary, and take the inner product of the squares of any two of them.",
     "threat-known": "They have some of the records already, and know the pairing, the weights and how such images "
     "vary. They take what they have out of the rows and solve for the others.",
+    "threat-kolmogorov-smirnov": "They hold many releases of the same records. They compare the rows of a record with "
+    "the rows of the others by a few statistics.",
     "threat-labels": "They read the labels of the release, as everyone who gets it can.",
     "threat-linear": "The paper's attack: they know the pairing and the weights, and that images are smooth.",
     "threat-linkage": "They hold the original image, and know weights and pairing. They ask which row it went into.",
@@ -27,6 +39,8 @@ _THREATS = {
     "threat-lowpass-row": "They hold similar public images, and blur and scale each row.",
     "threat-membership": "They hold an image, and know weights and pairing. They ask whether it is in the release.",
     "threat-prior": "They know what such images look like on average, and do not look at the release.",
+    "threat-public-search": "They hold the public images that were mixed in. They learn from the rows how rows vary, "
+    "find the public images in each row by inner products, and take them out.",
     "threat-radius": "They hold both source images of a row among others, and ask which two they are.",
     "threat-radius-labels": "They hold both source images of a row among others and know their classes, and ask which "
     "two they are.",
@@ -50,6 +64,7 @@ _NOT_RUN = {
     "attack-needs-covers": "it looks for public images in rows, and the encoder {encoder} mixed in none here",
     "attack-needs-mask": "it looks for hidden signs, and the encoder {encoder} hides none",
     "attack-needs-pairs": "it needs rows of two records at most",
+    "attack-needs-releases": "it needs {needed:n release} of the same records, got {releases}",
     "attack-needs-values": "rows of fewer than {least} values do not show it how their noise was drawn",
     "attack-needs-strangers": "it needs at least {least} images that are not in the release, got {strangers}: give "
     "more public data",
@@ -60,6 +75,7 @@ _NOT_RUN = {
     "attack-trains": "it trains a network, which takes a while: --attacks {attack} or --profile full runs it",
     "full-profile-runs-them": "--profile full runs them",
     "known-records-do-not-vary": "the records that the attacker knows do not vary: there is nothing to guess from them",
+    "no-rows-share-a-source": "no two rows share a record or a public image",
     "no-row-of-two-classes": "it needs rows that mix two classes, with their trace, and there are none",
     "no-units-promised": "the release promises nothing to units of several rows",
     "attack-not-asked-for": "the attack was not asked for",
@@ -82,6 +98,9 @@ _BROKEN = {
     "bare-pairs-missed": "without any defence it names {found:.0%} of the pairs",
     "bare-signs-missed": "of images that are masked and not mixed it finds {found:.0%} of the signs, one sign for all "
     "{nothing:.0%}",
+    "bare-groups-missed": "without any noise it finds a row that shares a source for {found:.0%} of the rows",
+    "bare-covers-missed": "without any noise it places half of the public images in rows behind {rank:.0%} of all",
+    "bare-records-not-told-apart": "without any defence it tells {found:.0%} of the records from the others",
     "after-brief-training": "{why} after a brief training; more public data may help it",
 }
 
@@ -99,6 +118,11 @@ _METRICS = {
     "metric-row-identified": "row identified",
     "metric-pair-found": "pair found",
     "metric-signs-found": "hidden signs found",
+    "metric-cover-found": "public image found",
+    "metric-cover-rank": "rank of public images",
+    "metric-nearest-shares-source": "nearest row shares source",
+    "metric-shared-source-auc": "auc of shared sources",
+    "metric-told-apart": "told from others",
     "metric-auc": "auc",
     "metric-tpr-at-1-fpr": "tpr at 1% fpr",
     "metric-tpr-above-bound": "tpr at {at:.1%} fpr or less",
@@ -114,6 +138,9 @@ _METRICS = {
     "chart-row-identified": "Records whose row is found",
     "chart-pair-found": "Rows of which both sources are found",
     "chart-signs-found": "Hidden signs that are found",
+    "chart-cover-found": "Rows of which a public image is found",
+    "chart-nearest-shares-source": "Rows whose most alike row shares a source",
+    "chart-told-apart": "Records told from others by their rows",
     "chart-tpr-at-1-fpr": "Members found at 1% false alarms",
     "ceiling-linear": "best linear attacker",
     "ceiling-gdp": "the most that μ permits",
@@ -160,6 +187,12 @@ _WARNINGS = {
     "pictures-decoded": f"{{attack}} makes pictures of the features: {_GAINED}",
     "rows-recognised": "{attack} recognises records: it finds the row of {mean:.0%} of them (guessing: {chance:.2%}).",
     "pairs-recognised": "{attack} recognises pairs: both sources of {mean:.0%} of the rows (guessing: {chance:.2%}).",
+    "covers-recognised": "{attack} finds a public image that was mixed in for {mean:.0%} of the rows (guessing: "
+    "{chance:.2%}). Such images can be taken out of the rows.",
+    "rows-grouped": "{attack} finds rows that share an image: the row most alike shares one for {mean:.0%} of the rows "
+    "(guessing: {chance:.2%}).",
+    "records-told-apart": "{attack} tells the rows of {mean:.0%} of the records from those of others (by chance: "
+    "{chance:.0%}).",
     "members-recognised": f"{{attack}} recognises members: {_AT_1}",
     "members-recognised-single": f"{{attack}} recognises members by single images: {_AT_1}",
     "units-recognised": f"{{attack}} recognises members by all images of a {{unit}} together: {_AT_1}",
@@ -246,6 +279,13 @@ _VERDICT = {
     "(guessing: {chance:.2%}).",
     "verdict-signs": "Signs: {attack} finds {mean:.1%} of those that a mask hides (the same sign everywhere: "
     "{chance:.1%}).",
+    "verdict-covers": "Public images: {attack} has one that was mixed in among its first guesses for {mean:.1%} of the "
+    "rows (guessing: {chance:.2%}).",
+    "verdict-grouped": "Shared images: by {attack} the row most alike shares an image with {mean:.1%} of the rows "
+    "(guessing: {chance:.2%}).",
+    "verdict-told-apart": "Distribution: {attack} tells the rows of {mean:.1%} of the records from those of others (by "
+    "chance: {chance:.0%}).",
+    "covers": "Public images",
     "membership": "Membership",
     "membership-of-unit": "Membership of a {unit}, all images together",
     "membership-of-single-image": "Membership of a single image",

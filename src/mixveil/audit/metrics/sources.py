@@ -1,0 +1,96 @@
+"""How well attacks name what rows are made of: their covers, the rows that share a source, the rows of a record."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from mixveil.audit.metrics import detection
+from mixveil.core.types import Trace
+
+LEVEL = 0.01
+"""Records whose rows look no different are taken to differ by chance no more often than this."""
+
+_PAIRS = 2_000_000  # that are compared; of more rows, some with all others
+
+
+class Covers(NamedTuple):
+    """hits: rows of which a cover is among the ⌊√p⌋ that score highest; chance: the expected share of such rows where
+    scores say nothing; rank: the median place of a row's covers among all p, as a share of p."""
+
+    hits: int
+    chance: float
+    rank: float
+
+
+def covers(scores: Tensor, covered: Tensor) -> Covers:
+    """From scores (n, p) and the covers (n, q) that rows hold. Equal scores share their places."""
+    count = scores.shape[1]
+    most, own = math.isqrt(count), scores.gather(1, covered)
+    above = torch.stack([(scores > one[:, None]).sum(1) for one in own.T], dim=1)
+    equal = torch.stack([(scores == one[:, None]).sum(1) for one in own.T], dim=1) - 1
+    place = above + equal / 2
+    different = [len(set(row)) for row in covered.tolist()]
+    chances = {q: 1 - math.comb(count - q, most) / math.comb(count, most) for q in set(different)}
+    hits = int((place < most).any(1).sum())
+    chance = sum(chances[q] for q in different) / len(different)
+    return Covers(hits, chance, float((place / count).quantile(0.5)))
+
+
+class Shared(NamedTuple):
+    """auc: of pairs that share a source against pairs that do not; nearest: how many of `rows` rows have a most alike
+    row that shares a source with them; chance: how likely another row does."""
+
+    auc: float
+    nearest: int
+    rows: int
+    chance: float
+
+
+def shared(alike: Tensor, traces: tuple[Trace, ...]) -> Shared | None:
+    """From scores (m, m) of the rows of the first releases; None where no two rows share a source, or all do."""
+    held = _sources(traces)[: len(alike)]
+    asked = torch.linspace(0, len(alike) - 1, max(1, min(len(alike), _PAIRS // len(alike)))).round().long()
+    both = _together(held[asked], held)
+    other = torch.ones_like(both)
+    other[torch.arange(len(asked)), asked] = False
+    yes, no = both & other, ~both & other
+    if not bool(yes.any()) or not bool(no.any()):
+        return None
+    scores = alike[asked]
+    best = scores.masked_fill(~other, -torch.inf).argmax(1)
+    nearest = int(yes.gather(1, best[:, None]).sum())
+    chance = float(yes.sum(1).double().mean()) / (len(alike) - 1)
+    return Shared(detection.auc(scores[yes], scores[no]), nearest, len(asked), chance)
+
+
+def some_share(traces: tuple[Trace, ...]) -> bool:
+    """Whether any two rows share a source."""
+    held = _sources(traces)
+    return any(count > 1 for count in Counter(source for row in held.tolist() for source in set(row)).values())
+
+
+def _sources(traces: tuple[Trace, ...]) -> Tensor:
+    """(m, k) the sources of each row of all releases."""
+    found = [torch.cat([torch.arange(len(t.partner))[:, None], t.partner], dim=1) for t in traces]
+    widest = max(held.shape[1] for held in found)
+    padded = [torch.cat([held, held[:, :1].expand(-1, widest - held.shape[1])], dim=1) for held in found]
+    return torch.cat(padded)
+
+
+def _together(some: Tensor, every: Tensor) -> Tensor:
+    """(a, m) whether rows with these sources, (a, k) and (m, k), share one."""
+    found = torch.zeros(len(some), len(every), dtype=torch.bool)
+    for one in some.T:
+        for other in every.T:
+            found |= one[:, None] == other
+    return found
+
+
+def told_apart(p: Tensor) -> int:
+    """How many records have a p-value, of (n, s), that is small among s of them (Bonferroni)."""
+    return int((p.amin(1) * p.shape[1] < LEVEL).sum())
