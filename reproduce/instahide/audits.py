@@ -58,6 +58,7 @@ def main() -> None:
     parser.add_argument("--releases", type=int, default=20)
     parser.add_argument("--patches", type=int, default=1000)
     parser.add_argument("--attacks", nargs="+", default=ATTACKS)
+    parser.add_argument("--steps", type=int, help="of the demasking network, at most: for a CPU")
     parser.add_argument("--only", help="encoders whose names hold this text")
     chosen = parser.parse_args()
     chosen.out.mkdir(parents=True, exist_ok=True)
@@ -84,6 +85,7 @@ def main() -> None:
                 public=similar,
                 attacks=chosen.attacks,
                 covers=covers,
+                steps=chosen.steps,
                 cache=chosen.out / "cache",
                 watch=_told,
             )

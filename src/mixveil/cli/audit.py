@@ -57,6 +57,10 @@ def audit(
     ] = "quick",
     sweep: SweepOption = None,
     seed: Annotated[int, typer.Option("--seed", help="Of the attacks' own draws, and of a sweep's encodings.")] = 0,
+    steps: Annotated[
+        int | None,
+        typer.Option("--steps", help="At most so many steps for each network that attacks train: without a GPU."),
+    ] = None,
     options: DataOptions,
     projection: ProjectionFile = None,
     covers: Covers = None,
