@@ -27,7 +27,8 @@ KEYPOINTS = 40
 PATCHES = 10_000
 _SIDE = 0.75  # of an image's shorter side, at least
 _BLOCK = 256
-_TRIES = 50  # squares that are cut for each patch that is wanted, before there are too few
+_TRIES = 50  # squares that are cut for each that can be kept, before there are too few
+_FEW = 2048  # squares that tell how many can be kept
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,7 @@ def patches(
     tried = 0
     with watch("patches", count) as step:
         while len(found) < count:
-            if tried >= _TRIES * max(count, 1000):
+            if tried >= _FEW and tried > _TRIES * len(found):
                 raise ArgumentError(
                     f"of {tried:,} squares of public images {len(found):,} have more than {keypoints} keypoints, and "
                     f"{count:,} patches are asked for: give larger or more varied images, or ask for fewer patches or "
