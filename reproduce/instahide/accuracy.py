@@ -7,10 +7,12 @@
 - mnist: the same with k = 4 inside, and k = 4 and 6 with CIFAR-10 as public images.
 - ks: CIFAR-10, k = 1 … 6. alpha: Laplace noise beside InstaHide of two images with weights 1 − α and α.
 - overhead: seconds of an epoch with the encoding and without, in turns. trial: seconds of an epoch, by ways to run it.
+- dpsgd: MNIST by DP-SGD at ε = 3, a small network, Opacus.
 
 Every accuracy is the last epoch's, of test images as they are (plain) and as the mean over ten encodings of each
 (encoded). Several trainings share a GPU, a CUDA stream each. A training keeps its state in --state: a command that was
 stopped, or that reached --seconds, goes on where it was. Runs that are in the file already are kept.
+`reproduce.instahide.gather` makes tables of such files.
 """
 
 from __future__ import annotations
@@ -35,12 +37,18 @@ from mixveil.core.checkpoint import Saved
 from mixveil.core.errors import TrainingStopped
 from mixveil.core.randomness import SeededStream
 from mixveil.learn.image_training import ImageTraining
-from reproduce.instahide import speed
+from reproduce.instahide import dpsgd, speed
 from reproduce.instahide.runs import Run, Sets, covers_for, loaded, runs, source_of, tested
 
 HERE = Path(__file__).parent
-PARTS = ("table2", "inside", "release", "vanilla", "mnist", "ks", "alpha", "overhead", "trial")
-PAPER_ROW = {"vanilla": "vanilla", "inside": "inside_k{k}", "cross": "cross_k{k}", "release": "inside_k{k}"}
+PARTS = ("table2", "inside", "release", "vanilla", "mnist", "ks", "alpha", "overhead", "trial", "dpsgd")
+PAPER_ROW = {
+    "vanilla": "vanilla",
+    "inside": "inside_k{k}",
+    "cross": "cross_k{k}",
+    "release": "inside_k{k}",
+    "dpsgd": "dpsgd",
+}
 Row = dict[str, Any]
 
 
@@ -57,7 +65,7 @@ class Work:
     def started(self, run: Run) -> ImageTraining:
         chosen, sets = self.chosen, self.data(run.data)
         covers = self.public(sets) if run.mode == "cross" else None
-        augment = run.data == "cifar10" and not chosen.no_augment
+        augment = augments(run, chosen)
         measure = tested(run, sets, covers, max(1, run.epochs // 20), max(1, run.epochs // 4))
         about = {**run.plain(), "rows": len(sets.x), "width": chosen.width, "batch": chosen.batch, "augment": augment}
         return ImageTraining(
@@ -129,7 +137,7 @@ class Results:
             "width": chosen.width,
             "batch": chosen.batch,
             "rows": chosen.rows,
-            "augment": run.data == "cifar10" and not chosen.no_augment,
+            "augment": augments(run, chosen),
         }
 
     def known(self, run: Run) -> bool:
@@ -155,13 +163,19 @@ class Results:
         self.write()
 
     def add(self, row: Row) -> None:
-        self.rows.append({**row, "about": about(self.chosen)})
+        told = {name: value for name, value in about(self.chosen).items() if name not in row["settings"]}
+        self.rows.append({**row, "about": told})
         self.write()
 
     def write(self) -> None:
         whole = {"title": "InstaHide: accuracy of training from scratch on encodings", "runs": self.rows}
         whole |= {"unfinished": self.stopped} if self.stopped else {}
         files.write_whole(self.path, (json.dumps(whole, indent=1, allow_nan=False) + "\n").encode())
+
+
+def augments(run: Run, chosen: argparse.Namespace) -> bool:
+    """Whether images are moved and mirrored before they are encoded. A release is made once."""
+    return run.data == "cifar10" and run.mode != "release" and not chosen.no_augment
 
 
 def paper(run: Run) -> Row:
@@ -177,7 +191,9 @@ def paper(run: Run) -> Row:
 
 def about(chosen: argparse.Namespace) -> Row:
     gpu = torch.device(chosen.device).type == "cuda"
+    told = {"commit": chosen.commit} if chosen.commit else {}
     return {
+        **told,
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
         "device": torch.cuda.get_device_name() if gpu else "cpu",
         "cores": os.cpu_count(),
@@ -193,7 +209,7 @@ def table(rows: Sequence[Row]) -> str:
     lines = [f"{'run':44} {'plain':>7} {'paper':>7} {'encoded':>8} {'paper':>7} {'seconds':>8}"]
     for row in rows:
         figures, settings = row["figures"], row["settings"]
-        if "plain %" in figures:
+        if "mode" in settings:
             parts = [
                 settings["data"],
                 settings["mode"],
@@ -241,7 +257,8 @@ def main() -> None:
     parser.add_argument("--compiled", action="store_true")
     parser.add_argument("--repeats", type=int, default=5, help="of overhead")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--out", type=Path, default=HERE / "accuracy.json")
+    parser.add_argument("--commit", help="of these sources, to be kept with the runs")
+    parser.add_argument("--out", type=Path, default=HERE / "runs.json")
     chosen = parser.parse_args()
     if (chosen.rows is not None or chosen.width != 64) and chosen.out.parent == HERE:
         parser.error("--rows and --width are for trials: name another file with --out")
@@ -253,6 +270,11 @@ def main() -> None:
         if what in ("overhead", "trial"):
             for row in getattr(speed, what)(work.data("cifar10"), chosen, say):
                 results.add(row)
+            continue
+        if what == "dpsgd":
+            for row in dpsgd.dpsgd(work.data("mnist"), chosen.epochs or dpsgd.EPOCHS, 0, say):
+                paper_row = paper(Run("mnist", "dpsgd")) if row["settings"]["private"] else {}
+                results.add({**row, "figures": {**row["figures"], **paper_row}})
             continue
         wanted = [run for run in runs(what, chosen.epochs, chosen.seeds) if (chosen.only or "") in run.name]
         whole &= together(work, [run for run in wanted if not results.known(run)], results)

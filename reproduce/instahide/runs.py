@@ -138,7 +138,7 @@ def transform_of(run: Run, sets: Sets, covers: Tensor | None, name: str = "encod
 
 
 def source_of(run: Run, sets: Sets, covers: Tensor | None, *, augment: bool) -> EpochSource:
-    moves = DeviceStream(SeededStream(run.seed).fork("moves")) if augment and run.mode != "release" else None
+    moves = DeviceStream(SeededStream(run.seed).fork("moves")) if augment else None
     transform = transform_of(run, sets, covers)
     made = EncodedEveryEpoch(sets.x, sets.labels, sets.classes, sets.normal, transform, augment=moves)
     return SameEveryEpoch(*made.epoch(0)) if run.mode == "release" else made

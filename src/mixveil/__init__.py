@@ -1,8 +1,8 @@
 """mixveil: train one model on images that no party may show.
 
 Whole jobs are functions: `calibrate`, `encode`, `statistics`, `verify`, `audit`, `prepare`, `directions`, `train`,
-`predict`, `simulate`. They refuse what the command line refuses, with the same errors. Names are imported when they are
-first used, so that `import mixveil` is quick.
+`predict`, `simulate`, `make_challenge`, `score_challenge`. They refuse what the command line refuses, with the same
+errors. Names are imported when they are first used, so that `import mixveil` is quick.
 
 >>> import mixveil
 >>> mixveil.Singular().alpha is None  # the target decides
@@ -17,6 +17,7 @@ from mixveil.core.door import open_door
 
 if TYPE_CHECKING:
     from mixveil.attacks.catalogue import attacks as attacks
+    from mixveil.audit.challenge import open_challenge as open_challenge
     from mixveil.audit.own_releases import audit as audit
     from mixveil.core.errors import MixveilError as MixveilError
     from mixveil.core.randomness import SecureStream as SecureStream
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from mixveil.encoders.catalogue import encoders as encoders
     from mixveil.encoders.gaussian import Gaussian as Gaussian
     from mixveil.encoders.identity import Identity as Identity
+    from mixveil.encoders.instahide import InstaHide as InstaHide
     from mixveil.encoders.mixup import Mixup as Mixup
     from mixveil.encoders.singular import Singular as Singular
     from mixveil.federated.simulation.simulate import simulate as simulate
@@ -49,9 +51,12 @@ if TYPE_CHECKING:
     from mixveil.releases.screening import Screen as Screen
     from mixveil.releases.sums import statistics as statistics
     from mixveil.report.audit_page import write_report as write_report
+    from mixveil.report.challenges import make_challenge as make_challenge
+    from mixveil.report.challenges import score_challenge as score_challenge
 
 _HOMES = {
     "attacks.catalogue": "attacks",
+    "audit.challenge": "open_challenge",
     "audit.own_releases": "audit",
     "core.errors": "MixveilError",
     "core.randomness": "SecureStream SeededStream",
@@ -62,6 +67,7 @@ _HOMES = {
     "encoders.catalogue": "encoders",
     "encoders.gaussian": "Gaussian",
     "encoders.identity": "Identity",
+    "encoders.instahide": "InstaHide",
     "encoders.mixup": "Mixup",
     "encoders.singular": "Singular",
     "federated.simulation.simulate": "simulate",
@@ -75,5 +81,6 @@ _HOMES = {
     "releases.screening": "Screen",
     "releases.sums": "statistics",
     "report.audit_page": "write_report",
+    "report.challenges": "make_challenge score_challenge",
 }
 __all__ = open_door(__name__, {name: f"mixveil.{home}" for home, names in _HOMES.items() for name in names.split()})

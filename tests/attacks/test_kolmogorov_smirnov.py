@@ -111,7 +111,7 @@ def test_single_rows_tell_nothing_whatever_the_defence() -> None:
 def test_what_it_needs_it_says() -> None:
     seen = view(Identity(), 3)
     why = KolmogorovSmirnov().cannot(seen)
-    assert why is not None and why.code == "attack-needs-releases" and why.figures == {"least": 20, "releases": 3}
+    assert why is not None and why.code == "attack-needs-releases" and why.figures == {"needed": 20, "releases": 3}
     shuffled = View(tuple(release.with_(label_epsilon=1.0) for release in seen.releases))
     why = KolmogorovSmirnov().cannot(shuffled)
     assert why is not None and why.code == "attack-needs-row-order"

@@ -142,9 +142,8 @@ def test_audit_and_report(run: Run, tmp_path: Path) -> None:
     told = run(*words, "--out", "a", "--json").json
     assert told["verdict"] and told["warnings"][0] == {"code": "audit-labels-shown"}
     skipped = [item["attack"] for item in told["attacks"] if item["status"] != "ran"]
-    covers = ["braverman", "braverman-whitened"]
-    others = ["decoder", "grid", "kolmogorov-smirnov", "public-search", "unet", "unet-strong", "unit-membership"]
-    assert skipped == covers + others
+    needing = {"decoder", "grid", "unet", "unet-strong", "unit-membership", "braverman", "public-search", "demask"}
+    assert needing <= {*skipped}
     assert Path(told["report"]).exists()
     (tmp_path / "a" / "report.html").unlink()
     assert run("report", "a", "--json").json["report"] == "a/report.html"

@@ -251,3 +251,19 @@ def test_the_papers_recipe_from_images_to_predictions(run: Run, data: Path) -> N
         told = run("train", *wrong, "--head", "mlp")
         assert told.code == (5 if "/proc/x" in wrong else 2) and said in " ".join(told.err.split()), told.err
     assert run("predict", "r", "public.npz").err.count("is a release") == 1
+
+
+def test_a_network_on_images_from_a_release_to_predictions(data: Path, run: Run) -> None:
+    """`--head resnet18` on InstaHide's rows: trained, read again, and asked with encodings and without."""
+    assert run("encode", "private.npz", "--encoder", "instahide", "--party", "a", "--out", "r", "--seed", 1).code == 0
+    words = ("--head", "resnet18", "--width", 2, "--epochs", 1, "--batch", 16, "--test", "public.npz")
+    told = run("train", "r", *words, "--out", "m", "--json")
+    card = json.loads(told.out)
+    assert told.code == 0 and card["how"]["head"] == "resnet18" and card["resnet18"]["instahide"]["k"] == 4
+    answers = [json.loads(run("predict", "m", "public.npz", "--encodings", n, "--json").out) for n in (0, 10)]
+    assert answers[1] == json.loads(run("predict", "m", "public.npz", "--json").out)
+    assert answers[1]["accuracy"] == card["accuracy"]["accuracy"] and answers[0]["rows"] == 40
+    assert run("train", "r", "--head", "mlp", "--epochs", 1, "--batch", 16, "--out", "d").code == 0
+    refused = run("predict", "d", "public.npz", "--encodings", 3)
+    assert refused.code == 2 and "trained on InstaHide" in " ".join(refused.err.split())
+    assert "on images" in run("train", "r", *words[:-2], "--out", "again").out

@@ -36,6 +36,16 @@ def test_ssim_is_that_of_scikit_image() -> None:
         assert value == pytest.approx(expected, abs=1e-6)
 
 
+@pytest.mark.parametrize("shape", [(3, 16, 20), (1, 8, 8), (2, 4, 11)])
+def test_ssim_of_all_pairs_is_that_of_each(shape: tuple[int, ...]) -> None:
+    one, other = STREAM.uniform(5, *shape), STREAM.uniform(7, *shape)
+    other[2], one[1], other[3] = one[0], 0.5, 0.25  # the same, and flat ones
+    each = torch.stack([similarity.ssim(one, image.expand_as(one)) for image in other], dim=1)
+    assert torch.allclose(similarity.ssim_of_all(one, other).double(), each, atol=1e-4)
+    with pytest.raises(ArgumentError, match="one shape"):
+        similarity.ssim_of_all(one, other[:, :, :3])
+
+
 @pytest.mark.parametrize("published", [False, True])
 def test_ssim_window_by_window(published: bool) -> None:
     c1, c2 = similarity.PUBLISHED_SSIM if published else (1e-4, 9e-4)

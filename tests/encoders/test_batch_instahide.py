@@ -42,8 +42,7 @@ def twin(
     rows, labels = [], []
     for i in range(n):
         images = [x[i], *(x[int(order[i])] for order in orders)]
-        # a row's patches are mixed last one first, so the last one is drawn first
-        images += [covers[int(patch[i])] for patch in reversed(patches)] if covers is not None else []
+        images += [covers[int(patch[i])] for patch in patches] if covers is not None else []
         mixture = sum((weight[i, j] * (image.double() - centre) for j, image in enumerate(images)), x[0].double() * 0)
         rows.append(signs[i] * mixture + centre)
         label = torch.zeros(CLASSES, dtype=torch.float64)
@@ -83,6 +82,26 @@ def test_nothing_is_read_from_the_device(encoder: InstaHide | CalibratedInstaHid
     transform, shares = made(encoder, covers), torch.nn.functional.one_hot(y, CLASSES).float()
     with NoWaiting():  # type: ignore[no-untyped-call]
         transform(x, shares)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize(("encoder", "covers"), CASES, ids=NAMES)
+def test_a_gpu_is_not_waited_for(
+    encoder: InstaHide | CalibratedInstaHide, covers: Tensor | None, dtype: torch.dtype
+) -> None:
+    x, y = batch(64, SHAPE)
+    x, y = x.to("cuda", dtype), y.to("cuda")
+    transform = made(encoder, None if covers is None else covers.cuda())
+    transform(x, y)
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        mixed, labels = transform(x, y)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert mixed.is_cuda and mixed.dtype == dtype and bool(mixed.isfinite().all())
+    assert float(labels.sum(1).max()) <= 1 + 1e-5 and float(labels.sum(1).min()) >= 0.3 - 1e-5
 
 
 def test_weights_keep_to_their_bounds_and_are_read_off_the_labels() -> None:
@@ -129,6 +148,17 @@ def test_draws_repeat_by_seed_and_number_alone() -> None:
     one.restart(5)
     two.restart(4)
     assert not torch.equal(one(x, y)[0], two(x, y)[0])
+
+
+def test_draws_ahead_are_used_once_each() -> None:
+    """Weights of many batches, read off labels: none comes twice, also with batches of another size between them."""
+    transform, seen = made(InstaHide(k=2), classes=12), []
+    x, own = batch(12, SHAPE)[0], torch.arange(12)
+    for number in range(150):
+        seen.append(tuple(transform(x, own)[1].flatten().tolist()))
+        if number % 40 == 39:
+            seen.append(tuple(transform(x[:5], own[:5])[1].flatten().tolist()))
+    assert len(set(seen)) == len(seen) == 153
 
 
 def test_bad_covers_are_refused() -> None:

@@ -176,6 +176,18 @@ def test_two_trainings_in_turns_end_as_alone() -> None:
         assert training.curve == curve and torch.equal(training.model.head.weight, alone.head.weight)
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_recorded_steps_are_the_steps() -> None:
+    """On a GPU: as many full steps as a graph replays, with a fall of the rate, against the same without a graph."""
+    recipe = ImageRecipe(epochs=4, falls=(2,), batch=32, width=8, learning_rate=0.02)
+    transform = BatchTransform(InstaHide(k=1), classes=10, stream=SeededStream(1))
+    source = EncodedEveryEpoch(X.cuda(), LABELS.cuda(), 10, Normalisation(), transform)
+    (one, recorded), (two, plain) = (fit_images(source, recipe, graph=graph) for graph in (True, False))
+    for first, second in zip(recorded, plain, strict=True):
+        assert first["loss"] == pytest.approx(second["loss"], rel=0.03)
+    assert torch.allclose(one.head.weight, two.head.weight, atol=0.05)
+
+
 def test_a_training_that_diverges_says_so() -> None:
     with pytest.raises(TrainingError, match="smaller learning rate"):
         fit_images(encoded(), ImageRecipe(epochs=3, batch=32, width=2, learning_rate=1e30))

@@ -15,6 +15,8 @@ from mixveil.data import similarity
 from mixveil.data.row_views import Subset
 from mixveil.theory.moments import Moments
 
+_BLOCK = 256
+
 
 @dataclass(frozen=True)
 class GroundTruth:
@@ -54,6 +56,15 @@ class GroundTruth:
     def labels(self) -> Tensor:
         """(n,) the classes of these records."""
         return self.own.take(torch.arange(self.n)).y.argmax(1)
+
+    @cached_property
+    def signs(self) -> Tensor | None:
+        """(n, d) −1, 0 or 1: the signs of the mixtures of the first release; None without its trace."""
+        if self.view.traces is None:
+            return None
+        observation = self.view.releases[0].encoder.observation(self.view.traces[0])
+        parts = torch.split(torch.arange(self.n), _BLOCK)
+        return torch.cat([observation.mixture(self.records, rows).x.sign().to(torch.int8) for rows in parts])
 
     @property
     def strangers(self) -> int:

@@ -75,6 +75,8 @@ class Judge:
             return why
         if attack.kind == "membership" and truth.strangers < LEAST_STRANGERS:
             return note("attack-needs-strangers", least=LEAST_STRANGERS, strangers=truth.strangers)
+        if attack.kind == "signs" and truth.signs is None:
+            return note("attack-needs", fields="traces")
         if attack.kind == "covers" and truth.covered is None:
             return note("attack-needs", fields="covers")
         if attack.kind == "grouping" and truth.view.traces is None:
@@ -160,6 +162,8 @@ class Judge:
         others = truth.pixels[:0] if truth.view.candidates is None else truth.view.candidates[truth.n :]
         brief = TrainingCache(max_steps=_TRIED, watch=lambda text: self.cache.watch(f"trying {text}"))
         briefly = with_cache(attack, brief)
+        if attack.kind == "signs":
+            return self_test.fails_on_bare_signs(briefly, truth.view, truth.own, stream)
         return self_test.fails_on_bare_records(briefly, truth.view, truth.own, others, stream, truth.pictures)
 
     def _told_by_looks(self, attack: Attack) -> Note | None:

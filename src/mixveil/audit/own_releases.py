@@ -23,6 +23,7 @@ from mixveil.audit.auditing import PROFILES, most_rows
 from mixveil.audit.sweep import Ready, Sweep, Swept
 from mixveil.audit.thumbnails import SmallImages
 from mixveil.audit.verdict import Audit
+from mixveil.core import checks
 from mixveil.core.errors import ArgumentError, FalseClaimError, MismatchError
 from mixveil.core.files import read_small
 from mixveil.core.randomness import SeededStream
@@ -69,6 +70,7 @@ def audit(
     profile: str = "quick",
     sweep: Sweep | str | None = None,
     seed: int = 0,
+    steps: int | None = None,
     projection: Path | str | None = None,
     covers: DataSpec | None = None,
     options: DataOptions | None = None,
@@ -91,11 +93,14 @@ def audit(
         profile: `quick`, or `full`, which tries more and trains networks.
         sweep: Curves, as `mu=1,2`: the same attacks on the data encoded at other settings, in memory.
         seed: Of the attacks' own draws, and of a sweep's encodings.
+        steps: Attacks that train a network take at most so many: for machines without a GPU. They get less far then.
         projection: The file of the projection that the releases went through.
         covers: The public images that mixup or instahide mixed in; the attacker holds the very patches.
         watch, tell: Are told what is being done, and what a sweep will cost.
     """
     options, ledger = options or DataOptions(), ledger or Ledger()
+    if steps is not None:
+        checks.at_least("steps", steps, 1)
     asked = Sweep.parse(sweep) if isinstance(sweep, str) else sweep
     folders = [Path(folder) for folder in releases]
     opened = tuple(read_release(folder) for folder in folders)
@@ -122,7 +127,7 @@ def audit(
         perceptual=perceptual,
         covers=None if covers is None else options.for_others.open(covers),
         unit="unit" if options.unit is None else options.unit,
-        cache=TrainingCache(cache_folder() if cache is None else Path(cache), watch=watch),
+        cache=TrainingCache(cache_folder() if cache is None else Path(cache), steps, watch=watch),
     )
     found = attack(view, data, stream=SeededStream(seed), pictures=pictures, watch=watch)
     swept = None

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from mixveil.audit.groups import UnitView, groups
-from mixveil.audit.metrics import detection, sources
+from mixveil.audit.metrics import detection, signs, sources
 from mixveil.core.randomness import Stream
 from mixveil.core.types import Attack, Batch, Dataset, Encoder, Guess, KnownRecords, Release, Rows, Trace, View
 from mixveil.core.wording.notes import Note, note
@@ -17,12 +17,14 @@ from mixveil.data import similarity
 from mixveil.data.covers import Covered
 from mixveil.data.row_views import InMemoryRows, Subset
 from mixveil.encoders.identity import Identity
+from mixveil.encoders.instahide import CalibratedInstaHide
 from mixveil.encoders.mixup import Mixup
 
 _ROWS = 300
 _PAIR_ROWS = 16
 _COVERS, _FIRST = 500, 0.25
 _PICTURES = 0.97  # what a brief training may leave of the error of pictures: features show them least
+_SIGNS = 0.95  # what a brief training may leave of the wrong signs that one sign for all has
 
 
 def fails_on_bare_records(
@@ -119,6 +121,21 @@ def fails_on_bare_units(attack: Attack, seen: UnitView, stream: Stream) -> Note 
         if not found >= wanted:
             return note("bare-units-missed", auc=found)
     return None
+
+
+def fails_on_bare_signs(attack: Attack, view: View, records: Dataset, stream: Stream) -> Note | None:
+    """The same for an attack that finds signs: of images that are not mixed, only masked."""
+    part = Subset(records, torch.arange(min(len(records), _ROWS)))
+    values, centre = math.prod(records.shape), view.releases[0].encoder.centre
+    encoder = CalibratedInstaHide(k=1, c1=1.0, c2=0.0, covers=0, pad=0, values=values, centre=centre)
+    release, trace = released(view.releases[0], encoder, part, stream)
+    truth = encoder.observation(trace).mixture(part, torch.arange(len(part))).x.sign()
+    guess = attack(View((release,), public=view.public), stream=stream.fork("attack")).signs
+    right, nothing = 0.0 if guess is None else float(signs.found(truth, guess).mean()), signs.of_one_sign(truth)
+    if 1 - right <= _SIGNS * (1 - nothing):
+        return None
+    why = note("bare-signs-missed", found=right, nothing=nothing)
+    return note("after-brief-training", why=why) if attack.trains else why
 
 
 def same(images: Tensor) -> Tensor:

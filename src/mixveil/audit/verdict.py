@@ -16,7 +16,7 @@ from mixveil.audit.noise_check import noticed
 from mixveil.core.types import AttackKind, View
 from mixveil.core.wording.notes import Note, note
 
-_NOT_MEANT = ("attack-needs-images", "attack-needs-features")
+_NOT_MEANT = ("attack-needs-images", "attack-needs-features", "attack-needs-mask", "attack-needs-covers")
 """Reasons for which an attack is not meant for such releases at all."""
 
 _KINDS: tuple[tuple[str, tuple[AttackKind, ...]], ...] = (
@@ -234,6 +234,7 @@ def _recognised(found: Audit) -> list[Note]:
     """How many records or pairs were recognised, and what of the rows' making."""
     codes = {"row-identified": "verdict-rows-single" if found.unit else "verdict-rows", "pair-found": "verdict-pairs"}
     notes = [note(code, **_share(share)) for metric, code in codes.items() for share in found.shares(metric)]
+    notes += [note("verdict-signs", **_share(figure)) for figure in found.figures if figure.metric == "signs-found"]
     best = [(code, found.most(metric)) for metric, code, _ in _BEST_ONLY]
     return notes + [note(code, **_share(share)) for code, share in best if share is not None]
 

@@ -57,6 +57,10 @@ def audit(
     ] = "quick",
     sweep: SweepOption = None,
     seed: Annotated[int, typer.Option("--seed", help="Of the attacks' own draws, and of a sweep's encodings.")] = 0,
+    steps: Annotated[
+        int | None,
+        typer.Option("--steps", help="At most so many steps for each network that attacks train: without a GPU."),
+    ] = None,
     options: DataOptions,
     projection: ProjectionFile = None,
     covers: Covers = None,
@@ -94,14 +98,27 @@ def audit(
 
 
 def report(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of an audit.")],
+    folders: Annotated[list[Path], typer.Argument(metavar="DIR…", help="The folder of an audit, or of several.")],
+    out_file: Annotated[
+        Path | None, typer.Option("--out", help="Of several audits: the page to make. It must not exist.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make the page of an audit again from its figures and pictures."""
-    _common.look_at(folder / "audit.json", "an audit")
-    from mixveil.report.audit_page import render
+    """Make the page of an audit again from its figures and pictures; of several, one page with all side by side."""
+    for folder in folders:
+        _common.look_at(folder / "audit.json", "an audit")
+    from mixveil.core.errors import ArgumentError
 
-    page = render(folder)
+    if (len(folders) > 1) != (out_file is not None):
+        raise ArgumentError("--out names the page of several audits, and goes with several")
+    if out_file is None:
+        from mixveil.report.audit_page import render
+
+        page = render(folders[0])
+    else:
+        from mixveil.report.beside_page import write_beside
+
+        page = write_beside(folders, out_file)
     if as_json:
         print_json({"report": str(page)})
     else:

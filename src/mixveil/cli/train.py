@@ -131,13 +131,13 @@ def predict(
     data: Data,
     *,
     encodings: Annotated[
-        int | None,
+        int,
         typer.Option(
             "--encodings",
-            help="Of a model trained on InstaHide: encode each image so many times, mixed with others of DATA, and "
-            "average the predictions; 0 takes images as they are. Default: 10, as in the paper.",
+            help="Of a model trained on InstaHide: encode each image so many times (the paper: 10), mixed with others "
+            "of DATA, and average the predictions. Images as they are, 0, do better.",
         ),
-    ] = None,
+    ] = 0,
     options: DataOptions,
     cache: Cache = None,
     as_json: AsJson = False,

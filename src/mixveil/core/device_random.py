@@ -6,7 +6,6 @@ The noise is float32 and would betray itself: everything that leaves a party dra
 from __future__ import annotations
 
 import hmac
-from functools import cache
 
 import numpy as np
 import torch
@@ -18,12 +17,7 @@ from mixveil.core.randomness import Stream, this_process
 
 _MEMORY = torch.device("cpu")
 _TRIES = 10_000
-
-
-@cache
-def _one_bit(device: torch.device) -> Tensor:
-    """(8,) octets of one bit each. Kept: to send them again would cost more than a batch's signs."""
-    return torch.tensor([1, 2, 4, 8, 16, 32, 64, 128], dtype=torch.uint8, device=device)
+_ONE_BIT = torch.tensor([1, 2, 4, 8, 16, 32, 64, 128], dtype=torch.uint8)
 
 
 class DeviceStream:
@@ -51,11 +45,13 @@ class DeviceStream:
         return torch.randn(like.shape, generator=self._on(like.device), device=like.device, dtype=like.dtype)
 
     def signs(self, like: Tensor) -> Tensor:
-        """Fair ±1 of the same shape, type and device: 64 from a random word."""
-        n, device = like.numel(), like.device
-        words = torch.empty(-(-n // 64), dtype=torch.int64, device=device)
-        octets = words.random_(-(1 << 63), None, generator=self._on(device)).view(torch.uint8)
-        bits = octets[:, None].bitwise_and(_one_bit(device)).ne(0)
+        """Fair ±1 of the same shape, type and device."""
+        if like.device.type != "cpu":  # there a draw is cheap, and a further pass over the values is not
+            drawn = torch.empty(like.shape, dtype=like.dtype, device=like.device)
+            return drawn.random_(0, 2, generator=self._on(like.device)).mul_(2).sub_(1)
+        n = like.numel()
+        words = torch.empty(-(-n // 64), dtype=torch.int64).random_(-(1 << 63), None, generator=self._on(_MEMORY))
+        bits = words.view(torch.uint8)[:, None].bitwise_and(_ONE_BIT).ne(0)  # 64 signs from a word
         return bits.view(-1)[:n].to(like.dtype).mul_(-2).add_(1).view(like.shape)
 
     def laplace(self, like: Tensor) -> Tensor:
@@ -96,12 +92,14 @@ class DeviceStream:
         """(n, k) by the law of `Stream.bounded_weights`, in float32: those that do not fit are drawn again."""
         if k == 1:
             return torch.ones(n, 1)
-        weight = self.mixing_weights(n, k).numpy()
+        found, left = [], n
         for _ in range(_TRIES):
-            wrong = (weight.max(1) > most) | (weight[:, :first].sum(1) < least)
-            if not wrong.any():
-                return torch.from_numpy(weight)
-            weight[wrong] = self.mixing_weights(int(wrong.sum()), k).numpy()
+            drawn = self.mixing_weights(2 * left + 64, k).numpy()  # most batches need one draw
+            fits = drawn[(drawn.max(1) <= most) & (drawn[:, :first].sum(1) >= least)][:left]
+            found.append(torch.from_numpy(fits))
+            left -= len(fits)
+            if left == 0:
+                return torch.cat(found)
         raise ArgumentError(f"weights of {k} images, at most {most:g} and {least:g} of the first {first}, hardly occur")
 
     def _settle(self) -> None:

@@ -6,10 +6,12 @@ nothing: kept are those with more than 40 keypoints (SIFT), counted before they 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import interpolate
@@ -136,7 +138,7 @@ def _fitted(patch: Tensor, shape: tuple[int, ...]) -> Tensor:
     return interpolate(patch[None], size=size, mode="bilinear", antialias=True)[0].clamp_(0, 1)
 
 
-def _sift() -> Any:
+def _sift() -> Callable[[Tensor], int]:
     """From an image (c, h, w) in [0, 1] to the number of its keypoints."""
     try:
         cv2: Any = import_module("cv2")
@@ -146,4 +148,9 @@ def _sift() -> Any:
             "too (keypoints = 0)"
         ) from None
     sift = cv2.SIFT_create()
-    return lambda image: len(sift.detect(image.mean(0).mul(255).round().byte().numpy(), None))
+
+    def counted(image: Tensor) -> int:
+        grey = image.numpy().mean(0)  # torch's threads beside OpenCV's would wait for each other
+        return len(sift.detect((255 * grey + 0.5).astype(np.uint8), None))
+
+    return counted

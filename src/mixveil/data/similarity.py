@@ -5,6 +5,8 @@ All take (n, …) truth and guess in [0, 1] and give (n,) float64 on the same de
 
 from __future__ import annotations
 
+import itertools
+
 import torch
 from torch import Tensor
 
@@ -48,22 +50,64 @@ def ssim(truth: Tensor, guess: Tensor, constants: tuple[float, float] = SSIM) ->
     if truth.dim() != 4:
         raise ArgumentError(f"ssim needs images (n, c, h, w), got {tuple(truth.shape)}")
     x, y = truth.double(), guess.double().view_as(truth)
-    size = min(_WINDOW, *(side - 1 + side % 2 for side in x.shape[2:]))
-    place = torch.arange(size, dtype=torch.float64, device=x.device) - size // 2
-    window = torch.softmax(-place.square() / (2 * _SIGMA**2), 0)
-
-    def blur(image: Tensor) -> Tensor:
-        planes = image.reshape(-1, 1, *image.shape[2:])
-        rows = torch.nn.functional.conv2d(planes, window.view(1, 1, -1, 1))
-        return torch.nn.functional.conv2d(rows, window.view(1, 1, 1, -1))
-
     c1, c2 = constants
-    mean_x, mean_y = blur(x), blur(y)
-    variance_x, variance_y = blur(x * x) - mean_x**2, blur(y * y) - mean_y**2
-    covariance = blur(x * y) - mean_x * mean_y
+    mean_x, mean_y = _blurred(x), _blurred(y)
+    variance_x, variance_y = _blurred(x * x) - mean_x**2, _blurred(y * y) - mean_y**2
+    covariance = _blurred(x * y) - mean_x * mean_y
     luminance = (2 * mean_x * mean_y + c1) / (mean_x**2 + mean_y**2 + c1)
     structure = (2 * covariance + c2) / (variance_x + variance_y + c2)
     return (luminance * structure).view(len(x), -1).mean(1)
+
+
+def ssim_of_all(one: Tensor, other: Tensor, constants: tuple[float, float] = SSIM) -> Tensor:
+    """(n, m) float32: `ssim` of every image of (n, c, h, w) with every image of (m, c, h, w).
+
+    The covariance in one place of the window is a matrix product for all pairs; all else needs each image by itself.
+    What is large is (n, m): callers with very many images ask for a part of them at a time."""
+    if one.dim() != 4 or one.shape[1:] != other.shape[1:]:
+        raise ArgumentError(f"ssim needs images of one shape, got {tuple(one.shape)} and {tuple(other.shape)}")
+    c1, c2 = constants
+    root = _window(one).float().sqrt()
+    weights, size = torch.outer(root, root) * 2**0.5, len(root)  # 2 x·y is what is needed
+    (mean_x, spread_x), (mean_y, spread_y) = _moments(one), _moments(other)
+    channels, height, width = mean_x.shape[:-1]
+    total = one.new_zeros(len(one), len(other), dtype=torch.float32)
+    for place in itertools.product(range(channels), range(height), range(width)):
+        channel, top, left = place
+        x, y = (
+            (images[:, channel, top : top + size, left : left + size].float() * weights).flatten(1)
+            for images in (one, other)
+        )
+        means = torch.outer(2 * mean_x[place], mean_y[place])
+        covariances = torch.addmm(means, x, y.T, beta=-1)
+        squares = mean_x[place].square()[:, None] + (mean_y[place].square() + c1)
+        spreads = spread_x[place][:, None] + (spread_y[place] + c2)
+        total.addcdiv_(means.add_(c1).mul_(covariances.add_(c2)), squares.mul_(spreads))
+    return total.div_(channels * height * width)
+
+
+def _moments(images: Tensor) -> tuple[Tensor, Tensor]:
+    """(c, h', w', n) float32 each: mean and variance of every image in every place of the window."""
+    x = images.double()
+    mean = _blurred(x)
+    variance = _blurred(x * x) - mean**2
+    return mean.movedim(0, -1).float().contiguous(), variance.movedim(0, -1).float().contiguous()
+
+
+def _blurred(images: Tensor) -> Tensor:
+    """(n, c, h', w') means under SSIM's window, in every place where it fits."""
+    window = _window(images)
+    planes = images.reshape(-1, 1, *images.shape[2:])
+    rows = torch.nn.functional.conv2d(planes, window.view(1, 1, -1, 1))
+    found = torch.nn.functional.conv2d(rows, window.view(1, 1, 1, -1))
+    return found.view(*images.shape[:2], *found.shape[2:])
+
+
+def _window(images: Tensor) -> Tensor:
+    """The weights of SSIM's window along one side: a Gaussian, of the largest odd size where images are smaller."""
+    size = min(_WINDOW, *(side - 1 + side % 2 for side in images.shape[2:]))
+    place = torch.arange(size, dtype=torch.float64, device=images.device) - size // 2
+    return torch.softmax(-place.square() / (2 * _SIGMA**2), 0)
 
 
 def _flat(x: Tensor) -> Tensor:

@@ -14,6 +14,7 @@ from mixveil.core import checks
 from mixveil.core.device_random import DeviceStream
 from mixveil.core.errors import ArgumentError, LabelError, NotCalibratedError
 from mixveil.core.randomness import SecureStream, Stream
+from mixveil.encoders.batch_draws import MixingDraws
 from mixveil.encoders.instahide import CalibratedInstaHide, InstaHide
 from mixveil.encoders.mixing import PRIVATE
 from mixveil.encoders.mixup import Mixup
@@ -57,10 +58,12 @@ class BatchTransform:
         self._encoder, self._sigma = encoder, _noise_of(encoder, sigma)
         self._classes = checks.at_least("classes", classes, 2)
         self._draws = DeviceStream(SecureStream() if stream is None else stream)
+        self._mixing = _mixing(encoder, covers, self._draws)
 
     def restart(self, number: int) -> None:
         """From here on draws follow from the stream and this number alone: for a loop that may go on after a kill."""
         self._draws.restart(number)
+        self._mixing.restart()
 
     def __call__(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         _check_batch(x, y, self._classes)
@@ -81,7 +84,7 @@ class BatchTransform:
         n, device = len(rows), rows.device
         orders = [_to(self._draws.permutation(n), device) for _ in range(encoder.k - 1)]
         weight = self._draws.mixing_weights(n, encoder.k)
-        shares = _to((weight / weight.cumsum(1))[:, 1:], device)
+        shares = _to((weight / weight.cumsum(1))[:, 1:].T[:, :, None].contiguous(), device)
 
         def mixed(source: Tensor) -> Tensor:
             others = (source.index_select(0, order) for order in orders)  # one at a time in memory
@@ -93,35 +96,26 @@ class BatchTransform:
         self, encoder: InstaHide | CalibratedInstaHide, rows: Tensor, labels: Tensor, shape: torch.Size, last: bool
     ) -> tuple[Tensor, Tensor]:
         """s ∘ Σ_j λ_j (x_j − centre) + centre: the row itself, rows of the batch by permutations, then covers."""
-        n, device = len(rows), rows.device
-        private, least = (encoder.k, 0.0) if self._covers is None else (PRIVATE, encoder.c2)
-        weight = self._draws.bounded_weights(n, encoder.k, encoder.c1, private, least)
-        orders = [_to(self._draws.permutation(n), device) for _ in range(private - 1)]
+        private = self._mixing.private
+        index, weight, share = self._mixing.batch(len(rows), rows.device)
         sources: list[Callable[[], Tensor]] = [lambda: rows]
-        sources += [partial(rows.index_select, 0, order) for order in orders]
-        if self._covers is not None:
-            sources += [partial(self._drawn_covers, rows, shape, last)] * (encoder.k - private)
-        backwards = weight.flip(1)  # the row itself last, as in `_mixup`
-        shares = _to((backwards / backwards.cumsum(1))[:, 1:], device)
-        others = (source() for source in reversed(sources))
+        sources += [partial(rows.index_select, 0, order) for order in index[1:private]]
+        sources += [partial(self._drawn_covers, rows, drawn, shape, last) for drawn in index[private:]]
+        others = (source() for source in reversed(sources))  # the row itself last, as in `_mixup`
         first = next(others)
-        mixed = _blend(first.clone() if encoder.k == 1 else first, others, shares)
+        mixed = _blend(first.clone() if encoder.k == 1 else first, others, share)
         centre = encoder.centre if isinstance(encoder, CalibratedInstaHide) else 0.0
         signs = self._draws.signs(mixed)
         mixed = mixed.mul_(signs) if centre == 0 else mixed.sub_(centre).mul_(signs).add_(centre)
-        own, *partners = _to(weight[:, :private], device).T[:, :, None]
-        told = labels * own
-        for order, share in zip(orders, partners, strict=True):
-            told.addcmul_(labels.index_select(0, order), share)
-        return mixed, told
+        return mixed, labels[index[:private]].mul_(weight[:private]).sum(0)
 
-    def _drawn_covers(self, rows: Tensor, shape: torch.Size, last: bool) -> Tensor:
-        """(n, d) a random cover for each row, as rows lie in memory."""
+    def _drawn_covers(self, rows: Tensor, drawn: Tensor, shape: torch.Size, last: bool) -> Tensor:
+        """(n, d) the cover of each row, as rows lie in memory."""
         covers = self._covers
         if covers is None or covers.device != rows.device:
             raise ArgumentError(f"covers must be on the device of x, {rows.device}")
-        drawn = covers.index_select(0, _to(self._draws.below(len(covers), len(rows)), rows.device)).to(rows.dtype)
-        laid = drawn.movedim(1, -1) if last else drawn
+        found = covers.index_select(0, drawn).to(rows.dtype)
+        laid = found.movedim(1, -1) if last else found
         if laid.shape[1:] != shape:
             raise ArgumentError(f"covers of shape {tuple(covers.shape[1:])} cannot be mixed with x of {tuple(shape)}")
         return laid.flatten(1)
@@ -145,6 +139,15 @@ class BatchTransform:
             return rows.add_(noise, alpha=self._sigma)
         radius = self._sigma * math.sqrt(rows.shape[1])
         return rows.addcmul_(noise, (radius / _lengths(noise)).to(rows.dtype))
+
+
+def _mixing(encoder: BatchEncoder, covers: Tensor | None, draws: DeviceStream) -> MixingDraws:
+    """What InstaHide draws for a batch; the other encoders draw by themselves."""
+    if not isinstance(encoder, InstaHide | CalibratedInstaHide):
+        return MixingDraws(draws, 1, 1.0, 1, 0.0, 0)
+    if covers is None:
+        return MixingDraws(draws, encoder.k, encoder.c1, encoder.k, 0.0, 0)
+    return MixingDraws(draws, encoder.k, encoder.c1, PRIVATE, encoder.c2, len(covers))
 
 
 def _check_covers(encoder: BatchEncoder, covers: Tensor | None) -> None:
@@ -182,7 +185,7 @@ def _noise_of(encoder: BatchEncoder, sigma: float | None) -> float:
 def _blend(mixed: Tensor, parts: Iterable[Tensor], shares: Tensor) -> Tensor:
     """Each part in turn takes its share of all there is so far, in the memory of the first. Unlike a sum of products,
     the weights of such a mixture sum to one in half precision too."""
-    for part, share in zip(parts, shares.to(mixed.dtype).T[:, :, None], strict=True):
+    for part, share in zip(parts, shares.to(mixed.dtype), strict=True):
         mixed.lerp_(part, share)
     return mixed
 

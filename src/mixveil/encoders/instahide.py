@@ -125,9 +125,9 @@ class CalibratedInstaHide(NoPromise):
         if self.c1 > C1:
             told.append(note("instahide-heavy", c1=self.c1, most=C1))
         if not self.covers and records < _MANY:
-            told.append(note("instahide-few-images", images=records, least=_MANY))
+            told.append(note("instahide-few-images", images=records))
         if 0 < self.covers < _MANY:
-            told.append(note("instahide-few-covers", covers=self.covers, least=_MANY))
+            told.append(note("instahide-few-covers", covers=self.covers))
         return told
 
     def prepare(self, x: Tensor) -> Tensor:

@@ -178,7 +178,10 @@ def _equations(release: Release, progress: Progress) -> _Equations:
     mixing = release.encoder.visible(release.payload)
     if mixing is None:
         name = release.encoder.name
-        raise ArgumentError(f"the discriminant needs weighed sums of records, got rows of {name}: train the head mlp")
+        raise ArgumentError(
+            f"the discriminant needs weighed sums of records, got rows of {name}: train the head mlp, or resnet18 on "
+            f"images"
+        )
     sizes = (classes, classes), (classes, k), (k, k)
     labels, cross, second = (torch.zeros(size, dtype=torch.float64) for size in sizes)
     found = _Equations(labels, cross, second, n, *mixing, 0.0)

@@ -19,9 +19,6 @@ from mixveil.encoders.instahide import C2, CalibratedInstaHide
 from mixveil.learn.image_training import averaged
 from mixveil.learn.resnet import COLOURS, ResNet18
 
-ENCODINGS = 10
-"""Of an image, whose predictions are averaged: the paper's (§5.1)."""
-
 _TOGETHER = 2048  # images that are encoded among themselves
 _WIDEST, _LARGEST = 1024, 4096  # channels and pixels of a side that others may ask for
 
@@ -61,11 +58,8 @@ class ImageHead:
     def inputs(self) -> int:
         return math.prod(self.shape)
 
-    def encodings(self, asked: int | None, rows: int) -> int:
-        """How many encodings of an image are averaged; 0: images are taken as they are. None: ten, where the network
-        was trained on InstaHide and an image has others to be mixed with."""
-        if asked is None:
-            return ENCODINGS if self.instahide is not None and rows > 1 else 0
+    def check_encodings(self, asked: int, rows: int) -> int:
+        """How many encodings of an image are averaged, if they can be; 0: images are taken as they are."""
         if asked < 0:
             raise ArgumentError(f"encodings must be 0 or more, got {asked}")
         if asked and self.instahide is None:
@@ -91,9 +85,9 @@ class ImageHead:
             progress(len(index))
         return torch.cat(parts)
 
-    def named(self, rows: Rows, progress: Progress = lambda _: None, *, encodings: int | None = None) -> Tensor:
+    def named(self, rows: Rows, progress: Progress = lambda _: None, *, encodings: int = 0) -> Tensor:
         """(n,) the likeliest class of each image."""
-        return self.probabilities(rows, self.encodings(encodings, len(rows)), progress).argmax(1)
+        return self.probabilities(rows, self.check_encodings(encodings, len(rows)), progress).argmax(1)
 
     def _normal(self, x: Tensor) -> Tensor:
         return (x.float() - self.mean) / self.std

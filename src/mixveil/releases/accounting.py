@@ -9,15 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mixveil.core.errors import ArgumentError, WrongTruthError
+from mixveil.core.errors import ArgumentError, PrivateFactError, WrongTruthError
 from mixveil.core.watching import Watch, unwatched
 from mixveil.core.wording.notes import Note, note
+from mixveil.core.wording.sentences import plural
 from mixveil.releases.ledger import Entry, Ledger
 from mixveil.releases.spending import Owners, Standing, Total, within
 
 if TYPE_CHECKING:
     from mixveil.core.types import Dataset, Release
     from mixveil.features.projection import Projection
+
+CHALLENGE = "challenge"
+"""The kind of an entry: images that are shown in the end."""
 
 _NAMED = 5  # releases that a sentence names
 
@@ -43,6 +47,18 @@ def private_projection(ledger: Ledger, features: Dataset, watch: Watch = unwatch
     entry = Entry(identity, "projection", "party", None, "private-projection", None, None, None, None, rows)
     with ledger.making(entry, owners_of(ledger, features, watch)):
         yield
+
+
+def check_never_released(ledger: Ledger, owners: Owners) -> None:
+    """Refuse images of which the ledger has a release that is no challenge: their owner meant to keep them."""
+    challenges = {entry.id for entry in ledger.entries() if entry.kind == CHALLENGE}
+    spent = ledger.spent(owners)
+    others = spent.releases - len(challenges & {*spent.unbounded})
+    if others:
+        raise PrivateFactError(
+            f"your ledger has {plural(others, 'release')} of these images, and a challenge shows them in the end: give "
+            f"images that may be shown, or, if these may, name another state folder (MIXVEIL_STATE)"
+        )
 
 
 # What the ledger says

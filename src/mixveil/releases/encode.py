@@ -140,8 +140,8 @@ def encode(
     lpips = None if screen is None else screen.distance(options.folder)
     given = {"alpha": alpha, "noise": noise, "images_per_row": images_per_row, "c1": c1, "c2": c2}
     scheme = configured(encoder, {**given, "augmented": augmented or None})
-    cut = _PatchesAsked(patches, keypoints)
-    _check_public(scheme, target, clip, public, cut, pixels=backbone is None and projection is None)
+    cut = PatchesAsked(patches, keypoints)
+    check_public(scheme, target, clip, public, cut, pixels=backbone is None and projection is None)
     extractor = _chosen_features(backbone, stage, mirror, projection, target, normalisation, clip, public)
     stream = stream_for(seed)
     images, known = open_both(data, public, options)
@@ -157,13 +157,13 @@ def encode(
             raise MismatchError("these data do not have the classes of the statistics, in the same order")
         told += accounting.earlier_statistics(ledger, rows.projection, party)
         clipped = Fact(rows.projection.clip, rows.projection.origin)
-        source = _Source(rows, clip=clipped, assets={"projection": digest}, notes=told)
+        source = Source(rows, clip=clipped, assets={"projection": digest}, notes=told)
     elif scheme.public_use == "covers" and known is not None:
         source = cut.source(images, known, stream.fork("patches"), watch)
     elif extractor is not None:
         source = _featured(images, known, features, extractor, target, alpha, normalisation, stream)
     else:
-        source = _Source(images, known)
+        source = Source(images, known)
     warnings = source.rows.warnings() + source.notes
     warnings += accounting.copies(owners) + accounting.labels_were_shown(ledger, owners, label_epsilon)
     ready, guarantees, more = calibrations.calibrate(
@@ -256,7 +256,7 @@ def displacement_fact(far: Displacement | None, public: Images | None) -> Fact |
 
 
 @dataclass(frozen=True)
-class _Source:
+class Source:
     """The rows to encode, and what is known of them. clip: the bound of a projection."""
 
     rows: Images | Features | Projected
@@ -269,18 +269,20 @@ class _Source:
 
 
 @dataclass(frozen=True)
-class _PatchesAsked:
+class PatchesAsked:
+    """The public patches that are mixed in, as they are asked for; None: as many, or as varied, as by default."""
+
     count: int | None
     keypoints: int | None
 
-    def source(self, images: Images, public: Images, stream: randomness.Stream, watch: Watch) -> _Source:
+    def source(self, images: Images, public: Images, stream: randomness.Stream, watch: Watch) -> Source:
         """Images, with the patches of public images that they are mixed with."""
         calibrations.check_apart(images, public)
         count = PATCHES if self.count is None else self.count
         least = KEYPOINTS if self.keypoints is None else self.keypoints
         covers = cut_patches(public, images, count=count, keypoints=least, stream=stream, watch=watch)
         flat = [note("instahide-flat-covers", keypoints=least, least=KEYPOINTS)] if least < KEYPOINTS else []
-        return _Source(images, covers=covers, notes=flat)
+        return Source(images, covers=covers, notes=flat)
 
 
 def _featured(
@@ -292,7 +294,7 @@ def _featured(
     alpha: float | None,
     normalisation: Normalisation | None,
     stream: randomness.Stream,
-) -> _Source:
+) -> Source:
     loaded, far = features.load(extractor), None
     if isinstance(target, Tau) and target.calibration == "displacement":
         moved = images if public is None else public
@@ -300,15 +302,15 @@ def _featured(
         (far,) = measured(moved, loaded, [target.value], alpha, normalisation, stream=drawn, watch=features.watch)
     rows = features.of(images, loaded)
     known = None if public is None else features.of(public, loaded)
-    return _Source(rows, known, assets={"features": loaded.digest}, displacement=far)
+    return Source(rows, known, assets={"features": loaded.digest}, displacement=far)
 
 
-def _check_public(
+def check_public(
     scheme: Scheme[Encoder],
     target: Target | None,
     clip: float | None,
     public: DataSpec | None,
-    cut: _PatchesAsked,
+    cut: PatchesAsked,
     *,
     pixels: bool,
 ) -> None:

@@ -67,7 +67,7 @@ class Entry:
     """A release, as the ledger knows it.
 
     Attributes:
-        kind: A code: its kind of payload, or `projection`.
+        kind: A code: its kind of payload, `projection` or `challenge`.
         encoder: A code: what made it.
         sigma: The noise of one value; None where no noise is stated.
         cost: What it costs any number of rows; None where it promises nothing.

@@ -80,11 +80,11 @@ def read_envelope(folder: Path) -> Envelope:
 def read_file(folder: Path, envelope: Envelope, file: File) -> Any:
     """What one file of a release holds, checked as all of them are."""
     path, settings = folder / file.name, envelope.settings
-    tensors = _mapped(path, file, settings.file_bytes(file, envelope), settings.header)
+    tensors = stated_tensors(path, file, settings.file_bytes(file, envelope), settings.header)
     return settings.checked(str(path), tensors, file, envelope)
 
 
-def _mapped(path: Path, stated: File, most: int, header: int) -> dict[str, Tensor]:
+def stated_tensors(path: Path, stated: File, most: int, header: int) -> dict[str, Tensor]:
     """The tensors of a file, mapped, once it is the file that a manifest names: its size and SHA-256. most: bytes of
     all values that the manifest says are in it; a larger file is not even read."""
     try:

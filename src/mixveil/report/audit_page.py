@@ -40,6 +40,9 @@ _SHOWN = 8
 _CURVE_POINTS = 200
 _DECADES = 5  # of false alarms, in a curve
 _PICTURE = "picture "
+BROKEN_FILE = (LookupError, TypeError, ValueError, ArithmeticError, RuntimeError, AttributeError, TemplateError)
+"""What a page is stopped by where an audit's file does not hold what it should."""
+
 _LPIPS = {metric.code for metric in METRICS if metric.needs == "lpips"}
 _AUDIT, _PICTURES, _HEADER = 16 << 20, 512 << 20, 1 << 20  # bytes; audits with sweeps take less than 1 MB
 
@@ -72,8 +75,8 @@ def write_audit(out: Path, found: Audit, how: Mapping[str, Any], swept: Swept | 
         files.write_file(folder / "report.html", _page(whole, pictures).encode(), 0o600)
 
 
-def render(folder: Path) -> Path:
-    """Make the page of an audit from its files again."""
+def read_audit(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """The figures and the pictures of an audit, as its files have them."""
     files.check_there(folder, "the folder of an audit")
     try:
         whole = strict_json.parsed(files.read_small(folder / "audit.json", _AUDIT))
@@ -84,9 +87,15 @@ def render(folder: Path) -> Path:
         raise DataFormatError(f"{folder} is not an audit: {error}") from None
     if not isinstance(whole, dict) or whole.get("format") != FORMAT or whole.get("version") != VERSION:
         raise DataFormatError(f"{folder}: not an audit of version {VERSION}")
+    return whole, pictures
+
+
+def render(folder: Path) -> Path:
+    """Make the page of an audit from its files again."""
+    whole, pictures = read_audit(folder)
     try:
         text = _page(whole, pictures)
-    except (LookupError, TypeError, ValueError, ArithmeticError, RuntimeError, AttributeError, TemplateError) as error:
+    except BROKEN_FILE as error:
         raise DataFormatError(f"{folder}: its audit.json is not whole: {error}") from None
     page = folder / "report.html"
     files.write_whole(page, text.encode(), 0o600)
@@ -175,11 +184,16 @@ def _behind_features(found: Audit) -> dict[str, Tensor]:
     return {**chosen, f"{_PICTURE}index": found.numbers[index]}
 
 
-def _page(whole: Mapping[str, Any], pictures: Mapping[str, Tensor]) -> str:
+def strips(whole: Mapping[str, Any], pictures: Mapping[str, Tensor]) -> dict[str, list[str]]:
+    """Pictures for a page: originals, released rows and then every attack's guesses; none where rows are no images."""
     own = [name for name in pictures if not name.startswith((_PICTURE, sweeps.PREFIX)) and name != "index"]
     own.sort(key=lambda name: (name not in ("original", "released"), name))
     shape = whole["records"]["shape"]
-    strips = {name: _strip(pictures[name]) for name in own} if len(shape) == 3 and shape[0] in (1, 3) else {}
+    return {name: _strip(pictures[name]) for name in own} if len(shape) == 3 and shape[0] in (1, 3) else {}
+
+
+def _page(whole: Mapping[str, Any], pictures: Mapping[str, Tensor]) -> str:
+    own = [name for name in pictures if not name.startswith((_PICTURE, sweeps.PREFIX)) and name != "index"]
     guessed = [name.removeprefix(_PICTURE) for name in pictures if name.startswith(_PICTURE)]
     guessed.sort(key=lambda name: "original" not in name)
     behind = {name: _strip(pictures[_PICTURE + name]) for name in guessed if name != "index"}
@@ -193,7 +207,7 @@ def _page(whole: Mapping[str, Any], pictures: Mapping[str, Tensor]) -> str:
             title=attack_title,
             behind=behind,
             behind_index=pictures[f"{_PICTURE}index"].tolist() if behind else [],
-            strips=strips,
+            strips=strips(whole, pictures),
             reconstructed=len(own) > 2,  # more than what was encoded and what was released
             plural=plural,
             index=pictures["index"].tolist(),

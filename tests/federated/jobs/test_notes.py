@@ -13,7 +13,7 @@ import mixveil
 from mixveil.core.wording import audit, calibration, jobs, releases
 from mixveil.core.wording.notes import note, read
 from mixveil.core.wording.sentences import WORDS, sentence
-from mixveil.federated.jobs.messages import Refusal, told
+from mixveil.federated.jobs.messages import FIGURES, WHOLE, Refusal, told
 from mixveil.federated.methods.catalogue import method_names
 
 FEDERATED = Path(mixveil.__file__).parent / "federated"
@@ -38,10 +38,8 @@ def test_every_code_that_is_used_has_a_sentence_and_every_sentence_a_use() -> No
 def test_what_may_be_sent_comes_through_and_nothing_else(code: str) -> None:
     """Every refusal survives the way to the other machine; a figure of another type does not."""
     table = jobs.REFUSED if code in jobs.REFUSED else jobs.ENDED
-    good: dict[str, int | str] = {}
-    for _, name, spec, _ in Formatter().parse(table[code]):
-        if name:
-            good[name] = 3 if spec or name in ("needed", "number", "size", "most") else "word"
+    names = FIGURES.get(code, set())
+    good: dict[str, int | str] = {name: 3 if name in WHOLE else "word" for name in names}
     refusal = Refusal(code, **good)
     assert told(refusal.note.plain(), table) == refusal.note and sentence(refusal.note).isprintable()
     for name in good:
@@ -50,9 +48,18 @@ def test_what_may_be_sent_comes_through_and_nothing_else(code: str) -> None:
             found = told({"code": code, "figures": {**good, name: wrong}}, table)
             assert found == note("no-reason-given"), (name, wrong)
     assert told({"code": code, "figures": {**good, "patient": "word"}}, table) == note("no-reason-given")
-    assert sentence(told({"code": code}, table)).isprintable()  # of another version, or of a liar: nothing breaks
+    for name in names:  # a sentence without its figure would break on the other machine
+        less = {other: value for other, value in good.items() if other != name}
+        assert told({"code": code, "figures": less}, table) == note("no-reason-given")
     other = jobs.ENDED if table is jobs.REFUSED else jobs.REFUSED
     assert told(refusal.note.plain(), other) == note("no-reason-given")
+
+
+@pytest.mark.words
+def test_sentences_of_reasons_show_the_figures_that_are_sent() -> None:
+    for code, template in {**jobs.REFUSED, **jobs.ENDED}.items():
+        assert {name for _, name, _, _ in Formatter().parse(template) if name} == FIGURES.get(code, set()), code
+    assert not FIGURES.keys() - jobs.REFUSED.keys() - jobs.ENDED.keys()
 
 
 def test_a_note_is_read_back_with_the_notes_inside_it() -> None:

@@ -41,7 +41,7 @@ class KolmogorovSmirnov(ImageAttack):
         if any(release.label_epsilon is not None for release in view.releases):
             return note("attack-needs-row-order")
         if len(view.releases) < self.least_releases:
-            return note("attack-needs-releases", least=self.least_releases, releases=len(view.releases))
+            return note("attack-needs-releases", needed=self.least_releases, releases=len(view.releases))
         return super().cannot(view)
 
     def __call__(self, view: View, *, stream: Stream) -> Guess:

@@ -6,7 +6,7 @@ import math
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import interpolate, max_pool2d, pad, relu
+from torch.nn.functional import adaptive_avg_pool2d, interpolate, max_pool2d, pad, relu
 
 from mixveil.core.first_weights import started as started
 
@@ -57,6 +57,23 @@ class Decoder(nn.Module):
         for block in self.blocks:
             x = block(interpolate(x, scale_factor=2.0, mode="nearest"))
         found: Tensor = self.out(x)[..., : self.height, : self.width]
+        return found
+
+
+class Embedding(nn.Module):
+    """From pictures to k values: three double convolutions, the later ones after 2×2 max-pooling, and a dense layer
+    from their maps, averaged to 4 × 4."""
+
+    def __init__(self, channels: int, outputs: int, base: int) -> None:
+        super().__init__()
+        widths = [base << level for level in range(_LEVELS)]
+        self.blocks = nn.ModuleList(_double(a, b) for a, b in zip([channels, *widths], widths, strict=False))
+        self.dense = nn.Linear(16 * widths[-1], outputs)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for level, block in enumerate(self.blocks):
+            x = block(x if level == 0 else max_pool2d(x, 2))
+        found: Tensor = self.dense(adaptive_avg_pool2d(x, 4).flatten(1))
         return found
 
 

@@ -8,6 +8,7 @@ from typing import Literal
 
 from torch import Tensor
 
+from mixveil.audit.metrics import signs
 from mixveil.data import similarity
 
 
@@ -62,6 +63,7 @@ METRICS = (
     Metric("lpips-vgg", "lower", needs="lpips", charted=True),
     Metric("row-identified", "higher", share=True, main=True, charted=True),
     Metric("pair-found", "higher", share=True, main=True, charted=True),
+    Metric("signs-found", "higher", function=signs.found, share=True, main=True, charted=True),
     Metric("cover-found", "higher", share=True, main=True, charted=True),
     Metric("cover-rank", "lower", brief=False),
     Metric("nearest-shares-source", "higher", share=True, main=True, charted=True),

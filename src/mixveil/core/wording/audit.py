@@ -5,12 +5,19 @@ from __future__ import annotations
 _THREATS = {
     "threat-average": "They hold several releases of the same records and nothing else of the data owner's. They "
     "average each record's rows, find the pairing, and solve all rows together.",
+    "threat-average-known": "They know which rows of all releases hold a record, and nothing else of it. They average "
+    "these rows, after a network trained on public images has guessed signs that are hidden.",
+    "threat-average-similar": "They average each row with the rows that look most similar, after a network trained on "
+    "public images has guessed signs that are hidden.",
     "threat-braverman": "They hold the public images that were mixed in, and compare the squares of a row with the "
     "squares of each.",
     "threat-braverman-whitened": "They hold the public images that were mixed in, learn from the rows how squares vary "
     "and hang together, and compare the squares of a row with the squares of each.",
     "threat-decoder": "They hold public images and the public network, and know the pairing and the weights. They "
     "solve all rows together and train a network from features back to pictures.",
+    "threat-demask": "They hold public images, encode them alike and train a network to say which sign each value had.",
+    "threat-demask-search": "They hold the public images that were mixed in. They rank them by how similar each looks "
+    "to a row, after a network has guessed signs that are hidden.",
     "threat-grid": "They hold both source images of a row among others, and look at the low bits of the noise.",
     "threat-inner-product": "They hold rows and nothing else. They learn from the rows how rows vary, and take the "
     "inner product of any two of them.",
@@ -37,6 +44,8 @@ _THREATS = {
     "threat-radius": "They hold both source images of a row among others, and ask which two they are.",
     "threat-radius-labels": "They hold both source images of a row among others and know their classes, and ask which "
     "two they are.",
+    "threat-search-learned": "They hold the public images that were mixed in, encode public images alike, and train a "
+    "network to say which of them a row holds.",
     "threat-unet": "The paper's attack: they hold public images, mix them alike and train a network to undo it, row by "
     "row.",
     "threat-unet-strong": "They hold public images, and know the pairing and the weights. They solve all rows together "
@@ -52,9 +61,10 @@ _NOT_RUN = {
     "attack-needs-linear": "it needs rows that are weighed sums of records, and the encoder {encoder} makes others",
     "attack-needs-row-order": "every release has its rows in another order, which this attacker does not know",
     "attack-needs-equal-rows": "it needs releases with the same number of rows",
+    "attack-needs-covers": "it looks for public images in rows, and the encoder {encoder} mixed in none here",
+    "attack-needs-mask": "it looks for hidden signs, and the encoder {encoder} hides none",
     "attack-needs-pairs": "it needs rows of two records at most",
-    "attack-needs-covers": "it needs rows with public images in them, and the encoder {encoder} mixed in none",
-    "attack-needs-releases": "it needs {least:n release} of the same records, got {releases}",
+    "attack-needs-releases": "it needs {needed:n release} of the same records, got {releases}",
     "attack-needs-values": "rows of fewer than {least} values do not show it how their noise was drawn",
     "attack-needs-strangers": "it needs at least {least} images that are not in the release, got {strangers}: give "
     "more public data",
@@ -86,6 +96,8 @@ _BROKEN = {
     "bare-members-missed": "without any noise it tells members from others with an AUC of {auc:.2f}",
     "bare-units-missed": "without any noise it tells units from others with an AUC of {auc:.2f}",
     "bare-pairs-missed": "without any defence it names {found:.0%} of the pairs",
+    "bare-signs-missed": "of images that are masked and not mixed it finds {found:.0%} of the signs, one sign for all "
+    "{nothing:.0%}",
     "bare-groups-missed": "without any noise it finds a row that shares a source for {found:.0%} of the rows",
     "bare-covers-missed": "without any noise it places half of the public images in rows behind {rank:.0%} of all",
     "bare-records-not-told-apart": "without any defence it tells {found:.0%} of the records from the others",
@@ -105,6 +117,7 @@ _METRICS = {
     "metric-picture-ssim": "picture ssim",
     "metric-row-identified": "row identified",
     "metric-pair-found": "pair found",
+    "metric-signs-found": "hidden signs found",
     "metric-cover-found": "public image found",
     "metric-cover-rank": "rank of public images",
     "metric-nearest-shares-source": "nearest row shares source",
@@ -124,6 +137,7 @@ _METRICS = {
     "chart-lpips-vgg": "LPIPS of reconstructions (lpips-vgg)",
     "chart-row-identified": "Records whose row is found",
     "chart-pair-found": "Rows of which both sources are found",
+    "chart-signs-found": "Hidden signs that are found",
     "chart-cover-found": "Rows of which a public image is found",
     "chart-nearest-shares-source": "Rows whose most alike row shares a source",
     "chart-told-apart": "Records told from others by their rows",
@@ -263,6 +277,8 @@ _VERDICT = {
     "verdict-rows-single": f"{_ROWS} of the single images (guessing: {{chance:.2%}}).",
     "verdict-pairs": "Recognition: with both sources among others {attack} names both for {mean:.1%} of the rows "
     "(guessing: {chance:.2%}).",
+    "verdict-signs": "Signs: {attack} finds {mean:.1%} of those that a mask hides (the same sign everywhere: "
+    "{chance:.1%}).",
     "verdict-covers": "Public images: {attack} has one that was mixed in among its first guesses for {mean:.1%} of the "
     "rows (guessing: {chance:.2%}).",
     "verdict-grouped": "Shared images: by {attack} the row most alike shares an image with {mean:.1%} of the rows "

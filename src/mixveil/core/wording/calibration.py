@@ -20,10 +20,10 @@ WORDS: dict[str, str] = {
     "instahide-k": "{k} images in a row: InstaHide's authors advise {least} to {most}.",
     "instahide-heavy": "Weights up to c1 = {c1:g}: InstaHide's authors advise at most {most:g}, so that no image "
     "shows through.",
-    "instahide-few-images": "{images:,} images are mixed among themselves. InstaHide's authors advise that for very "
-    "large and varied sets only (their attacks are tried on {least:,}): mix in public images (--public).",
-    "instahide-few-covers": "{covers:,} public patches are few: InstaHide's authors advise a very large set, and try "
-    "their attacks on {least:,} (--patches).",
+    "instahide-few-images": "Images are mixed among themselves, and this set has {images:,}. InstaHide's authors "
+    "advise that for very large and varied sets only: mix in public images (--public).",
+    "instahide-few-covers": "The set of public patches has {covers:,}: InstaHide's authors advise a very large one, "
+    "and try their attacks on one of 10,000 (--patches).",
     "instahide-flat-covers": "Public patches may have {keypoints} keypoints or fewer, such as flat ones, which hide "
     "nothing: InstaHide's authors keep those with more than {least} (--keypoints).",
     "choice-of-mu": _CHOICE,

@@ -39,9 +39,31 @@ NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
 
 _TEXT = r"(?=.{1,80}$)[\w.+-]+(, [\w.+-]+)*"  # names, with commas between: no sentence of another machine is shown
 _LARGEST = 1 << 53
-_WHOLE = {"bytes", "count", "features", "inputs", "most", "needed", "number", "size"}
-_NAMES = {"error", "extractor", "first", "kind", "kinds", "known_as", "method", "party", "second"}
-"""Figures that a machine may send to another: whole numbers, and names."""
+WHOLE = {"bytes", "count", "features", "inputs", "most", "needed", "number", "size"}
+"""Figures that are whole numbers; all others are names."""
+
+FIGURES: dict[str, set[str]] = {
+    "features-too-large": {"features"},
+    "images-too-large": {"size", "most"},
+    "method-not-allowed": {"party", "method"},
+    "models-too-large": {"bytes", "most"},
+    "other-name": {"known_as", "party"},
+    "other-weights": {"extractor"},
+    "other-width": {"extractor", "features", "inputs"},
+    "projection-too-large": {"bytes", "most"},
+    "too-many-models": {"most"},
+    "too-many-waiting": {"count"},
+    "wrong-step": {"method", "kinds"},
+    "no-majority": {"first", "second", "kind"},
+    "nothing-learnt": {"error"},
+    "server-error": {"error"},
+    "too-few-agree-on-data": {"count", "needed", "kind"},
+    "too-few-agreed": {"count", "needed"},
+    "too-few-in-round": {"count", "needed", "number"},
+    "too-few-sent": {"count", "needed", "kind"},
+    "too-few-still-agree": {"count", "needed"},
+}
+"""The figures of each reason that has any: it is told with just these."""
 
 
 @dataclass(frozen=True)
@@ -137,7 +159,7 @@ def told(item: Any, known: Collection[str]) -> Note:
         whole = strict_json.mapping("why", item)
         code = strict_json.text("code", whole.get("code"), "[a-z-]{1,60}")
         figures = strict_json.mapping("figures", whole.get("figures", {}))
-        if code not in known or whole.keys() - {"code", "figures"} or figures.keys() - _WHOLE - _NAMES:
+        if code not in known or whole.keys() - {"code", "figures"} or {*figures} != FIGURES.get(code, set()):
             raise ManifestError("not a reason that this version knows")
         return Note(code, {name: _figure(name, value) for name, value in figures.items()})
     except ManifestError:
@@ -145,7 +167,7 @@ def told(item: Any, known: Collection[str]) -> Note:
 
 
 def _figure(name: str, value: Any) -> int | str:
-    if name not in _WHOLE:
+    if name not in WHOLE:
         return strict_json.text(name, value, _TEXT)
     if type(value) is not int or not 0 <= value < _LARGEST:
         raise ManifestError(f"{name} must be a whole number, got {strict_json.shown(value)}")
