@@ -45,7 +45,6 @@ TITLE = "InstaHide's authors' attacks without a network, on CIFAR-10"
 CENTRE = 0.473  # the paper takes each channel's mean away, 0.49, 0.48 and 0.45; here it is one number for all
 IMAGES, ENCODINGS = 10, 400  # of the paper's tests
 PARTS = ("grouping", "averages", "covers", "rows")
-SEEDED = SeededStream
 
 
 @dataclass(frozen=True)
@@ -63,7 +62,7 @@ class Sets:
         rows = Covered(self.private, self.patches) if encoder.covers else self.private
         made, traces = [], []
         for number in range(releases):
-            stream = SEEDED(number)
+            stream = SeededStream(number)
             trace = encoder.plan(len(self.private), stream=stream.fork("plan"))
             batch = encoder.encode(rows, torch.arange(len(self.private)), trace, stream=stream.fork("noise"))
             envelope = Envelope(
@@ -81,7 +80,7 @@ def encoder_of(name: str, k: int, sets: Sets, covers: bool = False) -> Encoder:
     if name == "identity":
         return Identity()
     if name == "certified":
-        return calibration.calibrate(Singular(), Mu(1.0), sets.private, stream=SEEDED(0))[0]
+        return calibration.calibrate(Singular(), Mu(1.0), sets.private, stream=SeededStream(0))[0]
     known = {"dimension": 3072.0, "centre": CENTRE, "height": 32.0, "width": 32.0}
     facts = Facts({name: Fact(value, "public") for name, value in known.items()})
     facts = facts.with_(covers=Fact(float(count), "public")) if count else facts
@@ -101,7 +100,7 @@ def grouping(sets: Sets) -> list[Row]:
         flat /= torch.linalg.vector_norm(flat, dim=1, keepdim=True)
         told = {"plain inner product": flat @ flat.T}
         for attack in (InnerProduct(), InnerProductSquares()):
-            told[attack.name] = given(attack(view, stream=SEEDED(0)).alike)
+            told[attack.name] = given(attack(view, stream=SeededStream(0)).alike)
         for attacked, alike in told.items():
             found = sources.shared(alike, view.traces or ())
             if found is not None:
@@ -116,7 +115,7 @@ def averages(sets: Sets) -> list[Row]:
     for k in (2, 4, 6):
         for releases in (1, 2, 4, 10):
             view = sets.view(encoder_of("mixup", k, sets), releases)
-            images = given(InnerProductAverage()(view, stream=SEEDED(0)).images)
+            images = given(InnerProductAverage()(view, stream=SeededStream(0)).images)
             figures = _compared(sets.x, images)
             rows.append(_row("averages", "mixup", k, False, InnerProductAverage.name, figures, releases=releases))
     return rows
@@ -131,7 +130,7 @@ def covers(sets: Sets) -> list[Row]:
             held = (view.traces or ())[0].partner[:, 1:] - len(sets.private)
             for attack in (PublicSearch(), Braverman(), BravermanWhitened()):
                 started = time.perf_counter()
-                guess = attack(view, stream=SEEDED(0))
+                guess = attack(view, stream=SeededStream(0))
                 found = sources.covers(given(guess.covers), held)
                 figures = {"found": found.hits / len(held), "chance": found.chance, "rank": found.rank}
                 figures |= {} if guess.images is None else _compared(sets.x, guess.images)
@@ -143,19 +142,19 @@ def covers(sets: Sets) -> list[Row]:
 def tested(sets: Sets) -> list[Row]:
     """The paper's tests, one encoding at a time, and one test of all encodings of an image."""
     rows = []
-    places = SEEDED(1).permutation(3072)[:PLACES]
+    places = SeededStream(1).permutation(3072)[:PLACES]
     tried = [("identity", 1, False), ("mixup", 4, True), ("instahide", 4, False), ("instahide", 4, True)]
     for name, k, mixed in [*tried, ("instahide", 6, True), ("certified", 2, False)]:
         encoder = encoder_of(name, k, sets, mixed)
         data = Covered(sets.private, sets.patches) if mixed else sets.private
         told = []
         for number in range(ENCODINGS):
-            stream = SEEDED(number)
+            stream = SeededStream(number)
             trace = encoder.plan(len(sets.private), stream=stream.fork("plan"))
             x = encoder.encode(data, torch.arange(IMAGES), trace, stream=stream.fork("noise")).x.double()
             told.append(statistics(x if encoder.step is None else x * encoder.step, places))
         figured = torch.stack(told, dim=1)
-        tables = paper_tables(figured, stream=SEEDED(2))
+        tables = paper_tables(figured, stream=SeededStream(2))
         figures = {
             "p alone, mean": float(tables.p_other.mean()),
             "p alone, least": float(tables.p_other.min()),
@@ -186,7 +185,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=HERE / "searches.json")
     chosen = parser.parse_args()
     private = open_data("cifar10:test").part(torch.arange(chosen.rows))
-    cut = patches(open_data("tiny-imagenet"), private, count=chosen.patches, keypoints=KEYPOINTS, stream=SEEDED(3))
+    cut = patches(
+        open_data("tiny-imagenet"), private, count=chosen.patches, keypoints=KEYPOINTS, stream=SeededStream(3)
+    )
     about = results.provenance({"rows": chosen.rows, "patches": chosen.patches, "keypoints": KEYPOINTS})
     sets = Sets(private, cut)
     made = {"grouping": grouping, "averages": averages, "covers": covers, "rows": tested}
