@@ -46,15 +46,19 @@ def _here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def test_the_truth_is_the_records_and_the_patches(encoder: str, more: dict[str, object]) -> None:
     if encoder == "mixup" and more.get("augmented"):
         return
+    if encoder == "instahide" and more.get("screen"):  # it would compare masked rows with records
+        with pytest.raises(ArgumentError, match="random signs hide rows"):
+            encode("r", encoder, **more)
+        return
     release = encode("r", encoder, **more)
     assert mixveil.verify(release) is not None
     found = mixveil.audit([release], MINE, covers=PUBLIC, public=OTHERS, attacks=["prior"]).audit
     assert found.view.covers is not None and len(found.view.covers) == 25
     with pytest.raises(ArgumentError, match="covers"):
         mixveil.audit([release], MINE, attacks=["prior"])
-    with pytest.raises(WrongTruthError):
+    with pytest.raises(WrongTruthError, match="or with these public images"):
         mixveil.audit([release], MINE, covers=pictures(30, 9, side=16), attacks=["prior"])
-    with pytest.raises(ArgumentError, match="cut from others"):
+    with pytest.raises(WrongTruthError, match="patches of others"):
         mixveil.audit([release], MINE, covers=pictures(2, 2, side=16), attacks=["prior"])
 
 
@@ -73,6 +77,23 @@ def test_several_releases_have_their_patches_in_one_list() -> None:
         mean = release.encoder.observation(trace).mean(part.records, torch.arange(15)).x
         assert torch.allclose(mean, release.payload.take(torch.arange(15)).x.flatten(1).double(), atol=1e-6)
     assert mixveil.audit(folders, MINE, covers=PUBLIC, attacks=["prior"]).audit.view.covers is not None
+
+
+def test_covers_of_a_release_without_any_are_refused() -> None:
+    mixveil.encode(MINE, "r", encoder="instahide")
+    with pytest.raises(ArgumentError, match="without public images"):
+        mixveil.audit(["r"], MINE, covers=PUBLIC, attacks=["prior"])
+
+
+def test_public_data_may_have_other_classes() -> None:
+    """Attacks that imitate a release mix public rows with the covers, whatever classes they have."""
+    more = from_tensors(pictures(200, 3).take(torch.arange(200)).x, torch.arange(200) % 9, classes=9)
+    names = ["lowpass-row", "demask", "search-learned"]
+    for encoder in ("instahide", "mixup"):
+        release = encode(encoder, encoder)
+        found = mixveil.audit([release], MINE, covers=PUBLIC, public=more, attacks=names, steps=3)
+        assert not [run for run in found.audit.attacks if run.why is not None and run.why.code == "attack-refused"]
+        assert "no-noise" in codes(found.audit.verdict)
 
 
 def test_a_sweep_mixes_in_the_same_patches() -> None:
@@ -101,7 +122,9 @@ def test_what_a_release_says_of_itself() -> None:
         ({"encoder": "singular", "mu": 1.0, "keypoints": 5}, ArgumentError, "keypoints = 5"),
         ({"encoder": "identity", "public": PUBLIC}, ArgumentError, "public"),
         ({"encoder": "mixup", "c1": 0.5}, ArgumentError, "c1"),
-        ({"encoder": "instahide", "images_per_row": 2, **CUT}, ArgumentError, "k must be more than 2"),
+        ({"encoder": "instahide", "images_per_row": 2, **CUT}, ArgumentError, "images_per_row must be 3 or more"),
+        ({"encoder": "mixup", **CUT}, ArgumentError, "images_per_row must be 3 or more"),
+        ({"encoder": "instahide", "c2": 0.5}, ArgumentError, "c2 = 0.5 is for rows that public"),
         ({"encoder": "instahide", "clip": 1.0}, ArgumentError, "clip"),
         ({"encoder": "instahide", "mu": 1.0}, ArgumentError, "promises nothing"),
     ],

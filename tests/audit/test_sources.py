@@ -125,7 +125,7 @@ def test_many_releases_are_told_apart_and_few_are_not_tried() -> None:
     assert why == {
         "kolmogorov-smirnov": "attack-needs-releases",
         "inner-product": "no-rows-share-a-source",
-        "public-search": "attack-needs",
+        "public-search": "attack-needs-covers",
     }
 
 

@@ -47,8 +47,17 @@ def test_flat_patches_are_left_out() -> None:
     pytest.importorskip("cv2", reason="keypoints are counted by OpenCV")
     found = patches(public(flat=6), ROWS, count=40, keypoints=10, stream=SeededStream(1))
     assert int(found.table[:, 0].min()) >= 6
-    with pytest.raises(ArgumentError, match="0 have more than 10 keypoints"):
+    with pytest.raises(ArgumentError, match="0 are different and have more than 10 keypoints"):
         patches(public(flat=12), ROWS, count=5, keypoints=10, stream=SeededStream(1))
+
+
+def test_no_patch_is_cut_twice() -> None:
+    """Copies would make a set look larger than it is, and a right guess wrong."""
+    few = from_tensors(STREAM.uniform(3, 1, 4, 4).float(), torch.zeros(3, dtype=torch.int64))
+    found = patches(few, ROWS, count=15, keypoints=0, stream=SeededStream(1))  # four squares of three, and the whole
+    assert len({tuple(place) for place in found.table.tolist()}) == 15
+    with pytest.raises(ArgumentError, match="15 are different"):
+        patches(few, ROWS, count=16, keypoints=0, stream=SeededStream(1))
 
 
 def test_without_opencv_it_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,3 +85,6 @@ def test_records_come_first_and_then_patches() -> None:
     assert torch.equal(x[[0, 2]], ROWS.take(torch.tensor([3, 0])).x)
     assert torch.equal(x[[1, 3]], found.take(torch.tensor([2, 19])).x)
     assert y.sum(1).tolist() == [1, 0, 1, 0]
+    wide = from_tensors(ROWS.take(torch.arange(10)).x, torch.arange(10) % 2, classes=7)  # not the covers' classes
+    for index in (torch.tensor([3, 12]), torch.tensor([12, 29])):
+        assert Covered(wide, found).take(index).y.shape == (2, 7)

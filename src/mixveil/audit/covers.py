@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from mixveil.core.errors import ArgumentError
+from mixveil.core.errors import ArgumentError, WrongTruthError
 from mixveil.core.types import Dataset, Trace, View
 from mixveil.data.covers import Covered, Patches
 
@@ -17,9 +17,11 @@ def with_covers(view: View, truth: Dataset, images: Dataset | None) -> tuple[Vie
     that patches were cut from. What the traces do not tell is left out."""
     mixing = [release.encoder for release in view.releases if release.encoder.covers]
     if not mixing or view.traces is None:
+        if images is not None and not mixing:
+            raise ArgumentError("covers: these releases were made without public images in their rows")
         return view, truth
     if images is None:
-        raise ArgumentError(f"the encoder {mixing[0].name} mixed public images in: name them (covers)")
+        raise ArgumentError(f"the encoder {mixing[0].name} mixed public images in: name them (--covers)")
     tables: list[Tensor] = []
     traces: list[Trace] = []
     for trace in view.traces:
@@ -34,7 +36,7 @@ def with_covers(view: View, truth: Dataset, images: Dataset | None) -> tuple[Vie
         traces.append(replace(trace, partner=partner, covers=None))
     table = torch.cat(tables)
     if int(table[:, 0].max()) >= len(images):
-        raise ArgumentError(f"covers: these are {len(images):,} images, and patches were cut from others")
+        raise WrongTruthError(f"covers: these are {len(images):,} images, and the release holds patches of others")
     patches = Patches(images, table, truth)
     return replace(view, traces=tuple(traces), covers=patches), Covered(truth, patches)
 

@@ -100,7 +100,7 @@ def _fails_on_bare_covers(attack: Attack, view: View, records: Dataset, stream: 
     covers = Subset(view.covers, torch.linspace(0, len(view.covers) - 1, min(len(view.covers), _COVERS)).long())
     part = Subset(records, torch.arange(min(len(records), _ROWS)))
     release, trace = released(view.releases[0], Mixup(3, len(covers)), part, stream, covers)
-    named = attack(View((release,), covers=covers), stream=stream.fork("attack")).covers
+    named = attack(View((release,), public=view.public, covers=covers), stream=stream.fork("attack")).covers
     rank = 1.0 if named is None else sources.covers(named, trace.partner[:, 1:] - len(part)).rank
     return None if rank <= _FIRST else note("bare-covers-missed", rank=rank)
 

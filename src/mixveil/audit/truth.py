@@ -190,10 +190,11 @@ def _mean_record(release: Release, truth: Dataset, size: int) -> Tensor:
 def _check_equal(release: Release, seen: Tensor, mean: Tensor) -> None:
     """Without noise rows are their means, up to rounding: of float32, and of features that another machine made."""
     apart, length = (torch.linalg.vector_norm(x, dim=1) for x in (seen - mean, mean))
+    public = ", or with these public images (--covers)" if release.encoder.covers else ""
     if wrong := int((apart > 1e-3 * length + 1e-6).sum()):
         raise WrongTruthError(
-            f"release {release.id} was not made of these data with these settings: it has no noise, and {wrong} of "
-            f"{len(seen)} rows are not what they should be"
+            f"release {release.id} was not made of these data with these settings{public}: it has no noise, and "
+            f"{wrong} of {len(seen)} rows are not what they should be"
         )
 
 

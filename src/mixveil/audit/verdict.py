@@ -164,7 +164,8 @@ def _share(figure: Figure) -> dict[str, Any]:
 
 def verdict(found: Audit, warned: int) -> list[Note]:
     """What attacks got, and what was not tested. warned: how many warnings there are."""
-    notes = []
+    codes = [code for release in found.view.releases for code in release.encoder.unpromised]
+    notes = [note(code) for code in dict.fromkeys(codes)]  # what a manifest says first: whatever attacks get
     if len(found.numbers) < found.of:
         notes.append(note("verdict-part", attacked=len(found.numbers), rows=found.of))
     notes += _dropped(found)

@@ -32,8 +32,8 @@ Public = Annotated[
     str | None,
     typer.Option(
         "--public",
-        help="PUBLIC data of the same shape, for the centre, the clip norm and the moments; for mixup and instahide: "
-        "images to mix in.",
+        help="PUBLIC data of the same shape, for the centre, the clip norm and the moments; for mixup and instahide "
+        "images of any size, to mix in.",
     ),
 ]
 CLIP_HELP = (

@@ -32,7 +32,9 @@ Names = Annotated[
 ]
 Covers = Annotated[
     str | None,
-    typer.Option("--covers", help="The public images that mixup or instahide mixed in (--public of encode)."),
+    typer.Option(
+        "--covers", help="The public images that mixup or instahide mixed in (--public of encode): needed if they did."
+    ),
 ]
 SweepOption = Annotated[
     str | None,

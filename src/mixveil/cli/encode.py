@@ -43,7 +43,7 @@ LargestWeight = Annotated[
 ]
 PrivateShare = Annotated[
     float | None,
-    typer.Option("--c2", help="The least share of the two private images, where instahide mixes in public ones."),
+    typer.Option("--c2", help="The least share of the two private images, with --public, of instahide. Default: 0.3."),
 ]
 Augmented = Annotated[
     bool, typer.Option("--augmented", help="Mirror and move every image at random before instahide mixes it.")

@@ -33,7 +33,7 @@ WEIGHT_BITS = 24
 
 _BLOCK = 1 << 17  # words a pass of Box–Muller: fewer cost more in calls, more do not stay in the cache
 _SWAPS = 100  # rounds
-_TRIES = 100_000
+_TRIES, _RARE = 200_000, 100  # draws, of which fewer that fit are too few
 _63_BITS = (1 << 63) - 1
 _forks = 0  # how many forks lie between this process and the one that imported this module
 
@@ -210,14 +210,16 @@ class Stream(ABC):
         those are drawn again that are not so."""
         if k == 1:
             return torch.ones(n, 1)
-        found = torch.empty(0, k)
-        for _ in range(_TRIES):
+        found, tried = torch.empty(0, k), 0
+        while len(found) < n:
+            if tried > _TRIES and tried > _TRIES * len(found) / _RARE:
+                bounds = f"none above {most:g}, and {least:g} or more of the first {first}"
+                raise ArgumentError(f"weights of {k} images, {bounds}, hardly ever come up: choose wider bounds")
             drawn = self.mixing_weights(2 * (n - len(found)) + 64, k)
+            tried += len(drawn)
             fits = (drawn.amax(1) <= most) & (drawn[:, :first].sum(1) >= least)
             found = torch.cat([found, drawn[fits]])[:n]
-            if len(found) == n:
-                return found
-        raise ArgumentError(f"weights of {k} images, at most {most:g} and {least:g} of the first {first}, hardly occur")
+        return found
 
 
 class SeededStream(Stream):

@@ -64,15 +64,16 @@ class Covered(RowsView):
         return len(self.rows) + len(self.covers)
 
     def take(self, index: Tensor) -> Batch:
+        """Public rows have no labels, whatever classes the records have."""
         n = len(self.rows)
         public = index >= n
         if not bool(public.any()):
             return self.rows.take(index)
-        if bool(public.all()):
-            return self.covers.take(index - n)
-        x, y = torch.empty(len(index), *self.shape), torch.empty(len(index), len(self.classes))
-        x[~public], y[~public] = self.rows.take(index[~public])
-        x[public], y[public] = self.covers.take(index[public] - n)
+        own = self.rows.take(index[~public] if not bool(public.all()) else torch.zeros(1, dtype=torch.int64))
+        x, y = own.x.new_empty(len(index), *own.x.shape[1:]), own.y.new_zeros(len(index), own.y.shape[1])
+        x[public] = self.covers.take(index[public] - n).x
+        if not bool(public.all()):
+            x[~public], y[~public] = own
         return Batch(x, y)
 
 
@@ -92,14 +93,15 @@ def patches(
         raise MismatchError(f"public images are mixed with images, got rows of {like.shape} and {images.shape}")
     counted = _sift() if keypoints else None
     found: list[Tensor] = []
+    cut: set[tuple[int, ...]] = set()
     tried = 0
     with watch("patches", count) as step:
         while len(found) < count:
             if tried >= _FEW and tried > _TRIES * len(found):
                 raise ArgumentError(
-                    f"of {tried:,} squares of public images {len(found):,} have more than {keypoints} keypoints, and "
-                    f"{count:,} patches are asked for: give larger or more varied images, or ask for fewer patches or "
-                    f"keypoints"
+                    f"of {tried:,} squares of public images {len(found):,} are different and have more than "
+                    f"{keypoints} keypoints, and {count:,} patches are asked for: give more, larger or more varied "
+                    f"images, or ask for fewer patches or keypoints"
                 )
             numbers = (stream.uniform(_BLOCK) * len(images)).long()
             tried += _BLOCK
@@ -108,8 +110,10 @@ def patches(
                 images.originals(numbers), numbers.tolist(), stream.uniform(_BLOCK, 3), strict=True
             ):
                 square = _drawn(image, number, drawn)
-                if counted is None or counted(_square(image, square)) > keypoints:
+                place = tuple(square.tolist())
+                if place not in cut and (counted is None or counted(_square(image, square)) > keypoints):
                     found.append(square)
+                    cut.add(place)
             step(min(len(found), count) - min(before, count))
     return Patches(images, torch.stack(found[:count]), like)
 

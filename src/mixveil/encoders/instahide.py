@@ -31,6 +31,7 @@ C1, C2 = 0.65, 0.3
 
 _MANY = 10_000  # images: the paper asks for "very large" sets, and tries its attacks on this many
 _ADVISED = (4, 6)
+_LARGEST = {"k": 1000, "covers": 1 << 31, "pad": 4096}  # that others may state
 _PAD = 8  # an image is moved by up to this part of its side
 
 
@@ -99,6 +100,9 @@ class CalibratedInstaHide(NoPromise):
 
     def __post_init__(self) -> None:
         check_weights(self.k, self.c1, self.c2)
+        for name, value in (("k", self.k), ("covers", self.covers), ("pad", self.pad)):
+            if value > _LARGEST[name]:
+                raise ArgumentError(f"{name} must be at most {_LARGEST[name]:,}, got {value:,}")
         checks.at_least("covers", self.covers, 0)
         if self.covers and self.k <= PRIVATE:
             raise ArgumentError(f"k must be more than {PRIVATE}, with public images, got {self.k}")

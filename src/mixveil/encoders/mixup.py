@@ -27,6 +27,8 @@ class Mixup(NoNoise):
 
     def __post_init__(self) -> None:
         checks.at_least("k", self.k, 2)
+        if self.k > 1000 or self.covers > 1 << 31:
+            raise ArgumentError(f"k must be at most 1,000 and covers at most 2^31, got {self.k:,} and {self.covers:,}")
         checks.at_least("covers", self.covers, 0)
         if self.covers and self.k <= PRIVATE:
             raise ArgumentError(f"k must be more than {PRIVATE}, with public images, got {self.k}")
@@ -34,6 +36,9 @@ class Mixup(NoNoise):
     @property
     def sources(self) -> int:
         return self.k
+
+    def possible_labels(self, y: Tensor) -> Tensor:
+        return (y > 0).sum(1) <= (PRIVATE if self.covers else self.k)
 
     @property
     def label_share(self) -> float:

@@ -15,7 +15,7 @@ from mixveil.core.errors import ArgumentError, ManifestError, MismatchError
 from mixveil.core.randomness import SeededStream
 from mixveil.core.types import Progress, Rows
 from mixveil.encoders.batch_transform import BatchTransform
-from mixveil.encoders.instahide import C2, CalibratedInstaHide
+from mixveil.encoders.instahide import CalibratedInstaHide
 from mixveil.learn.image_training import averaged
 from mixveil.learn.resnet import COLOURS, ResNet18
 
@@ -34,7 +34,7 @@ class InstaHideSettings:
     def encoder(self, values: int) -> CalibratedInstaHide:
         """It mixes images with one another only: public patches do not come with a model."""
         mixing: dict[str, Any] = asdict(self)
-        return CalibratedInstaHide(**mixing, c2=C2, covers=0, pad=0, values=values)
+        return CalibratedInstaHide(**mixing, c2=0.0, covers=0, pad=0, values=values)
 
 
 @dataclass(frozen=True)

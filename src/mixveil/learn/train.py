@@ -155,8 +155,8 @@ def predict(
     where the data have the model's classes.
 
     encodings: of a model that was trained on InstaHide: each image is encoded so many times, mixed with others of the
-    data, and the predictions are averaged, as the paper does with 10. 0 takes images as they are, and was right more
-    often in all that was measured here (`reproduce/instahide`).
+    data, and the predictions are averaged, as the paper does with 10. 0 takes images as they are, which was right more
+    often for all k from 2 on that were measured here (`reproduce/instahide`).
     """
     folder, options = Path(folder), options or DataOptions()
     read = model.read_model(folder)

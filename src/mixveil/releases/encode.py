@@ -21,6 +21,7 @@ from mixveil.data.images import Images
 from mixveil.data.opening import DataOptions, DataSpec, open_both
 from mixveil.encoders import calibration as calibrations
 from mixveil.encoders import catalogue
+from mixveil.encoders.mixing import PRIVATE
 from mixveil.encoders.singular import PAPER_ALPHA
 from mixveil.features import displacement as displacements
 from mixveil.features.cache import Features, Loaded
@@ -140,7 +141,7 @@ def encode(
     lpips = None if screen is None else screen.distance(options.folder)
     given = {"alpha": alpha, "noise": noise, "images_per_row": images_per_row, "c1": c1, "c2": c2}
     scheme = configured(encoder, {**given, "augmented": augmented or None})
-    cut = PatchesAsked(patches, keypoints)
+    cut = PatchesAsked(patches, keypoints, c2)
     check_public(scheme, target, clip, public, cut, pixels=backbone is None and projection is None)
     extractor = _chosen_features(backbone, stage, mirror, projection, target, normalisation, clip, public)
     stream = stream_for(seed)
@@ -272,8 +273,11 @@ class Source:
 class PatchesAsked:
     """The public patches that are mixed in, as they are asked for; None: as many, or as varied, as by default."""
 
+    """What is asked of public patches, where it is."""
+
     count: int | None
     keypoints: int | None
+    c2: float | None = None
 
     def source(self, images: Images, public: Images, stream: randomness.Stream, watch: Watch) -> Source:
         """Images, with the patches of public images that they are mixed with."""
@@ -320,9 +324,14 @@ def check_public(
     covers = scheme.public_use == "covers" and public is not None
     if covers and not pixels:
         raise ArgumentError(f"public = {public}: the encoder {scheme.name} mixes public images into images only")
-    for name, value in (("patches", cut.count), ("keypoints", cut.keypoints)):
+    for name, value in (("patches", cut.count), ("keypoints", cut.keypoints), ("c2", cut.c2)):
         if value is not None and not covers:
-            raise ArgumentError(f"{name} = {value} is for public images that mixup or instahide mix in")
+            raise ArgumentError(f"{name} = {value:g} is for rows that public images are mixed into: give public")
+    images = getattr(scheme, "k", None)
+    if covers and images is not None and images <= PRIVATE:
+        raise ArgumentError(
+            f"images_per_row must be {PRIVATE + 1} or more with public images, of which two are private, got {images}"
+        )
     if target is None and clip is not None:
         raise ArgumentError(f"clip = {clip:g} is for mu and tau: nothing else clips records")
 

@@ -28,6 +28,7 @@ NOT_CERTIFIED = (
     "post-processing of the noise"
 )
 NOT_PROTECTED = "label_epsilon cannot be promised with a screen: the rows that it drops tell of the records' classes"
+MASKED = "random signs hide rows from such a comparison, not from an attacker, who takes absolute values"
 NOT_PICTURES = "a screen compares pictures: it is for pixels, not for features or projections"
 
 
@@ -122,6 +123,8 @@ class Screening:
         checks.enough_rows(len(rows))
         if len(rows.shape) != 3 or not math.isfinite(rows.high - rows.low):
             raise ArgumentError(NOT_PICTURES)
+        if encoder.masked:
+            raise ArgumentError(f"screen = {screen}: {MASKED}")
         known: dict[Metric, Measure | None] = {"lpips": lpips, "ssim": similarity.ssim, "snr": similarity.snr_db}
         measure = known[screen.metric]
         if measure is None:

@@ -20,10 +20,11 @@ import torch
 from torch import Tensor
 
 from mixveil.attacks.shared import model
-from mixveil.attacks.shared.base import BaseAttack
+from mixveil.attacks.shared.base import BaseAttack, mixes_covers
 from mixveil.core.errors import ArgumentError
 from mixveil.core.randomness import Stream
 from mixveil.core.types import AttackBound, AttackKind, Guess, Release, Trace, View
+from mixveil.core.wording.notes import Note
 
 STRONG = math.log(20)  # evidence that no look-alike gives by chance more than once in 20
 
@@ -50,6 +51,9 @@ class Membership(BaseAttack):
     kind: ClassVar[AttackKind] = "membership"
     needs: ClassVar[frozenset[str]] = frozenset({"traces", "candidates"})
     bound: ClassVar[AttackBound | None] = "gdp"
+
+    def cannot(self, view: View) -> Note | None:
+        return super().cannot(view) or mixes_covers(view)
 
     def __call__(self, view: View, *, stream: Stream) -> Guess:
         ratios = _ratios(view)

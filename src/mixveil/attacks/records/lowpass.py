@@ -34,7 +34,6 @@ class LowpassRow(ImageAttack):
     kind: ClassVar[AttackKind] = "reconstruction"
     needs: ClassVar[frozenset[str]] = frozenset({"public"})
     bound: ClassVar[AttackBound | None] = "linear"
-    linear: ClassVar[bool] = False
 
     def __call__(self, view: View, *, stream: Stream) -> Guess:
         return Guess(images=_attacked(view, None, stream))

@@ -29,8 +29,8 @@ class CoverAttack(BaseAttack):
     linear: ClassVar[bool] = False
 
     def cannot(self, view: View) -> Note | None:
-        missing, encoder = super().cannot(view), view.releases[0].encoder
-        return missing or (note("attack-needs-covers", encoder=encoder.name) if not encoder.covers else None)
+        encoder = view.releases[0].encoder
+        return super().cannot(view) if encoder.covers else note("attack-needs-covers", encoder=encoder.name)
 
 
 def entering(view: View) -> Blocks:

@@ -126,7 +126,7 @@ _METRICS = {
     "metric-auc": "auc",
     "metric-tpr-at-1-fpr": "tpr at 1% fpr",
     "metric-tpr-above-bound": "tpr at {at:.1%} fpr or less",
-    "metric-own-class-shown": "own class among the two shown",
+    "metric-own-class-shown": "own class among those shown",
     "metric-class-counts-shown": "class counts shown exactly",
     "figure-of-unit": "{figure}, of a {unit}",
     "figure-of-single-image": "{figure}, of a single image",
@@ -188,7 +188,7 @@ _WARNINGS = {
     "rows-recognised": "{attack} recognises records: it finds the row of {mean:.0%} of them (guessing: {chance:.2%}).",
     "pairs-recognised": "{attack} recognises pairs: both sources of {mean:.0%} of the rows (guessing: {chance:.2%}).",
     "covers-recognised": "{attack} finds a public image that was mixed in for {mean:.0%} of the rows (guessing: "
-    "{chance:.2%}). Such images can be taken out of the rows.",
+    "{chance:.2%}).",
     "rows-grouped": "{attack} finds rows that share an image: the row most alike shares one for {mean:.0%} of the rows "
     "(guessing: {chance:.2%}).",
     "records-told-apart": "{attack} tells the rows of {mean:.0%} of the records from those of others (by chance: "
@@ -281,8 +281,8 @@ _VERDICT = {
     "{chance:.1%}).",
     "verdict-covers": "Public images: {attack} has one that was mixed in among its first guesses for {mean:.1%} of the "
     "rows (guessing: {chance:.2%}).",
-    "verdict-grouped": "Shared images: by {attack} the row most alike shares an image with {mean:.1%} of the rows "
-    "(guessing: {chance:.2%}).",
+    "verdict-grouped": "Shared images: by {attack} the row most alike shares an image, private or public, with "
+    "{mean:.1%} of the rows (guessing: {chance:.2%}).",
     "verdict-told-apart": "Distribution: {attack} tells the rows of {mean:.1%} of the records from those of others (by "
     "chance: {chance:.0%}).",
     "covers": "Public images",

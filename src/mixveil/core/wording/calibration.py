@@ -17,15 +17,15 @@ _CHOICE = (
 
 WORDS: dict[str, str] = {
     # What InstaHide's authors advise
-    "instahide-k": "{k} images in a row: InstaHide's authors advise {least} to {most}.",
+    "instahide-k": "{k:n image} in a row: InstaHide's authors advise {least} to {most}.",
     "instahide-heavy": "Weights up to c1 = {c1:g}: InstaHide's authors advise at most {most:g}, so that no image "
     "shows through.",
     "instahide-few-images": "Images are mixed among themselves, and this set has {images:,}. InstaHide's authors "
     "advise that for very large and varied sets only: mix in public images (--public).",
     "instahide-few-covers": "The set of public patches has {covers:,}: InstaHide's authors advise a very large one, "
     "and try their attacks on one of 10,000 (--patches).",
-    "instahide-flat-covers": "Public patches may have {keypoints} keypoints or fewer, such as flat ones, which hide "
-    "nothing: InstaHide's authors keep those with more than {least} (--keypoints).",
+    "instahide-flat-covers": "Public patches may be flat, with {keypoints} keypoints or fewer, and hide nothing: "
+    "InstaHide's authors keep those with more than {least} (--keypoints).",
     "choice-of-mu": _CHOICE,
     "members": "members",
     "members-with-units": "members (persons, each with all of up to {rows} rows)",

@@ -30,7 +30,7 @@ from mixveil.encoders.grid import stored_dtype
 from mixveil.encoders.singular import FROM_PUBLIC, NOT_KEPT, NOT_REALISED
 from mixveil.features.extractor import Extractor
 from mixveil.releases.kinds.settings import Bounds, PayloadSettings, numbered, parsed_fields
-from mixveil.releases.screening import NOT_CERTIFIED, NOT_PICTURES, NOT_PROTECTED, Screened
+from mixveil.releases.screening import MASKED, NOT_CERTIFIED, NOT_PICTURES, NOT_PROTECTED, Screened
 
 if TYPE_CHECKING:
     from mixveil.releases.envelope import Envelope, File
@@ -150,6 +150,9 @@ class RecordSettings(PayloadSettings):
             raise ManifestError(f"shape must have 1 to {_MOST_SIZES} sizes, got {len(self.shape)}")
         if any(file.rows is None for file in envelope.files) or envelope.rows < 2:
             raise ManifestError("files.rows must be given for every file of records, and at least 2 in all")
+        values = getattr(self.encoder, "values", None)
+        if values is not None and values != math.prod(self.shape):
+            raise ManifestError(f"encoder.settings: values is {values}, and rows have {math.prod(self.shape)}")
         if (self.extractor is None) != ("features" not in envelope.assets):
             raise ManifestError("extractor and assets.features must be given together, or neither")
         if self.extractor is not None and "projection" in envelope.assets:
@@ -165,6 +168,8 @@ class RecordSettings(PayloadSettings):
             raise ManifestError(f"the files hold {envelope.rows} rows, but screened.records is {screened.records}")
         if len(self.shape) != 3 or envelope.assets:
             raise ManifestError(f"screened: {NOT_PICTURES}")
+        if self.encoder.masked:
+            raise ManifestError(f"screened: {MASKED}")
         if envelope.certified:
             raise FalseClaimError(f"screened: {NOT_CERTIFIED}")
         if envelope.label_epsilon is not None:
