@@ -654,7 +654,7 @@ ESCAPES = "no\x1b[2J"
         ({"state": "refused", "party": "c", "why": "owner-refused"}, "no-reason-given"),
         ({"state": "refused", "party": "c", "why": {"code": ["a"]}}, "no-reason-given"),
         ({"state": "refused", "party": "c", "why": {"code": "owner-refused", "figures": {"x": 1}}}, "no-reason-given"),
-        ({"state": "refused", "party": "c", "why": {"code": "too-many-waiting"}}, "too-many-waiting"),
+        ({"state": "refused", "party": "c", "why": {"code": "too-many-waiting"}}, "no-reason-given"),
         (
             {"state": "refused", "party": "c", "why": {"code": "too-many-waiting", "figures": {"count": "9"}}},
             "no-reason-given",
@@ -678,7 +678,7 @@ ESCAPES = "no\x1b[2J"
     ],
 )
 def test_nonsense_is_no_answer(tmp_path: Path, three: dict[str, Answer], about: dict[str, Any], code: str) -> None:
-    """What a party says is shown only if it is a known code with figures of their types; some may be missing."""
+    """What a party says is shown only if it is a known code with just its figures, of their types."""
     whole = done(job_of(tmp_path), Here({**three, "c": lambda message: Message(about)}))
     assert whole["ok"] and why(whole, "c") == code
 
