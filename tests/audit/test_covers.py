@@ -88,11 +88,10 @@ def test_covers_of_a_release_without_any_are_refused() -> None:
 def test_public_data_may_have_other_classes() -> None:
     """Attacks that imitate a release mix public rows with the covers, whatever classes they have."""
     more = from_tensors(pictures(200, 3).take(torch.arange(200)).x, torch.arange(200) % 9, classes=9)
-    names = ["lowpass-row", "demask", "search-learned"]
     for encoder in ("instahide", "mixup"):
         release = encode(encoder, encoder)
-        found = mixveil.audit([release], MINE, covers=PUBLIC, public=more, attacks=names, steps=3)
-        assert not [run for run in found.audit.attacks if run.why is not None and run.why.code == "attack-refused"]
+        found = mixveil.audit([release], MINE, covers=PUBLIC, public=more, attacks=["lowpass-row"])
+        assert found.audit.attacks[0].status == ("ran" if encoder == "mixup" else "skipped")
         assert "no-noise" in codes(found.audit.verdict)
 
 
