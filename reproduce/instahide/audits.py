@@ -27,17 +27,17 @@ ATTACKS = [
     "prior",
     "labels",
     "inner-product",
+    "inner-product-squares",
     "inner-product-average",
     "public-search",
     "braverman",
+    "braverman-whitened",
     "kolmogorov-smirnov",
     "demask",
     "average-known",
     "average-similar",
     "demask-search",
-    "lmmse",
     "linkage",
-    "average",
 ]
 K = 6
 
