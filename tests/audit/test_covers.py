@@ -9,7 +9,7 @@ import torch
 
 import mixveil
 from mixveil.audit.covers import with_covers
-from mixveil.audit.sample import sample
+from mixveil.audit.sample import sample, unit_sample
 from mixveil.core.errors import ArgumentError, PrivateFactError, SimplexError, WrongTruthError
 from mixveil.core.randomness import SeededStream
 from mixveil.core.types import View
@@ -139,3 +139,23 @@ def test_public_images_that_are_private_too_are_refused() -> None:
     both = from_tensors(torch.cat([shared, pictures(5, 4).take(torch.arange(5)).x]), torch.zeros(8, dtype=torch.int64))
     with pytest.raises(PrivateFactError, match="3 of these 40"):
         mixveil.encode(MINE, "r", encoder="instahide", public=both, keypoints=0, patches=5)
+
+
+def test_units_and_patches_are_sampled_together() -> None:
+    """A unit's rows in one release, and rows with patches in another, of more rows than are attacked."""
+    n = 60
+    whose = torch.arange(n) // 2
+    x, labels = pictures(n, 5).take(torch.arange(n)).x, torch.arange(n) % 4
+    units = [f"person {number}" for number in whose.tolist()]
+    persons = from_tensors(x, labels, classes=4, units=units)
+    one = mixveil.encode(persons, "one", mu=2.0).folder
+    two = mixveil.encode(from_tensors(x, labels, classes=4), "two", encoder="mixup", images_per_row=3, **CUT).folder  # type: ignore[arg-type]
+    opened = tuple(read_release(folder) for folder in (one, two))
+    traces = tuple(load_trace(release.id, n) for release in opened)
+    view, mixed = with_covers(View(opened, traces), persons, PUBLIC)  # type: ignore[arg-type]
+    part, left = unit_sample(view, mixed, whose, 30, SeededStream(0))
+    assert len(part.numbers) <= 30 and int((left >= 0).sum()) > 0
+    rows = torch.arange(len(part.numbers))
+    for release, trace in zip(part.view.releases[1:], (part.view.traces or ())[1:], strict=True):
+        mean = release.encoder.observation(trace).mean(part.records, rows).x
+        assert torch.allclose(mean, release.payload.take(rows).x.flatten(1).double(), atol=1e-6)

@@ -99,7 +99,7 @@ def audit(
     most = most_rows(truth, limits)
     others, overlap = _strangers(truth, view.public, others)
     known, numbers = _sampled(view, truth, mixed, others, most, pictures, stream)
-    units = _units(view, truth, known.view, others, most, stream)
+    units = _units(view, truth, mixed, known.view, others, most, stream)
     measured = Measure(known, perceptual, limits.perceptual)
     judge = Judge(known, measured, units=units, pairs=limits.pairs, cache=cache, stream=stream)
     ran = [_run(judge, attack, names is not None or limits.trains, watch) for attack in chosen]
@@ -177,8 +177,11 @@ def _run(judge: Judge, attack: Attack, trains: bool, watch: Watch) -> AttackRun:
     return judge.run(attack)
 
 
-def _units(view: View, truth: Dataset, seen: View, others: Tensor, most: int, stream: Stream) -> UnitView | Note:
-    """What attacks on whole units see of the releases, or why there is nothing to see. seen: what other attacks see."""
+def _units(
+    view: View, truth: Dataset, mixed: Dataset, seen: View, others: Tensor, most: int, stream: Stream
+) -> UnitView | Note:
+    """What attacks on whole units see of the releases, or why there is nothing to see. mixed: all that rows are made
+    of; seen: what other attacks see."""
     whose = privacy_units.numbered(truth)
     if unit_rows(view.releases) == 1:
         return note("no-units-promised")
@@ -188,7 +191,7 @@ def _units(view: View, truth: Dataset, seen: View, others: Tensor, most: int, st
         return note("attack-needs", fields="traces")
     if any(release.screened is not None for release in view.releases):
         return note("units-incomplete")
-    part, whose = unit_sample(view, truth, whose, most, stream.fork("units"))
+    part, whose = unit_sample(view, mixed, whose, most, stream.fork("units"))
     if len(part.numbers) == len(view.releases[0].payload):
         return UnitView(seen, truth, whose)
     own = Subset(part.records, torch.arange(len(part.numbers)))
