@@ -10,6 +10,7 @@ from typing import Any
 from mixveil.audit.figures import attack_title, caption
 from mixveil.core import files
 from mixveil.core.errors import ArgumentError, DataFormatError
+from mixveil.core.wording.sentences import plural
 from mixveil.report.audit_page import BROKEN_FILE, read_audit, strips
 from mixveil.report.pages import environment
 
@@ -58,6 +59,6 @@ def _page(columns: list[Column]) -> str:
     page: str = (
         environment()
         .get_template("beside.html.j2")
-        .render(columns=columns, rows=rows, shown=shown, title=attack_title, caption=caption)
+        .render(columns=columns, rows=rows, shown=shown, title=attack_title, caption=caption, plural=plural)
     )
     return page
