@@ -2,8 +2,8 @@
 
     MIXVEIL_DATA=DIR python -m reproduce.instahide.accuracy --what table2 [--epochs 200] [--out FILE]
 
-- table2: CIFAR-10, inside the data set, k = 4: encoded anew for every epoch, as the paper trains; one release, the same
-  encodings in every epoch; and in the clear.
+- table2: CIFAR-10, inside the data set, k = 4: encoded again for every epoch, as the paper trains; one release, the
+  same encodings in every epoch; and in the clear.
 - mnist: the same with k = 4 inside, and k = 4 and 6 with CIFAR-10 as public images.
 - ks: CIFAR-10, k = 1 … 6. alpha: Laplace noise beside InstaHide of two images with weights 1 − α and α.
 - overhead: seconds of an epoch with the encoding and without, in turns. trial: seconds of an epoch, by ways to run it.

@@ -224,7 +224,7 @@ def stream() -> SeededStream:
     return SeededStream(0)
 
 
-def provenance(chosen: argparse.Namespace) -> dict[str, Any]:
+def provenance(chosen: argparse.Namespace, centre: float = CENTRE) -> dict[str, Any]:
     """As `results.provenance`, also where the package is not installed."""
     project = tomllib.loads((HERE.parents[1] / "pyproject.toml").read_text())["project"]
     versions = {"mixveil": project["version"], "torch": torch.__version__, "python": platform.python_version()}
@@ -235,7 +235,7 @@ def provenance(chosen: argparse.Namespace) -> dict[str, Any]:
         "versions": versions,
         "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
         "cores": os.cpu_count() or 1,
-        "settings": {name: getattr(chosen, name) for name in names} | {"k": K, "centre": CENTRE},
+        "settings": {name: getattr(chosen, name) for name in names} | {"k": K, "centre": centre},
     }
 
 

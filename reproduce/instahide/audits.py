@@ -2,7 +2,7 @@
 
     MIXVEIL_DATA=DIR python -m reproduce.instahide.audits OUT [--records 100] [--releases 20] [--patches 1000]
 
-Each encoder releases the same CIFAR-10 images so many times, as encoding anew for every epoch does. Every release is
+Each encoder releases the same CIFAR-10 images so many times, as encoding again for every epoch does. Every release is
 written, entered in a ledger of its own under OUT, and audited by the package's own jobs; OUT/beside.html has all three.
 They show CIFAR-10's images. Without a GPU the demasking network takes most of the time.
 """

@@ -1,8 +1,8 @@
 """mixveil: train one model on images that no party may show.
 
 Whole jobs are functions: `calibrate`, `encode`, `statistics`, `verify`, `audit`, `prepare`, `directions`, `train`,
-`predict`, `simulate`, `make_challenge`, `score_challenge`. They refuse what the command line refuses, with the same
-errors. Names are imported when they are first used, so that `import mixveil` is quick.
+`predict`, `simulate`, `make_challenge`, `attack_challenge`, `score_challenge`. They refuse what the command line
+refuses, with the same errors. Names are imported when they are first used, so that `import mixveil` is quick.
 
 >>> import mixveil
 >>> mixveil.Singular().alpha is None  # the target decides
@@ -18,6 +18,7 @@ from mixveil.core.door import open_door
 if TYPE_CHECKING:
     from mixveil.attacks.catalogue import attacks as attacks
     from mixveil.audit.challenge import open_challenge as open_challenge
+    from mixveil.audit.challenge_attacking import attack_challenge as attack_challenge
     from mixveil.audit.own_releases import audit as audit
     from mixveil.core.errors import MixveilError as MixveilError
     from mixveil.core.randomness import SecureStream as SecureStream
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "attacks.catalogue": "attacks",
     "audit.challenge": "open_challenge",
+    "audit.challenge_attacking": "attack_challenge",
     "audit.own_releases": "audit",
     "core.errors": "MixveilError",
     "core.randomness": "SecureStream SeededStream",

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import torch
+from torch import Tensor
 from torch.nn.functional import relu
 
 from mixveil.core.randomness import SeededStream
-from mixveil.core.types import Tau, View
+from mixveil.core.types import Encoder, Fact, Facts, Rows, Tau, Trace, View
 from mixveil.data.images import Images, from_tensors
 from mixveil.data.opening import open_data
+from mixveil.encoders.instahide import CalibratedInstaHide, InstaHide
 from mixveil.encoders.singular import CalibratedSingular, Singular
 from tests.made import encoded, range_facts, with_moments
 
@@ -46,3 +48,28 @@ def gaussian(n: int, seed: int) -> Images:
 def weak(data: Images, tau: float = 0.5, *, sphere: bool = False) -> CalibratedSingular:
     facts = with_moments(range_facts(data), energy=0.004, lambda_max=0.0025)
     return Singular(noise="sphere" if sphere else "gaussian").calibrate(Tau(tau, "energy"), facts)[0]
+
+
+def normal_images(n: int, values: int, seed: int = 1, classes: int = 4) -> Images:
+    """Independent normal values with mean zero and variance one."""
+    x = SeededStream(seed).normal(n, values).float()
+    names = tuple(map(str, range(classes)))
+    return Images("normal", lambda index: x[index], torch.arange(n) % classes, names, (values,), -10.0, 10.0)
+
+
+def instahide(values: int, k: int = 2, covers: int = 0) -> CalibratedInstaHide:
+    """Centred at zero."""
+    known = {"dimension": values, "centre": 0, **({"covers": covers} if covers else {})}
+    return InstaHide(k).calibrate(None, Facts({name: Fact(float(value), "public") for name, value in known.items()}))[0]
+
+
+def several(encoder: Encoder, data: Images, releases: int, covers: Rows | None = None, seed: int = 0) -> View:
+    """Of the same records, with their traces."""
+    pairs = [encoded(encoder, data, SeededStream(100 * seed + t), covers) for t in range(releases)]
+    return View(tuple(release for release, _ in pairs), tuple(trace for _, trace in pairs), covers=covers)
+
+
+def sources(traces: tuple[Trace, ...] | None) -> Tensor:
+    """(m, 2) the two records of each row of all releases."""
+    own = [torch.arange(len(trace.weight)) for trace in traces or ()]
+    return torch.cat([torch.stack([i, t.partner[:, 0]], dim=1) for i, t in zip(own, traces or (), strict=True)])

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from mixveil.attacks.records import lmmse
 from mixveil.attacks.records.lmmse import unmixed
 from mixveil.attacks.shared import chain
 from mixveil.attacks.shared.model import MixingMatrix
@@ -42,3 +43,27 @@ def test_a_pairing_is_solved_as_a_dense_matrix_is(name: str) -> None:
 def test_chains_hold_every_record_once() -> None:
     found = chain.chains(torch.tensor(PAIRINGS["stretches and a ring"]), 8)
     assert found == [([0, 1, 6], False), ([4, 5, 7], False), ([2, 3], True)]
+
+
+@pytest.mark.parametrize("dense", [0, 100], ids=["by steps", "at once"])
+def test_mixtures_of_several_are_solved_as_a_dense_matrix_is(dense: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two releases of mixtures of four, some of records that have no row: in steps, and by one eigenbasis."""
+    monkeypatch.setattr(lmmse, "_DENSE", dense)
+    stream, n, records = SeededStream(2), 12, 15
+    traces = [Trace((stream.uniform(n, 3) * records).long(), stream.mixing_weights(n, 4)) for _ in range(2)]
+    traces[0].partner[0, 0] = records - 1
+    seen = [stream.normal(n, 3) for _ in traces]
+    noises = [0.1 + stream.uniform(n, 1) for _ in traces]
+    gains = [torch.full((3,), gain, dtype=torch.float64) for gain in (1.0, 0.7)]
+    variance = torch.tensor([2.0, 0.5, 0.1])
+
+    found = unmixed(MixingMatrix.of(tuple(traces)), seen, noises, gains, variance.double())
+    for k in range(3):
+        precision, target = torch.eye(records, dtype=torch.float64) / variance[k].double(), torch.zeros(1).double()
+        for trace, x, noise, gain in zip(traces, seen, noises, gains, strict=True):
+            w = torch.zeros(n, records, dtype=torch.float64)
+            for row in range(n):
+                for source, share in zip([row, *trace.partner[row].tolist()], trace.weight[row].tolist(), strict=True):
+                    w[row, source] += float(gain[k]) * share
+            precision, target = precision + w.T @ (w / noise), target + w.T @ (x[:, k] / noise[:, 0])
+        assert torch.allclose(found[:, k], torch.linalg.solve(precision, target), rtol=1e-7, atol=1e-9)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor
@@ -10,11 +12,13 @@ from mixveil.attacks.records.braverman import Braverman, BravermanWhitened
 from mixveil.attacks.records.inner_product_average import InnerProductAverage
 from mixveil.attacks.records.public_search import PublicSearch
 from mixveil.attacks.shared import covers as shared_covers
+from mixveil.attacks.shared import model
 from mixveil.attacks.shared.covers import CoverAttack
 from mixveil.audit.metrics import sources
 from mixveil.core.randomness import SeededStream
 from mixveil.core.types import Encoder, View
 from mixveil.data.images import Images, from_tensors
+from mixveil.data.row_views import Subset
 from mixveil.data.similarity import mse
 from mixveil.encoders.instahide import CalibratedInstaHide
 from mixveil.encoders.mixup import Mixup
@@ -115,3 +119,16 @@ def test_rows_without_covers_are_refused() -> None:
     release, _ = encoded(Mixup(2), PRIVATE, SeededStream(3))
     why = PublicSearch().cannot(View((release,), covers=PUBLIC))
     assert why is not None and why.code == "attack-needs-covers" and why.figures == {"encoder": "mixup"}
+
+
+def test_an_attacker_who_holds_fewer_covers_repeats_them() -> None:
+    """A release chooses from 300 patches; an attacker who cut 40 can still imitate it."""
+    encoder = instahide(4)
+    seen, _ = view(encoder)
+    few = Subset(PUBLIC, torch.arange(40))
+    rows, own = model.with_covers(replace(seen, covers=few), PRIVATE), len(PRIVATE)
+    index = own + torch.tensor([0, 39, 40, 299])
+    assert len(rows) == own + N and torch.equal(rows.take(index).x, PUBLIC.take(torch.tensor([0, 39, 0, 19])).x)
+    trace = encoder.plan(own, stream=SeededStream(1))
+    assert encoder.encode(rows, torch.arange(own), trace, stream=SeededStream(2)).x.shape == (own, 1, 16, 16)
+    assert torch.equal(model.with_covers(seen, PRIVATE).take(index).x, PUBLIC.take(index - own).x)

@@ -13,6 +13,7 @@ from mixveil.audit.sample import sample, unit_sample
 from mixveil.core.errors import ArgumentError, PrivateFactError, SimplexError, WrongTruthError
 from mixveil.core.randomness import SeededStream
 from mixveil.core.types import View
+from mixveil.core.wording.notes import note
 from mixveil.data.covers import Covered
 from mixveil.data.images import Images, from_tensors
 from mixveil.data.row_views import Subset
@@ -156,6 +157,15 @@ def test_units_and_patches_are_sampled_together() -> None:
     part, left = unit_sample(view, mixed, whose, 30, SeededStream(0))
     assert len(part.numbers) <= 30 and int((left >= 0).sum()) > 0
     rows = torch.arange(len(part.numbers))
-    for release, trace in zip(part.view.releases[1:], (part.view.traces or ())[1:], strict=True):
+    for release, trace in zip(part.view.releases[:1], (part.view.traces or ())[:1], strict=True):
+        assert release.encoder.covers == 25
         mean = release.encoder.observation(trace).mean(part.records, rows).x
         assert torch.allclose(mean, release.payload.take(rows).x.flatten(1).double(), atol=1e-6)
+
+
+def test_covers_are_found_whatever_release_comes_first() -> None:
+    folders = [mixveil.encode(MINE, "inside", encoder="mixup").folder, encode("cross", "mixup", images_per_row=3)]
+    for order in (folders, folders[::-1]):
+        found = mixveil.audit(order, MINE, covers=PUBLIC, attacks=["public-search", "prior"]).audit
+        assert "cover-found" in {figure.metric for figure in found.figures}
+        assert not [told for told in found.verdict if told.figures.get("what") == note("images")]  # it left pictures

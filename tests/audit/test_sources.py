@@ -13,11 +13,12 @@ import torch
 from mixveil.attacks.catalogue import ATTACKS
 from mixveil.attacks.records.inner_product import InnerProduct
 from mixveil.attacks.records.public_search import PublicSearch
+from mixveil.attacks.shared.base import BaseAttack
 from mixveil.audit.auditing import audit
 from mixveil.audit.metrics import detection, sources
 from mixveil.audit.verdict import Audit, warnings
 from mixveil.core.randomness import SeededStream, Stream
-from mixveil.core.types import Encoder, Guess, Mu, Trace, View
+from mixveil.core.types import AttackKind, Encoder, Guess, Mu, Trace, View
 from mixveil.data.covers import patches
 from mixveil.encoders.identity import Identity
 from mixveil.encoders.instahide import CalibratedInstaHide
@@ -78,6 +79,37 @@ def test_of_many_rows_some_are_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found is not None and found.rows == 5
 
 
+def test_records_are_named_under_their_own_numbers() -> None:
+    """Against a slow loop over rows of two releases: eight records with rows, others and covers without."""
+    n, stream = 8, SeededStream(4)
+    drawn = [(stream.uniform(n, k - 1) * 14).long() for k in (2, 4)]
+    traces = tuple(Trace(partner, torch.ones(n, partner.shape[1] + 1)) for partner in drawn)
+    held = [{row % n, *drawn[row // n][row % n].tolist()} & {*range(n)} for row in range(2 * n)]
+    right = torch.tensor([[*own, *[-1] * (4 - len(own))] for own in held])
+    guess = torch.where(stream.uniform(2 * n, 1) < 0.5, right, (stream.uniform(2 * n, 4) * n).long())
+    hits = sum({*mine} - {-1} == own for mine, own in zip(guess.tolist(), held, strict=True))
+    found = sources.named(guess.flip(1), traces, n)
+    assert found is not None and (found.hits, found.rows) == (hits, 2 * n) and 0 < hits < 2 * n
+    alone = sum(len(own) == 1 for own in held) / (2 * n)
+    assert 1 / n < alone <= found.chance < 0.5  # naming the row's own record and nobody else
+    other = ((right + 1) % n).masked_fill(right < 0, -1)  # other names, which a challenge would allow
+    assert sources.linked(other, right, n, renamed=True)[0] == (1, 1)
+    renamed = sources.named(other, traces, n)
+    assert renamed is not None and renamed.hits < hits
+    wild = sources.named(torch.full((2 * n, 1), 99), traces, n)
+    assert wild is not None and wild.hits == 0
+
+
+def test_rows_of_one_record_each_have_nothing_to_name() -> None:
+    alone = Trace(torch.empty(4, 0, dtype=torch.int64), torch.ones(4, 1))
+    covered = Trace(torch.full((4, 2), 9), torch.ones(4, 3))
+    guess = torch.arange(4)[:, None]
+    assert sources.named(guess, (alone,), 4) is None and sources.named(guess, (covered,), 4) is None
+    paired = Trace(torch.tensor([[1], [0], [3], [2]]), torch.full((4, 2), 0.5))
+    found = sources.named(torch.tensor([[1, 0], [1, 0], [2, 3], [2, -1]]), (paired,), 4)
+    assert found is not None and found.hits == 3 and found.chance >= 0.25
+
+
 def test_where_nothing_is_shared_there_is_nothing_to_measure() -> None:
     alone = Trace(torch.empty(4, 0, dtype=torch.int64), torch.ones(4, 1))
     assert sources.shared(torch.zeros(4, 4), (alone,)) is None and not sources.some_share((alone,))
@@ -133,6 +165,36 @@ def test_without_traces_nothing_can_be_measured_of_groups() -> None:
     release, _ = traced_in_memory(DATA, Mixup(), (), party="p", stream=SeededStream(0))
     found = audit(View((release,)), DATA, names=["inner-product"], stream=SeededStream(1))
     assert [run.why.code for run in found.attacks if run.why is not None] == ["attack-needs"]
+
+
+@dataclass(frozen=True)
+class Naming(BaseAttack):
+    """Gives records away: a reconstruction that also says who is in which row, and which rows share a record."""
+
+    name: ClassVar[str] = "naming"
+    kind: ClassVar[AttackKind] = "reconstruction"
+    threat: ClassVar[str] = "threat-prior"
+    needs: ClassVar[frozenset[str]] = frozenset({"traces", "candidates"})
+    linear: ClassVar[bool] = False
+
+    def __call__(self, view: View, *, stream: Stream) -> Guess:
+        traces, n = view.traces or (), len(view.releases[0].payload)
+        held = torch.cat([torch.cat([torch.arange(n)[:, None], trace.partner], dim=1) for trace in traces])
+        alike = (held[:, None, :, None] == held[None, :, None, :]).any(-1).any(-1).double()
+        images = torch.as_tensor(view.candidates)[:n]
+        return Guess(images=images, sources=held.masked_fill(held >= n, -1), alike=alike)
+
+
+def test_a_reconstruction_may_name_records_and_rows_that_share_one() -> None:
+    with ATTACKS.including(Naming):
+        found, bare = audited(INSTAHIDE, ["naming"], 2), audited(Identity(), ["naming"])
+    assert [(run.status, run.kind) for run in found.attacks] == [("ran", "reconstruction")]
+    share = next(row for row in found.figures if row.metric == "sources-found")
+    assert share.mean == 1 and share.interval is not None and (share.know_nothing or 0) < 0.05
+    assert figure(found, "naming", "nearest-shares-source") == figure(found, "naming", "shared-source-auc") == 1
+    codes = {told.code for told in (*found.verdict, *found.warnings)}
+    assert {"verdict-sources", "sources-recognised", "verdict-grouped"} <= codes
+    assert "sources-found" not in {row.metric for row in bare.figures}  # the order of rows says it
 
 
 @dataclass(frozen=True)

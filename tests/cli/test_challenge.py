@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,11 +14,14 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import mixveil
+from mixveil.attacks.catalogue import ATTACKS
 from mixveil.cli import challenge
 from mixveil.core import errors
 from mixveil.core.wording.sentences import WORDS
 from mixveil.data.opening import DataOptions
 from tests.command import Run, refused
+from tests.notes import shows
+from tests.plugins.toy_breaker import LeastSquares
 
 
 def test_a_challenge_from_end_to_end(run: Run, tmp_path: Path) -> None:
@@ -39,12 +43,99 @@ def test_a_challenge_from_end_to_end(run: Run, tmp_path: Path) -> None:
     assert (tmp_path / "d" / "index.html").exists()
 
 
-def test_the_options_of_make_are_arguments_of_its_function() -> None:
-    options = inspect.signature(challenge.make).parameters
-    arguments = inspect.signature(mixveil.make_challenge).parameters
-    own = options.keys() - {field.name for field in fields(DataOptions)} - {"as_json", "folder"}
-    assert len(own) > 15 and own <= arguments.keys()
-    assert all(options[name].default == arguments[name].default for name in own)
+@pytest.mark.parametrize(
+    ("verb", "job"), [(challenge.make, mixveil.make_challenge), (challenge.attack, mixveil.attack_challenge)]
+)
+def test_options_are_arguments_of_the_function(verb: Callable[..., None], job: Callable[..., Any]) -> None:
+    options, arguments = inspect.signature(verb).parameters, inspect.signature(job).parameters
+    own = options.keys() - {field.name for field in fields(DataOptions)} - {"as_json", "folder", "out_file"}
+    assert len(own) > 9 and own <= arguments.keys()
+    assert all(options[name].default == arguments[name].default for name in own - {"given"})
+
+
+def test_an_attack_on_a_challenge_and_the_truth_for_its_owner(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MIXVEIL_CACHE", str(Path("cache").absolute()))
+    assert run("challenge", "make", "digits", "--out", "c", "--images", 12, "--encodings", 4).code == 0
+    attack = ("challenge", "attack", "c", "--attack", "least-squares")
+    with ATTACKS.including(LeastSquares):
+        told = run(*attack, "--out", "a.safetensors", "--json")
+        given = ("--truth", "c.truth", "--given", "sources, weights,signs")
+        owner = run(*attack, *given, "--out", "b.safetensors", "--json")
+        shown = run(*attack, *given, "--out", "d.safetensors")
+    assert told.code == owner.code == shown.code == 0 and not told.err and not owner.err
+    assert told.json["given"] == [] and told.json["images"] == [12, 1, 8, 8] and told.json["sources"] == [48, 4]
+    assert owner.json["given"] == ["sources", "weights", "signs"] and owner.json["attack"] == "least-squares"
+    assert all(item["code"] in WORDS for item in owner.json["notes"])
+    assert "guess-given-truth" in [item["code"] for item in owner.json["notes"]]
+    assert shows(shown.out, "guess-given-truth") and "d.safetensors" in shown.out and not shows(shown.out, "no-number")
+    scores = [
+        run("challenge", "score", "c", "c.truth", "--guess", f"{name}.safetensors", "--json").json for name in "ab"
+    ]
+    assert scores[0]["images"]["found"]["recovered"] < scores[1]["images"]["found"]["recovered"] == 1
+    assert scores[1]["linkage"]["found"]["whole"] == 1
+
+
+class BadAttack(NamedTuple):
+    """An attack on a challenge that is refused. options: by their names in Python."""
+
+    options: dict[str, Any]
+    error: type[errors.MixveilError]
+
+
+LEAST, TOLD = {"attack": "least-squares"}, {"truth": "c.truth"}
+ATTACKED = [
+    BadAttack({"attack": "magic"}, errors.ArgumentError),
+    BadAttack({"attack": "membership"}, errors.ArgumentError),  # another kind of guess
+    BadAttack({"attack": "lmmse"}, errors.ArgumentError),  # it needs traces
+    BadAttack({"attack": "prior", "public": "public.npz"}, errors.ArgumentError),  # one image a row
+    BadAttack({**LEAST, "public": "wide.npz"}, errors.ArgumentError),
+    BadAttack({**LEAST, "public": "nothing"}, errors.DataNotFoundError),
+    BadAttack({**LEAST, "covers": "public.npz"}, errors.ArgumentError),
+    BadAttack({**LEAST, "patches": 5}, errors.ArgumentError),
+    BadAttack({**LEAST, "steps": 0}, errors.ArgumentError),
+    BadAttack({**LEAST, "seed": -1}, errors.ArgumentError),
+    BadAttack({**LEAST, "given": "signs"}, errors.ArgumentError),
+    BadAttack({**LEAST, **TOLD}, errors.ArgumentError),
+    BadAttack({**LEAST, **TOLD, "given": "signs,magic"}, errors.ArgumentError),
+    BadAttack({**LEAST, **TOLD, "given": "moves"}, errors.ArgumentError),  # none were made
+    BadAttack({"attack": "average", **TOLD, "given": "signs"}, errors.ArgumentError),  # it has no oracle
+    BadAttack({**LEAST, "truth": "other.truth", "given": "signs"}, errors.MismatchError),
+    BadAttack({**LEAST, "truth": "nothing", "given": "signs"}, errors.MissingPathError),
+    BadAttack({**LEAST, "out": "there"}, errors.OutputExistsError),
+    BadAttack({**LEAST, "out": "nowhere/g.safetensors"}, errors.OutputError),
+    BadAttack({**LEAST, "challenge": "c.truth"}, errors.ManifestError),
+    BadAttack({**LEAST, "challenge": "nothing"}, errors.MissingPathError),
+]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with two challenges of images of 4×4, and public images."""
+    folder, rng = tmp_path_factory.mktemp("attacked"), np.random.default_rng(0)
+    for name, side in (("own", 4), ("public", 4), ("wide", 5)):
+        np.savez(folder / f"{name}.npz", x=rng.random((40, 1, side, side), dtype=np.float32), y=np.arange(40) % 2)
+    for name in ("c", "other"):
+        ledger = mixveil.Ledger(folder / "state")
+        mixveil.make_challenge(folder / "own.npz", folder / name, images=8, encodings=2, ledger=ledger)
+    (folder / "there").mkdir()
+    return folder
+
+
+@pytest.mark.parametrize("bad", ATTACKED, ids=lambda bad: f"{bad.options} {bad.error.code}")
+def test_attacks_are_refused_alike(bad: BadAttack, run: Run, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(place)
+    before = {path.name for path in place.iterdir()}
+    options = {"challenge": "c", "out": "g.safetensors", **bad.options}
+    words = [f"--{name}={value}" for name, value in options.items() if name != "challenge"]
+    if "given" in options:
+        options["given"] = options["given"].split(",")
+    with ATTACKS.including(LeastSquares):
+        with pytest.raises(errors.MixveilError) as caught:
+            mixveil.attack_challenge(options.pop("challenge"), **options)
+        assert type(caught.value) is bad.error, caught.value
+        told = run("challenge", "attack", bad.options.get("challenge", "c"), *words, "--json")
+    assert refused(told, bad.error.__name__) and told.json["error"]["message"] == str(caught.value)
+    assert {path.name for path in place.iterdir()} <= before
 
 
 class Bad(NamedTuple):

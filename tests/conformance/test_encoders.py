@@ -17,6 +17,7 @@ from mixveil.audit import noise_check
 from mixveil.core.errors import ArgumentError, TooFewRowsError
 from mixveil.core.randomness import SeededStream
 from mixveil.core.types import Batch, Encoder, Facts, Mu, Tau, Trace
+from mixveil.data.moves import all_moves
 from mixveil.data.row_views import Subset
 from mixveil.encoders.catalogue import ENCODERS, encoders
 from mixveil.encoders.grid import stored_dtype
@@ -157,6 +158,48 @@ def test_linear_rows_are_weighed_sums_and_others_say_that_they_are_not(encoder: 
         assert seen.share == pytest.approx(float(weight.square().sum(1).mean()))
         noise = encoder.observation(trace).deviation(ALL).square().mean()
         assert seen.noise == pytest.approx(float(noise), rel=0.05)
+
+
+def test_signs_are_hidden_as_it_says(encoder: Encoder) -> None:
+    observation = encoder.observation(encoder.plan(N, stream=SeededStream(0)))
+    mask, some = observation.mask(ALL), torch.tensor([7, 3, 11])
+    assert (mask is not None) == encoder.masked
+    mean, mixture = observation.mean(DATA, ALL).x, observation.mixture(DATA, ALL).x
+    if mask is None:
+        assert torch.equal(mean, mixture)
+        return
+    assert mask.shape == (N, 16) and mask.dtype == torch.int8 and bool((mask.abs() == 1).all())
+    assert torch.equal(mean, mask * mixture) and abs(float(mask.double().mean())) < 0.05
+    assert torch.equal(torch.as_tensor(observation.mask(some)), mask[some])
+
+
+def test_images_are_moved_as_it_says(encoder: Encoder) -> None:
+    """A row of its own record alone is that record as it enters; moved by so many pixels at most, and mirrored or not,
+    where the encoder moves images: each by the move that the observation tells, and by every one there is."""
+    trace = encoder.plan(N, stream=SeededStream(0))
+    alone = replace(trace, weight=torch.eye(trace.weight.shape[1])[:1].expand_as(trace.weight))
+    observation = encoder.observation(alone)
+    row, z = observation.mixture(DATA, ALL).x, encoder.prepare(DATA.take(ALL).x)
+    moves = observation.moves(ALL)
+    assert (moves is None) == (encoder.moved == 0)
+    if moves is None:
+        assert torch.equal(row, z)
+        return
+    assert moves.shape == (*trace.weight.shape, 3) and not torch.equal(row, z)
+    for image, into, move in zip(z.view(N, 4, 4), row.view(N, 4, 4), moves[:, 0].tolist(), strict=True):
+        assert torch.equal(into, _moved_slowly(image, *move))
+    reach = encoder.moved
+    assert {*map(tuple, moves.flatten(0, 1).tolist())} == {*map(tuple, all_moves(reach).tolist())}
+
+
+def _moved_slowly(image: Tensor, mirrored: int, down: int, right: int) -> Tensor:
+    """Zero, which is a value at the centre, comes in from outside."""
+    source, found = image.flip(1) if mirrored else image, torch.zeros_like(image)
+    for i in range(len(image)):
+        for j in range(len(image)):
+            if 0 <= i - down < len(image) and 0 <= j - right < len(image):
+                found[i, j] = source[i - down, j - right]
+    return found
 
 
 @dataclasses.dataclass(frozen=True)

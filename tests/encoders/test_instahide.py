@@ -11,7 +11,8 @@ from mixveil.core.randomness import SeededStream
 from mixveil.core.types import Fact, Facts, Mu, Trace
 from mixveil.data.covers import Covered, patches
 from mixveil.data.images import Images, from_tensors
-from mixveil.encoders.instahide import CalibratedInstaHide, InstaHide, moved, signs
+from mixveil.data.moves import moved
+from mixveil.encoders.instahide import CalibratedInstaHide, InstaHide, signs
 from mixveil.encoders.mixup import Mixup
 from tests.notes import codes
 

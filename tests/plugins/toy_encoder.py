@@ -48,6 +48,7 @@ class FittedSignMask(NoPromise):
     law: ClassVar[NoiseLaw] = "none"
     linear: ClassVar[bool] = False
     masked: ClassVar[bool] = True
+    moved: ClassVar[int] = 0
     sigma: ClassVar[float] = 0.0
     covers: ClassVar[int] = 0
     unpromised: ClassVar[tuple[str, ...]] = ("no-noise",)
@@ -115,6 +116,12 @@ class Signed:
             batch = records.take(source)
             x, y = x + weight[:, None].double() * self.encoder.prepare(batch.x), y + weight[:, None] * batch.y
         return Batch(x, y)
+
+    def mask(self, rows: Tensor) -> Tensor:
+        return self.trace.extra["signs"][rows]
+
+    def moves(self, rows: Tensor) -> None:
+        return None
 
     def deviation(self, rows: Tensor) -> Tensor:
         return torch.zeros(len(rows), dtype=torch.float64)

@@ -29,7 +29,9 @@ from mixveil.data.similarity import ssim
 from mixveil.encoders.instahide import signs
 from mixveil.report import challenge_pages
 from mixveil.report.challenges import MadeChallenge
+from mixveil.report.pictures import png
 from tests.command import flip
+from tests.notes import shows
 
 N, T = 20, 6
 
@@ -87,7 +89,7 @@ def test_the_folders_hold_what_they_should(made: MadeChallenge) -> None:
 def test_the_truth_makes_the_rows(made: MadeChallenge, digits: Images) -> None:
     """Row by row, as the paper writes it, from the images, the public patches and what was drawn."""
     from mixveil.data.covers import Patches
-    from mixveil.encoders.instahide import moved
+    from mixveil.data.moves import moved
 
     truth, (x, y) = truth_of(made), mixveil.open_challenge(made.folder).rows()
     assert torch.equal(truth["images"], digits.take(truth["numbers"]).x)
@@ -165,7 +167,7 @@ def test_the_truth_itself_and_shuffled_is_a_perfect_guess(made: MadeChallenge, t
     assert whole["images"]["found"]["ssim"]["best"] == pytest.approx(1) and whole["linkage"]["found"]["whole"] == 1
     assert [stat.S_IMODE(path.stat().st_mode) for path in (out, *out.iterdir())] == [0o700, 0o600, 0o600]
     page = score.page.read_text()
-    assert page.count("<img") == 2 * N and not re.search(r"(src|href)=\"(?!data:)", page)
+    assert page.count("<img") == 3 * N and not re.search(r"(src|href)=\"(?!data:)", page)
 
 
 def test_the_mean_image_is_knowing_nothing_and_noise_is_worse(digits: Images, tmp_path: Path) -> None:
@@ -198,6 +200,76 @@ def test_images_get_the_guesses_that_are_nearest_in_all() -> None:
     ]
     assert found.other_image.ssim is not None and found.other_image.ssim.mean == pytest.approx(max(others), abs=1e-12)
     torch.testing.assert_close(found.each, ssim(x, y[found.assigned]))
+
+
+def test_a_guess_and_its_mirror_image_count_alike_where_images_were_mirrored() -> None:
+    """Against all ways of dealing five guesses, each as it is or mirrored; what knows nothing is mirrored alike."""
+    stream = SeededStream(5)
+    truth = (stream.uniform(1, 1, 6, 6) + stream.uniform(5, 1, 6, 6)) / 2
+    truth[4] = truth[4].flip(2)
+    guess = (truth + 0.2 * stream.uniform(5, 1, 6, 6))[stream.permutation(5)]
+    guess[::2] = guess[::2].flip(3)
+    found, plain = score_images(guess, truth, 0, 2, mirrors=True), score_images(guess, truth, 0, 2)
+    x, y = truth / 2, guess / 2
+
+    def both(images: Tensor) -> Tensor:
+        return torch.maximum(ssim(x, images), ssim(x, images.flip(3)))
+
+    ways = [float(both(y[list(way)]).mean()) for way in permutations(range(5))]
+    assert found.found.ssim is not None and found.found.ssim.mean == pytest.approx(max(ways), abs=1e-12)
+    others = [
+        float(both(x[list(way)]).mean()) for way in permutations(range(5)) if all(i != j for i, j in enumerate(way))
+    ]
+    assert found.other_image.ssim is not None and found.other_image.ssim.mean == pytest.approx(max(others), abs=1e-12)
+    mean = x.mean(0).expand_as(x)
+    assert found.mean_image.ssim is not None and found.mean_image.ssim.mean == pytest.approx(float(both(mean).mean()))
+    assert plain.mirrored is None and plain.found.ssim is not None and plain.mean_image.ssim is not None
+    assert plain.found.ssim.mean < found.found.ssim.mean - 0.1
+    assert plain.mean_image.ssim.mean < found.mean_image.ssim.mean
+    assert found.mirrored is not None and torch.equal(found.mirrored, found.assigned % 2 == 0)
+    torch.testing.assert_close(found.each, both(y[found.assigned]))
+
+
+@pytest.mark.parametrize("augmented", [True, False])
+def test_mirrored_images_are_recovered_only_where_the_encoder_mirrors(
+    augmented: bool, digits: Images, tmp_path: Path
+) -> None:
+    made = mixveil.make_challenge(digits, tmp_path / "c", images=N, encodings=2, augmented=augmented)
+    guess = guessed(tmp_path / "g.safetensors", images=truth_of(made)["images"].flip(3))
+    score = mixveil.score_challenge(made.folder, made.truth, guess, out=tmp_path / "s")
+    assert score.images is not None and score.images.found.ssim is not None
+    assert (score.images.found.ssim.mean > 0.999) is augmented and (score.images.mirrored is not None) is augmented
+    whole = json.loads((tmp_path / "s" / "score.json").read_text())
+    assert ("challenge-mirrored" in {told["code"] for told in whole["notes"]}) is augmented
+    assert (whole["images"]["mirrored"] is not None) is augmented
+    for page in ((tmp_path / "s" / "score.html"), (made.folder / "index.html")):
+        assert shows(page.read_text(), "challenge-mirrored") is augmented
+
+
+def test_the_page_shows_original_encoding_and_guess_side_by_side(made: MadeChallenge, tmp_path: Path) -> None:
+    """The encoding is the row in which the image weighs most, and a mirrored guess is shown as it was measured."""
+    truth, order = truth_of(made), SeededStream(1).permutation(N)
+    guess = guessed(tmp_path / "g.safetensors", images=truth["images"][order].flip(3))
+    mixveil.score_challenge(made.folder, made.truth, guess, out=tmp_path / "s")
+    page = (tmp_path / "s" / "score.html").read_text()
+    heads = re.findall(r'<th scope="col"[^>]*>([^<]+)</th>', page)
+    assert [*heads[-5:-1]] == ["image", "original", "encoding", "guess"]
+    lines = re.findall(r'<tr><th scope="row">(\d+)</th>(.*)</tr>', page)
+    assert {int(number) for number, _ in lines} == {*range(N)}
+    x = mixveil.open_challenge(made.folder).rows().x
+    for number, line in lines:
+        held = (truth["sources"] == int(number)) * truth["weights"]
+        row = int(held.amax(1).argmax())
+        stretched = (x[row] - x[row].min()) / (x[row].max() - x[row].min())
+        pictures = re.findall(r'<img src="([^"]+)"', line)
+        assert pictures == [png(truth["images"][int(number)]), png(stretched), pictures[0]]
+
+
+def test_the_heaviest_row_of_an_image() -> None:
+    held = torch.tensor([[0, 1, -1], [2, 0, 0], [1, 2, -1], [2, 1, 0]])
+    weights = torch.tensor([[0.1, 0.5, 0.9], [0.3, 0.2, 0.4], [0.6, 0.2, 0.9], [0.1, 0.1, 0.3]])
+    truth = ChallengeTruth(torch.zeros(4, 1), torch.zeros(4), held, weights)
+    assert truth.heaviest_rows().tolist() == [1, 2, 1, -1]
 
 
 @pytest.mark.parametrize("columns", [1, 2])

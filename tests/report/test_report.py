@@ -93,6 +93,18 @@ def test_pictures_are_the_originals_most_revealing_first(folder: Path) -> None:
     assert len(index) == 8 and float(errors.mean()) < 0.03
 
 
+def test_originals_encodings_and_guesses_stand_side_by_side(folder: Path) -> None:
+    """A column a record: its original, its row as it was released, and what every attack recovered of it."""
+    page, pictures = (folder / "report.html").read_text(), load_file(folder / "pictures.safetensors")
+    table = page.split('id="pictures"')[1].split("</table>")[0]
+    lines = re.findall(r'<th scope="row">([^<]+)</th>(.*)</tr>', table)
+    assert [name for name, _ in lines[:2]] == ["original", "released"] and {"lmmse", "average"} <= dict(lines).keys()
+    assert all(line.count("<img") == len(pictures["index"]) for _, line in lines)
+    rows = made(Tau(1.0, "energy"))[0].payload.take(pictures["index"]).x
+    low, high = (end((1, 2, 3), keepdim=True) for end in (rows.amin, rows.amax))
+    assert torch.allclose(pictures["released"], (rows - low) / (high - low))
+
+
 @pytest.mark.parametrize(("names", "first"), [(["labels"], True), (["lmmse-row"], False)])
 def test_records_are_called_the_most_revealing_only_where_pictures_were_made(
     tmp_path: Path, names: list[str], first: bool

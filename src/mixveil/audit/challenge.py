@@ -1,6 +1,6 @@
 """A challenge: encodings of private images in one random order, for others to recover the images from.
 
-What is published is a folder of `challenge.json`, `encodings.safetensors` and a page. Whoever opens it need not trust
+What is published is a folder of `challenge.json`, `encodings.safetensors` and a page. A reader need not trust
 who made it: everything is checked before it is used.
 """
 
@@ -137,7 +137,7 @@ class Challenge:
     def view(self) -> View:
         """All that an attacker sees: one release of images × encodings rows, without traces. What else the attacker
         has, such as public images, is theirs to add (`dataclasses.replace`)."""
-        return View((self.release,))
+        return View((self.release,), records=self.card.images)
 
     def rows(self) -> Batch:
         """All rows as they were encoded, in memory: x (rows, …) float32 and soft labels y (rows, classes)."""

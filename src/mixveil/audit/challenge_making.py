@@ -25,7 +25,7 @@ from mixveil.releases.encode import PatchesAsked, Source, check_public, chosen_t
 from mixveil.releases.kinds.records import RecordSettings
 from mixveil.releases.records import traced_in_memory
 
-_OF_LEARNING = {"classes-drowned"}  # what a calibration says of training on rows: nobody trains on a challenge
+_OF_LEARNING = {"classes-drowned"}  # what a calibration says of training on rows: a challenge is not trained on
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def prepare(
 ) -> PreparedChallenge:
     """Draw the images, and calibrate the encoder for them. settings: of the encoder, by their names in `encode`."""
     target, scheme = chosen_target(mu, tau, calibration), configured(encoder, settings)
-    cut = PatchesAsked(patches, keypoints)
+    cut = PatchesAsked(patches, keypoints, settings.get("c2"))
     check_public(scheme, target, clip, public, cut, pixels=True)
     if not 2 <= images <= MOST_IMAGES:
         raise ArgumentError(f"images must be in 2…{MOST_IMAGES:,}, got {images:,}")

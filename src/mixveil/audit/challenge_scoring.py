@@ -12,21 +12,20 @@ from typing import NamedTuple
 
 import torch
 from safetensors import SafetensorError
-from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 from mixveil.audit.challenge import RECOVERED, ChallengeCard
 from mixveil.audit.challenge_truth import ChallengeTruth
 from mixveil.audit.figures import finite
+from mixveil.audit.metrics.sources import Links, linked, matched
 from mixveil.core import files, tensor_files
 from mixveil.core.errors import DataFormatError, PixelError, ShardFormatError, UnreadableFileError
-from mixveil.core.randomness import SeededStream
 from mixveil.core.watching import Watch, unwatched
 from mixveil.data import similarity
+from mixveil.data.moves import mirrored
 
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _WHOLE = (torch.int16, torch.int32, torch.int64)
-_SHUFFLES = 20  # of a guess, for what chance gives
 _MOST_DB = 999.0
 
 
@@ -66,6 +65,8 @@ class ImageScore:
             that are like the private ones, and are not they, get by the same comparison.
         assigned: (n,) which of the guesses each private image was given.
         each: (n,) the SSIM of every private image with its guess; the SNR in dB where rows are no images.
+        mirrored: (n,) of which guesses the mirror image was taken, as it is nearer; None where images were not mirrored
+            before they were mixed, and guesses count as they are.
     """
 
     found: ImageFigures
@@ -73,13 +74,7 @@ class ImageScore:
     other_image: ImageFigures
     assigned: Tensor = field(repr=False)
     each: Tensor = field(repr=False)
-
-
-class Links(NamedTuple):
-    """Shares of rows. whole: exactly the private images of the row are named; some: one of them at least."""
-
-    whole: float
-    some: float
+    mirrored: Tensor | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)
@@ -107,66 +102,87 @@ def read_guess(path: Path, card: ChallengeCard) -> ChallengeGuess:
                 held = {name: opened.get_tensor(name).clone() for name in names}
     except (UnreadableFileError, ShardFormatError, SafetensorError) as error:
         raise DataFormatError(f"{path} is not a guess: {error}") from None
-    return ChallengeGuess(_images(path, held.get("images"), card), _sources(path, held.get("sources"), card))
+    return ChallengeGuess(
+        check_images(str(path), held.get("images"), card), check_sources(str(path), held.get("sources"), card)
+    )
 
 
-def score_images(guess: Tensor, truth: Tensor, low: float, high: float, watch: Watch = unwatched) -> ImageScore:
+def score_images(
+    guess: Tensor, truth: Tensor, low: float, high: float, watch: Watch = unwatched, *, mirrors: bool = False
+) -> ImageScore:
     """Guesses (n, …) at the private images (n, …), both in the data's own values. Guesses are brought into the range
     first; then every image is given one of them, so that the sum of SSIM (of SNR, where rows are no images) is as large
-    as it can be."""
+    as it can be. mirrors: images were mirrored at random before they were mixed, so that no attacker can tell an image
+    from its mirror image: of every guess, and of what knows nothing, the nearer of both counts."""
     x, guesses = ((images.double().clamp(low, high) - low) / (high - low) for images in (truth, guess))
     pictures = x.dim() == 4
-    near: Callable[[Tensor, Tensor], Tensor] = similarity.ssim_of_all if pictures else _snr_matrix
     with watch("comparing", 2) as step:
-        close = near(x, guesses).double()
+        close = _closeness(x, guesses, mirrors)
         step(1)
-        among = near(x, x).double()
+        among = _closeness(x, x, mirrors)
         step(1)
-    assigned = _matched(close)
+    assigned = matched(close)
     among.fill_diagonal_(-2 * _MOST_DB)
+    turned = _mirror_nearer(x, guesses[assigned]) if mirrors else None
+    taken = guesses[assigned] if turned is None else mirrored(guesses[assigned], turned)
+    others = [x.mean(0).expand_as(x), x[matched(among)]]
+    if mirrors:
+        others = [mirrored(images, _mirror_nearer(x, images)) for images in others]
     return ImageScore(
-        found=_figures(x, guesses[assigned]),
-        mean_image=_figures(x, x.mean(0).expand_as(x)),
-        other_image=_figures(x, x[_matched(among)]),
+        found=_figures(x, taken),
+        mean_image=_figures(x, others[0]),
+        other_image=_figures(x, others[1]),
         assigned=assigned,
-        each=(similarity.ssim if pictures else _snr)(x, guesses[assigned]),
+        each=(similarity.ssim if pictures else _snr)(x, taken),
+        mirrored=turned,
     )
 
 
 def score_sources(guess: Tensor, truth: ChallengeTruth) -> LinkageScore:
     """Guesses (rows, m) at the private images of every row. Their numbers are taken for those private images with which
     most of them are right, one-to-one."""
-    n, stream = len(truth.images), SeededStream(0)
-    named, there = _distinct(guess), _distinct(truth.sources)
-    shuffled = [_links(named[stream.permutation(len(named))], there, n) for _ in range(_SHUFFLES)]
-    chance = Links(*(sum(part) / _SHUFFLES for part in zip(*shuffled, strict=True)))
-    return LinkageScore(_links(named, there, n), chance, guess.shape[1])
+    found, chance = linked(guess, truth.sources, len(truth.images), renamed=True)
+    return LinkageScore(found, chance, guess.shape[1])
 
 
-def _images(path: Path, images: Tensor | None, card: ChallengeCard) -> Tensor | None:
+def check_images(where: str, images: Tensor | None, card: ChallengeCard) -> Tensor | None:
+    """Refuse images that a challenge cannot be scored by. where: what holds them."""
     if images is None:
         return None
     due = (card.images, *card.settings.shape)
     if images.dtype not in _FLOATS or images.shape != due:
-        raise DataFormatError(f"{path}: images must be floats of {due}, got {images.dtype} of {tuple(images.shape)}")
+        raise DataFormatError(f"{where}: images must be floats of {due}, got {images.dtype} of {tuple(images.shape)}")
     if not bool(images.isfinite().all()):
-        raise PixelError(f"{path}: a value of images is not finite")
+        raise PixelError(f"{where}: a value of images is not finite")
     return images
 
 
-def _sources(path: Path, sources: Tensor | None, card: ChallengeCard) -> Tensor | None:
+def check_sources(where: str, sources: Tensor | None, card: ChallengeCard) -> Tensor | None:
+    """The same of sources."""
     if sources is None:
         return None
     most = card.private_per_row
     fits = sources.dim() == 2 and len(sources) == card.rows and 1 <= sources.shape[1] <= most
     if sources.dtype not in _WHOLE or not fits:
         due = f"whole numbers of ({card.rows}, 1{f' to {most}' if most > 1 else ''})"
-        raise DataFormatError(f"{path}: sources must be {due}, got {sources.dtype} of {tuple(sources.shape)}")
+        raise DataFormatError(f"{where}: sources must be {due}, got {sources.dtype} of {tuple(sources.shape)}")
     if not -1 <= int(sources.min()) <= int(sources.max()) < card.images:
         raise DataFormatError(
-            f"{path}: sources must be in −1…{card.images - 1}, got {int(sources.min())}…{int(sources.max())}"
+            f"{where}: sources must be in −1…{card.images - 1}, got {int(sources.min())}…{int(sources.max())}"
         )
     return sources.long()
+
+
+def _closeness(truth: Tensor, guess: Tensor, mirrors: bool) -> Tensor:
+    """(n, m) SSIM of every guess at every image, or of its mirror image; dB where rows are no images."""
+    near: Callable[[Tensor, Tensor], Tensor] = similarity.ssim_of_all if truth.dim() == 4 else _snr_matrix
+    found = near(truth, guess).double()
+    return torch.maximum(found, near(truth, guess.flip(3)).double()) if mirrors else found
+
+
+def _mirror_nearer(truth: Tensor, guess: Tensor) -> Tensor:
+    """(n,) whether the mirror image of each guess has the larger SSIM."""
+    return similarity.ssim(truth, guess.flip(3)) > similarity.ssim(truth, guess)
 
 
 def _snr_matrix(truth: Tensor, guess: Tensor) -> Tensor:
@@ -181,11 +197,6 @@ def _snr(truth: Tensor, guess: Tensor) -> Tensor:
     return similarity.snr_db(truth, guess).nan_to_num(nan=torch.inf)  # black, and guessed so
 
 
-def _matched(close: Tensor) -> Tensor:
-    """(n,) the column of each row of (n, n), one-to-one, so that their sum is the largest."""
-    return torch.from_numpy(linear_sum_assignment(close.numpy(), maximize=True)[1])
-
-
 def _figures(truth: Tensor, guess: Tensor) -> ImageFigures:
     ssim = similarity.ssim(truth, guess) if truth.dim() == 4 else None
     return ImageFigures(
@@ -198,25 +209,3 @@ def _figures(truth: Tensor, guess: Tensor) -> ImageFigures:
 
 def _summary(values: Tensor) -> Summary:
     return Summary(finite(values.mean()), finite(values.median()), finite(values.amax()))
-
-
-def _distinct(sources: Tensor) -> Tensor:
-    """The same rows, sorted, each number once: −1 in the place of a repeated one."""
-    ranked = sources.sort(1).values
-    repeated = torch.zeros_like(ranked, dtype=torch.bool)
-    repeated[:, 1:] = ranked[:, 1:] == ranked[:, :-1]
-    return ranked.masked_fill(repeated, -1)
-
-
-def _links(named: Tensor, there: Tensor, n: int) -> Links:
-    """named: (rows, m) numbers of a guess; there: (rows, k) the truth; −1 is nobody in both."""
-    counts = torch.zeros(n * n, dtype=torch.int64)
-    for one in named.T:
-        for other in there.T:
-            both = (one >= 0) & (other >= 0)
-            counts += torch.bincount(one[both] * n + other[both], minlength=n * n)
-    meant = _matched(counts.view(n, n))
-    known = torch.where(named >= 0, meant[named], -2)
-    right = (known[:, :, None] == there[:, None, :]).sum((1, 2))
-    whole = (right == (there >= 0).sum(1)) & (right == (named >= 0).sum(1))
-    return Links(float(whole.double().mean()), float((right > 0).double().mean()))

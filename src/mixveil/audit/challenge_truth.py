@@ -49,6 +49,21 @@ class ChallengeTruth:
     def private_per_row(self) -> int:
         return int((self.sources >= 0).sum(1).max())
 
+    def heaviest_rows(self) -> Tensor:
+        """(n,) the row in which each private image has its largest weight; −1 where it is in none."""
+        weights, held = self.weights.flatten(), self.sources.flatten()
+        order = weights.argsort(descending=True, stable=True)
+        order = order[held[order] >= 0]
+        first = torch.full((len(self.images),), len(order))
+        first.scatter_reduce_(0, held[order], torch.arange(len(order)), "amin")
+        row = torch.cat([order // self.sources.shape[1], torch.tensor([-1])])
+        return row[first]
+
+    @property
+    def extra(self) -> dict[str, Tensor]:
+        """What else the encoder drew for every row, by its names in `Trace.extra`."""
+        return {name.removeprefix(_EXTRA): drawn for name, drawn in self.more.items() if name.startswith(_EXTRA)}
+
     def to_bytes(self, nonce: Tensor) -> bytes:
         """The file. nonce: a secret number, without which its hash could be used to try images."""
         whole = {"images": self.images, "labels": self.labels, "sources": self.sources, "weights": self.weights}

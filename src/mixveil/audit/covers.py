@@ -14,7 +14,7 @@ from mixveil.data.covers import Covered, Patches
 
 def with_covers(view: View, truth: Dataset, images: Dataset | None) -> tuple[View, Dataset]:
     """The view of an attacker who holds the patches themselves, and the records followed by the patches. images: those
-    that patches were cut from. What the traces do not tell is left out."""
+    that patches were cut from. What the traces do not tell is left out. Releases with covers come first."""
     mixing = [release.encoder for release in view.releases if release.encoder.covers]
     if not mixing or view.traces is None:
         if images is not None and not mixing:
@@ -22,9 +22,10 @@ def with_covers(view: View, truth: Dataset, images: Dataset | None) -> tuple[Vie
         return view, truth
     if images is None:
         raise ArgumentError(f"the encoder {mixing[0].name} mixed public images in: name them (--covers)")
+    view = _covered_first(view)
     tables: list[Tensor] = []
     traces: list[Trace] = []
-    for trace in view.traces:
+    for trace in view.traces or ():
         if trace.covers is None:
             traces.append(trace)
             continue
@@ -39,6 +40,13 @@ def with_covers(view: View, truth: Dataset, images: Dataset | None) -> tuple[Vie
         raise WrongTruthError(f"covers: these are {len(images):,} images, and the release holds patches of others")
     patches = Patches(images, table, truth)
     return replace(view, traces=tuple(traces), covers=patches), Covered(truth, patches)
+
+
+def _covered_first(view: View) -> View:
+    """The same releases, those with covers first: attacks look for covers in the first one."""
+    order = sorted(range(len(view.releases)), key=lambda t: view.releases[t].encoder.covers == 0)
+    traces = None if view.traces is None else tuple(view.traces[t] for t in order)
+    return replace(view, releases=tuple(view.releases[t] for t in order), traces=traces)
 
 
 def covered(view: View, records: int) -> Tensor | None:

@@ -12,6 +12,7 @@ from mixveil.attacks.shared.model import prior_of
 from mixveil.core.errors import ArgumentError
 from mixveil.core.types import Dataset, Release, View
 from mixveil.data import similarity
+from mixveil.data.moves import mirrored
 from mixveil.data.row_views import Subset
 from mixveil.theory.moments import Moments
 
@@ -79,6 +80,19 @@ class GroundTruth:
         """Guesses within the range that values can have."""
         return images.clamp(self.records.low, self.records.high)
 
+    @property
+    def mirrors(self) -> bool:
+        """Whether images were mirrored at random before they were mixed: no attacker tells one from its mirror image,
+        and a mirrored face is a recovered face."""
+        return any(release.encoder.moved > 0 for release in self.view.releases) and self.pixels.dim() == 4
+
+    def nearer(self, images: Tensor) -> Tensor:
+        """Guesses (n, …) at the records; where images were mirrored, of each its mirror image if that is nearer."""
+        if not self.mirrors:
+            return images
+        one, other = (similarity.mse(self.pixels, self.clamped(guess)) for guess in (images, images.flip(3)))
+        return mirrored(images, other < one)
+
     def scaled(self, images: Tensor) -> Tensor:
         """In units of the range: float64, [0, 1] for values within it."""
         return (images.double() - self.records.low) / self.span
@@ -91,7 +105,7 @@ class GroundTruth:
             mean = prior_of(self.view).mean.view(self.pixels.shape[1:]).expand(self.pixels.shape)
         except ArgumentError:  # what the attacker knows does not vary
             return middle
-        mean = self.clamped(mean)
+        mean = self.nearer(self.clamped(mean))
         errors = [float(similarity.mse(self.pixels, guess).mean()) for guess in (mean, middle)]
         return mean if errors[0] <= errors[1] else middle
 

@@ -68,6 +68,7 @@ class Measure:
     def reconstruction(self, attack: Attack, guess: Tensor, known: float | None = None) -> None:
         """Of guessed records (n, …). known: the share of records that the attacker has already."""
         name = attack.name if known is None else f"{attack.name}-{100 * known:.0f}"
+        guess = self.truth.nearer(guess)
         self.images[name] = self.truth.clamped(guess)
         truth, raw, nothing = (self.truth.scaled(x) for x in (self.truth.pixels, guess, self.truth.know_nothing))
         guess, bound = raw.clamp(0, 1), ceilings.error_bound(self.truth, attack.bound)
@@ -112,7 +113,7 @@ class Measure:
     def better(self, attack: Attack, one: Guess, other: Guess) -> bool:
         """Whether a guess is the better one, by the truth: an owner should see the worst of both."""
         if one.images is not None and other.images is not None:
-            guesses = (self.truth.clamped(guess) for guess in (one.images, other.images))
+            guesses = (self.truth.clamped(self.truth.nearer(guess)) for guess in (one.images, other.images))
             mine, others = (float(similarity.mse(self.truth.pixels, guess).mean()) for guess in guesses)
             return mine < others
         if one.links is not None and other.links is not None:
@@ -139,12 +140,15 @@ class Measure:
         ]
 
     def _sources(self, attack: Attack, guess: Guess) -> list[Figure]:
-        """Of what rows are made of: their covers, which of them share a source, whether they are told from others'."""
+        """Of what rows are made of: their records, their covers, which share a source, whether they are told apart."""
         name, kind, view, figures = attack.name, attack.kind, self.truth.view, []
         if guess.covers is not None and self.truth.covered is not None:
             named = sources.covers(guess.covers, self.truth.covered)
             figures.append(counted(attack, "cover-found", named.hits, self.truth.n, named.chance))
             figures.append(Figure(name, kind, "cover-rank", named.rank, know_nothing=0.5))
+        if guess.sources is not None and view.traces is not None:
+            rows = sources.named(guess.sources, view.traces, self.truth.n)
+            figures += [] if rows is None else [counted(attack, "sources-found", rows.hits, rows.rows, rows.chance)]
         pairs = None if guess.alike is None or view.traces is None else sources.shared(guess.alike, view.traces)
         if pairs is not None:
             figures.append(counted(attack, "nearest-shares-source", pairs.nearest, pairs.rows, pairs.chance))

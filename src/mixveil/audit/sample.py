@@ -47,7 +47,7 @@ def unit_sample(view: View, truth: Dataset, whose: Tensor, most: int, stream: St
     holders: list[set[int]] = [{row} for row in range(rows)]
     for trace in view.traces or ():
         for row, partners in enumerate(trace.partner.tolist()):
-            for partner in (partner for partner in partners if partner < rows):  # others are nobody's, or covers
+            for partner in (partner for partner in partners if partner < rows):  # others have no row, or are covers
                 holders[partner].add(row)
     own = [(whose == unit).nonzero()[:, 0].tolist() for unit in range(int(whose.max()) + 1)]
     chosen: dict[int, None] = {}

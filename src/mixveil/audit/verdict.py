@@ -26,6 +26,7 @@ _KINDS: tuple[tuple[str, tuple[AttackKind, ...]], ...] = (
 )
 
 _BEST_ONLY = (
+    ("sources-found", "verdict-sources", "sources-recognised"),
     ("cover-found", "verdict-covers", "covers-recognised"),
     ("nearest-shares-source", "verdict-grouped", "rows-grouped"),
     ("told-apart", "verdict-told-apart", "records-told-apart"),
@@ -196,7 +197,8 @@ def _dropped(found: Audit) -> list[Note]:
 
 def _reconstructed(found: Audit) -> list[Note]:
     """What the best attack on values got, and what a decoder makes of features."""
-    notes = []
+    mirrors = found.images and any(release.encoder.moved for release in found.view.releases)
+    notes = [note("verdict-mirrored")] if mirrors else []
     best, gained = found.best("mse")
     possible = _possible(found)
     if best and (gained < -0.005 or gained <= 0 < possible - 0.02):
@@ -266,7 +268,8 @@ def _not_run(found: Audit) -> list[Note]:
     notes, told = [], set()
     covered = any(release.encoder.covers for release in found.view.releases)
     for name, kinds in (*_KINDS, *([("covers", ("covers",))] if covered else [])):
-        if any(figure.kind in kinds and figure.of == "record" for figure in found.figures):
+        pictured = name == "images" and any(f.metric == "mse" and f.kind != "prior" for f in found.figures)
+        if pictured or any(figure.kind in kinds and figure.of == "record" for figure in found.figures):
             continue
         what = note("membership-of-single-image" if found.unit and name == "membership" else name)
         tried = [run for run in found.attacks if run.kind in kinds and run.of == "record"]

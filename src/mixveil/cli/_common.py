@@ -6,7 +6,7 @@ import inspect
 import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -209,6 +209,13 @@ def look_at(path: Path | None, what: str) -> None:
     except (UnreadableFileError, ManifestError) as error:
         kind = ManifestError if path.name == "manifest.json" else DataFormatError
         raise kind(f"{path.parent if path.suffix == '.json' else path} is not {what}: {error}") from None
+
+
+@contextmanager
+def attacking() -> Iterator[Callable[[str], None]]:
+    """A line on a terminal's standard error that says what an attack is doing; nothing in a pipe."""
+    with err.status("attacking") if err.is_terminal else nullcontext() as status:
+        yield lambda text: status.update(f"attacking: {escape(text)}") if status else None
 
 
 @contextmanager

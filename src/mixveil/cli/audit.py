@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 import sys
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -82,12 +81,7 @@ def audit(
     from mixveil.report.audit_page import plain, write_report
 
     check_new(out_dir)
-    with err.status("attacking") if err.is_terminal else nullcontext() as status:
-
-        def watch(name: str) -> None:
-            if status:
-                status.update(f"attacking: {name}")
-
+    with _common.attacking() as watch:
         found = mixveil.audit(**asked, watch=watch, tell=lambda told: err.print(str(told)))
     command = shlex.join(["mixveil", *sys.argv[1:]])
     page = write_report(out_dir, found, command=command)

@@ -1,4 +1,4 @@
-"""`mixveil challenge`: let others try to break an encoder, and score what they hand in."""
+"""`mixveil challenge`: let others try to break an encoder, try it yourself, and score guesses."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from mixveil.cli._common import escape, number, out, print_json, say
 from mixveil.data.opening import DataOptions
 
 if TYPE_CHECKING:
+    from mixveil.audit.challenge_attacking import AttackedChallenge
     from mixveil.report.challenges import ChallengeScore, MadeChallenge
 
-app = typer.Typer(help="Let others try to break an encoder, and score them.", no_args_is_help=True)
+app = typer.Typer(help="Let others try to break an encoder, or try it, and score guesses.", no_args_is_help=True)
 
 Published = Annotated[Path, typer.Option("--out", help="The folder to publish. It must not exist.")]
 Hidden = Annotated[
@@ -37,6 +38,44 @@ Guess = Annotated[
 ]
 ScoreFolder = Annotated[
     Path | None, typer.Option("--out", help="Write score.json and a page here, for your eyes only. It must not exist.")
+]
+
+AttackName = Annotated[
+    str, typer.Option("--attack", help="An attack that guesses images, or who is in which row: carlini, luo or chen.")
+]
+Similar = Annotated[str | None, typer.Option("--public", help="Images like the private ones, which the attacker has.")]
+Covers = Annotated[
+    str | None,
+    typer.Option(
+        "--covers",
+        help="The public images that rows were mixed with, where they were: the attacker cuts patches of their own.",
+    ),
+]
+PatchCount = Annotated[
+    int | None, typer.Option("--patches", help="So many patches. Default: as the challenge says, 10,000 at most.")
+]
+Steps = Annotated[
+    int | None,
+    typer.Option("--steps", help="At most so many steps for each network that the attack trains: without a GPU."),
+]
+AttackSeed = Annotated[int, typer.Option("--seed", help="Of the attack's own draws.")]
+OwnTruth = Annotated[
+    Path | None, typer.Option("--truth", help="For the owner: the folder of the truth, for the stages of --given.")
+]
+Given = Annotated[
+    str | None,
+    typer.Option(
+        "--given",
+        metavar="STAGES",
+        help="With --truth: stages of the attack that take the truth instead of finding it, with commas between: "
+        "alike, clusters, sources, weights, signs, moves.",
+    ),
+]
+AttackCache = Annotated[
+    Path | None,
+    typer.Option(
+        "--cache", help="Where networks and stages are kept: a stopped attack goes on. Else as MIXVEIL_CACHE says."
+    ),
 ]
 
 
@@ -87,6 +126,40 @@ def make(
     say(f"[bold]{escape(str(made.truth))}[/]: the truth, which stays with you until the challenge is over")
 
 
+@app.command("attack")
+@_common.data_options()
+def attack(
+    challenge: Folder,
+    out_file: _common.NewFile,
+    *,
+    attack: AttackName = "carlini",
+    public: Similar = None,
+    covers: Covers = None,
+    patches: PatchCount = None,
+    truth: OwnTruth = None,
+    given: Given = None,
+    seed: AttackSeed = 0,
+    steps: Steps = None,
+    options: DataOptions,
+    cache: AttackCache = None,
+    as_json: _common.AsJson = False,
+) -> None:
+    """Run one attack on a challenge, and write its guess as a .safetensors file, to be scored.
+
+    The owner may give some stages of the attack the truth (--truth, --given), to see where the defence holds.
+    """
+    asked = _common.asked(locals(), "out_file", "given")
+    stages = [] if given is None else [stage.strip() for stage in given.split(",")]
+    import mixveil
+
+    with _common.attacking() as watch:
+        made = mixveil.attack_challenge(**asked, out=out_file, given=stages, watch=watch)
+    if as_json:
+        print_json(made.plain())
+    else:
+        _show_guess(made)
+
+
 @app.command()
 def score(
     challenge: Folder, truth: Truth, guess: Guess, folder: ScoreFolder = None, as_json: _common.AsJson = False
@@ -114,6 +187,11 @@ def _made(made: MadeChallenge) -> dict[str, Any]:
         **made.card.plain(),
         "warnings": _common.plain(made.warnings),
     }
+
+
+def _show_guess(made: AttackedChallenge) -> None:
+    said = " ".join(map(str, made.notes))
+    say(f"[bold]{escape(str(made.out))}[/]: {escape(said)}")
 
 
 def _show(found: ChallengeScore) -> None:

@@ -50,7 +50,9 @@ VERBS: dict[str, Verb] = {
     "simulate": Verb("simulate", RESEARCHER, "Compare ways of learning together, in an experiment on this machine."),
     "results": Verb("results", RESEARCHER, "Show results as a table."),
     "demo": Verb("demo", RESEARCHER, "Let parties train one model, then attack what one of them sent."),
-    "challenge": Verb("challenge", RESEARCHER, "Let others try to break an encoder, and score them.", group=True),
+    "challenge": Verb(
+        "challenge", RESEARCHER, "Let others try to break an encoder, or try it, and score guesses.", group=True
+    ),
     "verify": Verb("verify", EVERYONE, "Check a release."),
     "predict": Verb("train", EVERYONE, "Name the class of every image of DATA."),
     "data": Verb("data", EVERYONE, "Look at data sets.", group=True),

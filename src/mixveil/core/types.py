@@ -77,7 +77,8 @@ class Trace:
         weight: (n, k) the weights of own record and partners, in this order.
         order: (n,) the record that each row is of, where rows were put in another order; None: row i is of record i.
         kept: (n,) which of these rows were released, where some were dropped; None: all.
-        extra: What else an encoder drew for each row, (n, …) each, by name: a mask of signs, for example.
+        extra: What else an encoder drew for each row, (n, …) each, by name: a mask of signs, for example; `moves`,
+            (n, k, 3), where it moves images (`Observation.moves`).
         covers: (p, 4) the public patches that rows are mixed with, where they are: image, top, left, side. Patch i has
             the number of records plus i among partners.
     """
@@ -227,6 +228,13 @@ class Observation(Protocol):
     def mixture(self, records: Rows, rows: Tensor) -> Batch:
         """The same without the signs, where the encoder hides those; no reader sees it."""
 
+    def mask(self, rows: Tensor) -> Tensor | None:
+        """(m, d) int8 of ±1: the signs that hide those of the mixtures, mean = mask ∘ mixture; None where none do."""
+
+    def moves(self, rows: Tensor) -> Tensor | None:
+        """(m, k, 3) how every source of these rows was moved (`data.moves`): its own record first, then its partners;
+        None where none was."""
+
     def deviation(self, rows: Tensor) -> Tensor:
         """(m,) float64: the standard deviation of the noise in one value of each of these rows."""
 
@@ -249,6 +257,8 @@ class Encoder(Protocol):
         linear: Whether a row's mean is Σ_j weight[j] · prepare(source j), over its own record and its partners, with
             weights that sum to one. Attacks, bounds and the discriminant that rest on this refuse other encoders.
         masked: Whether the sign of every value is hidden by a random one: rows show absolute values alone.
+        moved: By how many pixels every image is moved at most, at random, and mirrored or not, before it is mixed; 0
+            where images enter as they are.
         sigma: The noise of one value of a partner, before it is weighed; 0 without noise.
         centre: What is subtracted from every value of a record.
         clip: The largest norm with which a record enters; None: records enter as they are.
@@ -273,6 +283,8 @@ class Encoder(Protocol):
     def linear(self) -> bool: ...
     @property
     def masked(self) -> bool: ...
+    @property
+    def moved(self) -> int: ...
     @property
     def sigma(self) -> float: ...
     @property
@@ -519,7 +531,9 @@ class View:
     Attributes:
         releases: Of the same records.
         traces: Pairing and weights of each release. Partners beyond the rows are records without a row, or covers.
-        covers: The public patches that rows are mixed with, where they are.
+        covers: The public patches that rows are mixed with, where they are, or others like them.
+        records: How many records the rows are of, where rows are in no known order, as in a challenge; None: row i of
+            every release is of record i.
         public: Data like the private ones.
         candidates: (c, …) images; the attacker asks whether, and where, they are in the releases.
         candidate_labels: (c,) the classes of candidates.
@@ -537,6 +551,7 @@ class View:
     pictures: Rows | None = None
     units: Units | None = None
     covers: Rows | None = None
+    records: int | None = None
 
 
 @dataclass(frozen=True)
@@ -544,7 +559,9 @@ class Guess:
     """What an attack says; other fields stay None.
 
     Attributes:
-        images: (n, …) a reconstruction of every record.
+        images: (n, …) a reconstruction of every record; in any order, where rows are in none.
+        sources: (m, s) the records in each row, numbered as `images`; −1 where it does not say. Of all rows of all
+            releases, one release after another.
         pairs: (n, 2) for each row its two sources among the candidates, own source first, −1 where it does not say.
         doubts: (n,) how badly each pair fits.
         links: (c, n) how much likelier each row is if a candidate is its own record.
@@ -558,6 +575,7 @@ class Guess:
     """
 
     images: Tensor | None = None
+    sources: Tensor | None = None
     pairs: Tensor | None = None
     doubts: Tensor | None = None
     links: Tensor | None = None

@@ -68,7 +68,7 @@ class MixingDraws:
         return Mixing(index, numbers[: self._k], numbers[self._k :])
 
     def _ahead(self, batches: int, n: int, device: torch.device) -> _Drawn:
-        """Nothing is repeated in another process: there, all is drawn anew."""
+        """Nothing is repeated in another process: there, all is drawn again."""
         weight = self._draws.bounded_weights(batches * n, *self._bounds).view(batches, n, self._k)
         backwards = weight.flip(2)
         share = (backwards / backwards.cumsum(2))[:, :, 1:]

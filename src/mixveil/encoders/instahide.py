@@ -23,6 +23,7 @@ from mixveil.core.errors import ArgumentError
 from mixveil.core.randomness import Stream
 from mixveil.core.types import Batch, Encoder, Fact, Facts, Guarantee, NoiseLaw, PublicUse, Rows, Target, Trace
 from mixveil.core.wording.notes import Note, note
+from mixveil.data.moves import moved
 from mixveil.encoders.mixing import PRIVATE, check_weights, partners
 from mixveil.encoders.plain import NoPromise
 
@@ -119,6 +120,10 @@ class CalibratedInstaHide(NoPromise):
         return InstaHide(self.k, self.c1, self.c2, self.pad > 0)
 
     @property
+    def moved(self) -> int:
+        return self.pad
+
+    @property
     def label_share(self) -> float:
         return self.c2 if self.covers else 1.0
 
@@ -185,18 +190,24 @@ class Masked:
     def mixed(self, records: Rows, rows: Tensor, dtype: torch.dtype) -> Batch:
         """The rows (m, d) in this precision."""
         x, y = self._summed(records, rows, dtype)
-        return Batch(x.mul_(signs(self.trace.extra["signs"][rows], self.encoder.values)), y)
+        return Batch(x.mul_(self.mask(rows)), y)
 
     def mixture(self, records: Rows, rows: Tensor) -> Batch:
         return self._summed(records, rows, torch.float64)
 
+    def mask(self, rows: Tensor) -> Tensor:
+        return signs(self.trace.extra["signs"][rows], self.encoder.values)
+
+    def moves(self, rows: Tensor) -> Tensor | None:
+        return self.trace.extra["moves"][rows] if self.encoder.moved else None
+
     def _summed(self, records: Rows, rows: Tensor, dtype: torch.dtype) -> Batch:
-        weight, moves = self.trace.weight[rows], self.trace.extra.get("moves")
+        weight, moves = self.trace.weight[rows], self.moves(rows)
         mixed, labels = torch.zeros(len(rows), self.encoder.values, dtype=dtype), torch.zeros(1)
         for j, source in enumerate([rows, *self.trace.partner[rows].T]):
             x, y = records.take(source)
             if moves is not None:
-                x = moved(x, moves[rows, j], self.encoder.centre)
+                x = moved(x, moves[:, j], self.encoder.centre)
             share = weight[:, j : j + 1]
             mixed.addcmul_(x.flatten(1).to(dtype) - self.encoder.centre, share.to(dtype))
             labels = labels + y * share
@@ -207,22 +218,6 @@ def signs(octets: Tensor, values: int) -> Tensor:
     """(m, values) int8 of ±1, from eight signs an octet."""
     bits = (octets[:, :, None] >> torch.arange(8, dtype=torch.uint8)) & 1
     return bits.flatten(1)[:, :values].to(torch.int8).mul_(2).sub_(1)
-
-
-def moved(x: Tensor, moves: Tensor, fill: float) -> Tensor:
-    """Images (m, c, h, w), each mirrored or not and moved: moves (m, 3) are 0 or 1, and pixels down and right. What
-    comes in from outside is `fill`."""
-    height, width = x.shape[2:]
-    mirror, down, right = moves.long().T
-    row = torch.arange(height) - down[:, None]
-    column = torch.arange(width) - right[:, None]
-    inside = (row >= 0) & (row < height), (column >= 0) & (column < width)
-    row, column = row.clamp(0, height - 1), column.clamp(0, width - 1)
-    column = torch.where(mirror[:, None] == 1, width - 1 - column, column)
-    image = torch.arange(len(x))[:, None, None]
-    taken = x.movedim(1, -1)[image, row[:, :, None], column[:, None, :]].movedim(-1, 1)
-    seen = inside[0][:, None, :, None] & inside[1][:, None, None, :]
-    return torch.where(seen, taken, torch.tensor(fill, dtype=x.dtype))
 
 
 def _moves(n: int, k: int, pad: int, stream: Stream) -> Tensor:

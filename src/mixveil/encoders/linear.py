@@ -21,6 +21,7 @@ class Linear(ABC):
 
     linear: ClassVar[bool] = True
     masked: ClassVar[bool] = False
+    moved: ClassVar[int] = 0
 
     @property
     @abstractmethod
@@ -91,6 +92,12 @@ class Mixtures:
 
     def mixture(self, records: Rows, rows: Tensor) -> Batch:
         return self.mean(records, rows)
+
+    def mask(self, rows: Tensor) -> None:
+        return None
+
+    def moves(self, rows: Tensor) -> None:
+        return None
 
     def deviation(self, rows: Tensor) -> Tensor:
         return self.encoder.deviation(self.trace.weight[rows])

@@ -1,4 +1,4 @@
-"""Sources of training images: the same encodings in every epoch, or images that are encoded anew for each."""
+"""Sources of training images: the same encodings in every epoch, or images that are encoded again for each."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class SameEveryEpoch:
 
 
 class EncodedEveryEpoch:
-    """Raw images that are encoded anew for every epoch, all at once: any may be mixed with any other, as in the paper.
+    """Raw images that are encoded again for every epoch, all at once: any may be mixed with any other, as in the paper.
     It needs the raw images in every epoch, so it is no release.
 
     x: (n, colours, height, width), octets that stand for [0, 1] or floats; labels: (n,) class numbers.

@@ -232,7 +232,7 @@ class ImageTraining:
 
 
 class _Graph:
-    """Full steps as a CUDA graph. It is recorded anew when the rate falls, which is a part of it."""
+    """Full steps as a CUDA graph. It is recorded again when the rate falls, which is a part of it."""
 
     def __init__(self, training: ImageTraining, stream: torch.cuda.Stream) -> None:
         self.training, self.stream = training, stream

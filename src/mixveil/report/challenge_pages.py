@@ -4,21 +4,35 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from mixveil.audit.challenge import CARD, ENCODINGS, RECOVERED, RULES, SCORED, ChallengeCard
+from mixveil.audit.challenge import CARD, ENCODINGS, RECOVERED, RULES, SCORED, Challenge, ChallengeCard
 from mixveil.audit.challenge_scoring import ImageScore, LinkageScore
+from mixveil.audit.challenge_truth import ChallengeTruth
 from mixveil.audit.thumbnails import LARGEST, shrunk
 from mixveil.core.types import Batch, Mu
 from mixveil.core.wording.notes import Note, note
+from mixveil.data.moves import mirrored
 from mixveil.report.pages import environment
 from mixveil.report.pictures import png
 
 FORMAT, VERSION = "mixveil-challenge-score", 1
 _ENCODINGS_SHOWN, _IMAGES_SHOWN = 8, 100
 _BASELINES = ("found", "mean_image", "other_image")
+
+
+class ShownImage(NamedTuple):
+    """A private image on the page of a score. near: the SSIM of its guess; row: of the encoding that is shown, −1 where
+    none holds the image; original, encoding, guess: pictures."""
+
+    number: int
+    near: float
+    row: int
+    original: str
+    encoding: str
+    guess: str
 
 
 def challenge_page(card: ChallengeCard, rows: Batch) -> str:
@@ -39,7 +53,7 @@ def challenge_page(card: ChallengeCard, rows: Batch) -> str:
             known=_known(card),
             unpromised=card.settings.encoder.unpromised,
             rules=RULES,
-            scored=[note(code, recovered=RECOVERED) for code in SCORED],
+            scored=[*(note(code, recovered=RECOVERED) for code in SCORED), *_mirrored(card)],
             pictures=[_stretched(row) for row in rows.x[:_ENCODINGS_SHOWN].float()] if _pictures(card) else [],
         )
     )
@@ -54,7 +68,8 @@ def score_json(card: ChallengeCard, images: ImageScore | None, linkage: LinkageS
         for figures in found.values():
             for name in ("ssim", "snr_db", "psnr_db"):
                 figures[name] = None if figures[name] is None else figures[name]._asdict()
-        found |= {"assigned": images.assigned.tolist(), "each": images.each.tolist()}
+        turned = None if images.mirrored is None else images.mirrored.tolist()
+        found |= {"assigned": images.assigned.tolist(), "each": images.each.tolist(), "mirrored": turned}
     linked = None
     if linkage is not None:
         both = {"found": linkage.found._asdict(), "chance": linkage.chance._asdict()}
@@ -79,6 +94,8 @@ def score_notes(images: ImageScore | None, linkage: LinkageScore | None) -> list
         nothing, others = images.mean_image.recovered, images.other_image.recovered
         figures = {"recovered": images.found.recovered, "nothing": nothing, "others": others}
         told.append(note("challenge-recovered", ssim=RECOVERED, **figures))
+    if images is not None and images.mirrored is not None:
+        told.append(note("challenge-mirrored"))
     if linkage is not None:
         chance = {"chance_whole": linkage.chance.whole, "chance_some": linkage.chance.some}
         told.append(note("challenge-linked", **linkage.found._asdict(), **chance))
@@ -86,18 +103,34 @@ def score_notes(images: ImageScore | None, linkage: LinkageScore | None) -> list
 
 
 def score_page(
-    whole: dict[str, Any], card: ChallengeCard, images: ImageScore | None, truth: Tensor, guess: Tensor | None
+    whole: dict[str, Any],
+    challenge: Challenge,
+    truth: ChallengeTruth,
+    images: ImageScore | None,
+    guess: Tensor | None,
 ) -> str:
-    """The page of a score, for the owner: every private image beside its guess, the nearest first."""
-    pairs = []
-    if images is not None and guess is not None and _pictures(card):
-        span = card.high - card.low
-        for number in images.each.argsort(descending=True)[:_IMAGES_SHOWN].tolist():
-            both = truth[number], guess[images.assigned[number]]
-            pictures = [png(shrunk((image.double() - card.low) / span, LARGEST)) for image in both]
-            pairs.append((number, float(images.each[number]), *pictures))
-    text: str = environment().get_template("score.html.j2").render(score=whole, pairs=pairs, names=_BASELINES)
+    """The page of a score, for the owner: every private image, the encoding in which it weighs most, and its guess; the
+    nearest first."""
+    shown = []
+    if images is not None and guess is not None and _pictures(challenge.card):
+        shown = _shown(challenge, truth, images, guess[images.assigned])
+    text: str = environment().get_template("score.html.j2").render(score=whole, shown=shown, names=_BASELINES)
     return text
+
+
+def _shown(challenge: Challenge, truth: ChallengeTruth, images: ImageScore, guess: Tensor) -> list[ShownImage]:
+    """guess: (n, …) of every private image."""
+    card, rows = challenge.card, truth.heaviest_rows()
+    span = card.high - card.low
+    taken = guess if images.mirrored is None else mirrored(guess, images.mirrored)
+    found = []
+    for number in images.each.argsort(descending=True)[:_IMAGES_SHOWN].tolist():
+        row = int(rows[number])
+        both = truth.images[number], taken[number]
+        original, guessed = (png(shrunk((image.double() - card.low) / span, LARGEST)) for image in both)
+        encoding = "" if row < 0 else _stretched(challenge.release[row][0])
+        found.append(ShownImage(number, float(images.each[number]), row, original, encoding, guessed))
+    return found
 
 
 def _known(card: ChallengeCard) -> list[Note]:
@@ -114,6 +147,10 @@ def _known(card: ChallengeCard) -> list[Note]:
     elif card.target is not None and not isinstance(card.target, Mu):
         told.append(note("challenge-tau", tau=card.target.value, calibration=card.target.calibration))
     return [*told, note("challenge-randomness-seeded" if card.reproducible else "challenge-randomness")]
+
+
+def _mirrored(card: ChallengeCard) -> list[Note]:
+    return [note("challenge-mirrored")] if card.settings.encoder.moved else []
 
 
 def _pictures(card: ChallengeCard) -> bool:

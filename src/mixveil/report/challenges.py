@@ -14,7 +14,7 @@ from typing import Literal
 from safetensors.torch import save_file
 
 from mixveil.audit import challenge_making
-from mixveil.audit.challenge import CARD, ENCODINGS, PAGE, ChallengeCard, parse, read_rows, read_text
+from mixveil.audit.challenge import CARD, ENCODINGS, PAGE, Challenge, ChallengeCard, parse, read_rows, read_text
 from mixveil.audit.challenge_making import PreparedChallenge
 from mixveil.audit.challenge_scoring import ImageScore, LinkageScore, read_guess, score_images, score_sources
 from mixveil.audit.challenge_truth import TENSORS, TRUTH, ChallengeTruth, read_truth, truth_json
@@ -155,17 +155,18 @@ def score_challenge(
     text = read_text(folder, CARD, "a challenge")
     card = parse(text)
     answers = read_truth(hidden, card, text)
-    read_rows(folder, card)
+    opened = Challenge(folder, card, read_rows(folder, card))
     guessed = read_guess(path, card)
     found, linked = None, None
     if guessed.images is not None:
-        found = score_images(guessed.images, answers.images, card.low, card.high, watch)
+        mirrors = card.settings.encoder.moved > 0
+        found = score_images(guessed.images, answers.images, card.low, card.high, watch, mirrors=mirrors)
     if guessed.sources is not None:
         linked = score_sources(guessed.sources, answers)
     if target is None:
         return ChallengeScore(card, found, linked)
     whole = challenge_pages.score_json(card, found, linked)
-    page = challenge_pages.score_page(whole, card, found, answers.images, guessed.images)
+    page = challenge_pages.score_page(whole, opened, answers, found, guessed.images)
     with files.atomic_folder(target, card.id[:8], 0o700) as made:
         files.write_file(made / SCORE, (json.dumps(whole, indent=2, allow_nan=False) + "\n").encode(), 0o600)
         files.write_file(made / SCORE_PAGE, page.encode(), 0o600)

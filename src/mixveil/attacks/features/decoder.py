@@ -79,7 +79,7 @@ class FeatureDecoder(BaseAttack):
             return (seen.linear @ straight).view(-1, *mean.shape)
 
         def bent(seen: Estimates) -> Tensor:
-            with torch.autocast("cuda", torch.bfloat16, enabled=device.type == "cuda"):
+            with training.low_precision(device):
                 found: Tensor = started(torch.cat([seen.linear, seen.conditions], dim=1))
             return unit * found.float()
 

@@ -14,11 +14,11 @@ import torch
 
 from mixveil.attacks.shared import model
 from mixveil.attacks.shared.alike import Comparison
+from mixveil.attacks.shared.covers import covers_of, without_covers
 from mixveil.attacks.shared.demasking import Demasking, Imitation, seen
-from mixveil.core.errors import ArgumentError
 from mixveil.core.randomness import Stream
 from mixveil.core.types import AttackKind, Guess, View
-from mixveil.core.wording.notes import Note, note
+from mixveil.core.wording.notes import Note
 
 
 @dataclass(frozen=True)
@@ -30,13 +30,11 @@ class DemaskSearch(Demasking):
     needs: ClassVar[frozenset[str]] = frozenset({"covers"})
 
     def cannot(self, view: View) -> Note | None:
-        first = view.releases[0].encoder
-        return super().cannot(view) if first.covers else note("attack-needs-covers", encoder=first.name)
+        return without_covers(view) or super().cannot(view)
 
     def __call__(self, view: View, *, stream: Stream) -> Guess:
-        if view.covers is None:
-            raise ArgumentError("this attack needs covers")
-        release, covers = view.releases[0], view.covers.take(torch.arange(len(view.covers))).x
+        release, covers = view.releases[0], covers_of(view)
+        patches = covers.take(torch.arange(len(covers))).x
         networks = self.networks(View((release,)), Imitation(view)) if release.encoder.masked else {}
         rows = seen(model.released(release).view(-1, *release.shape), release.encoder, networks)
-        return Guess(covers=torch.cat([alike for _, alike in Comparison.of(view).in_parts(rows, covers)]))
+        return Guess(covers=torch.cat([alike for _, alike in Comparison.of(view).in_parts(rows, patches)]))

@@ -18,12 +18,12 @@ from torch import Tensor, nn
 from torch.nn.functional import affine_grid, grid_sample, log_softmax, normalize
 
 from mixveil.attacks.shared import model, nets, training
+from mixveil.attacks.shared.covers import covers_of, without_covers
 from mixveil.attacks.shared.demasking import Demasking, Imitation, Signs, seen
 from mixveil.core.device_random import DeviceStream
-from mixveil.core.errors import ArgumentError
 from mixveil.core.randomness import Stream
 from mixveil.core.types import AttackKind, Encoder, Guess, View
-from mixveil.core.wording.notes import Note, note
+from mixveil.core.wording.notes import Note
 
 _SHARP = 10.0  # what cosines are multiplied by
 _DIRECTIONS = 128
@@ -48,13 +48,10 @@ class SearchLearned(Demasking):
     cut: float = 1.0
 
     def cannot(self, view: View) -> Note | None:
-        first = view.releases[0].encoder
-        return super().cannot(view) if first.covers else note("attack-needs-covers", encoder=first.name)
+        return without_covers(view) or super().cannot(view)
 
     def __call__(self, view: View, *, stream: Stream) -> Guess:
-        if view.covers is None:
-            raise ArgumentError("this attack needs covers")
-        release, known = view.releases[0], Imitation(view)
+        release, covers, known = view.releases[0], covers_of(view), Imitation(view)
         networks = self.networks(View((release,)), known)
         about, own = known.about(self.name, self, release.encoder, cut=self.cut)
         towers = _Towers(release.shape[0], self.base, known, DeviceStream(own.fork("weights")))
@@ -70,10 +67,8 @@ class SearchLearned(Demasking):
         draws = DeviceStream(own.fork("draws"))
         training.train(towers.net, loss, some, self.schedule, about=about, draws=draws, cache=self.cache)
         rows = seen(model.released(release).view(-1, *release.shape), release.encoder, networks)
-        covers = [
-            towers.all("covers", view.covers.take(i).x) for i in torch.split(torch.arange(len(view.covers)), _BLOCK)
-        ]
-        return Guess(covers=towers.all("rows", rows.float()) @ torch.cat(covers).T)
+        told = [towers.all("covers", covers.take(i).x) for i in torch.split(torch.arange(len(covers)), _BLOCK)]
+        return Guess(covers=towers.all("rows", rows.float()) @ torch.cat(told).T)
 
 
 class _Towers:
@@ -90,7 +85,7 @@ class _Towers:
         entered = ((images.to(self.device).float() - self.centre) / self.unit).contiguous(
             memory_format=torch.channels_last
         )
-        with torch.autocast("cuda", torch.bfloat16, enabled=entered.is_cuda):
+        with training.low_precision(entered.device):
             found = self.net[name](entered)
         return normalize(found.float(), dim=1)
 

@@ -57,7 +57,7 @@ class Unet(ImageAttack):
 
         def loss(index: Tensor, draws: DeviceStream) -> Tensor:
             truth, rows = mixtures.batch(index, draws)
-            with torch.autocast("cuda", torch.bfloat16, enabled=device.type == "cuda"):
+            with training.low_precision(device):
                 found = faster(pixels.clamp(pixels.enter(rows)).contiguous(memory_format=torch.channels_last))
             found = pixels.clamp(found.float())
             return (found - pixels.enter(truth)).abs().mean() + _SMOOTH * total_variation(found)

@@ -99,7 +99,7 @@ class _Mender:
         pictures = [(x - self.mean) / self.unit for x in (seen.linear, seen.own)]
         planes = seen.conditions[:, :, None, None].expand(-1, -1, *self.mean.shape[1:])
         inputs = torch.cat([*pictures, planes], dim=1).contiguous(memory_format=torch.channels_last)
-        with torch.autocast("cuda", torch.bfloat16, enabled=inputs.is_cuda):
+        with training.low_precision(inputs.device):
             found: Tensor = self.net(inputs)
         return found.float()
 

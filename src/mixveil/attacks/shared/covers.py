@@ -11,7 +11,7 @@ from torch import Tensor
 
 from mixveil.attacks.shared.base import BaseAttack
 from mixveil.core.errors import ArgumentError
-from mixveil.core.types import AttackKind, View
+from mixveil.core.types import AttackKind, Rows, View
 from mixveil.core.wording.notes import Note, note
 
 _BLOCK_VALUES = 1 << 23
@@ -29,15 +29,24 @@ class CoverAttack(BaseAttack):
     linear: ClassVar[bool] = False
 
     def cannot(self, view: View) -> Note | None:
-        encoder = view.releases[0].encoder
-        return super().cannot(view) if encoder.covers else note("attack-needs-covers", encoder=encoder.name)
+        return without_covers(view) or super().cannot(view)
+
+
+def without_covers(view: View) -> Note | None:
+    """Why there are no covers to look for in the first release; None where there are."""
+    encoder = view.releases[0].encoder
+    return None if encoder.covers else note("attack-needs-covers", encoder=encoder.name)
+
+
+def covers_of(view: View) -> Rows:
+    if view.covers is None:
+        raise ArgumentError("this attack needs covers")
+    return view.covers
 
 
 def entering(view: View) -> Blocks:
     """All covers as they enter mixtures."""
-    covers, release = view.covers, view.releases[0]
-    if covers is None:
-        raise ArgumentError("this attack needs covers")
+    covers, release = covers_of(view), view.releases[0]
     values = math.prod(release.shape)
 
     def cut() -> Iterator[Tensor]:

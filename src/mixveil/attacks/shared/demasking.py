@@ -15,7 +15,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from hashlib import sha256
 from typing import Any, ClassVar
 
@@ -123,10 +123,14 @@ class Imitation:
             return own
         return Covered(own, Subset(_unlabelled(covers), torch.arange(encoder.covers) % len(covers)))
 
-    def about(self, name: str, attack: Demasking, encoder: Encoder, **more: float) -> tuple[dict[str, Any], Stream]:
+    @cached_property
+    def _digest(self) -> str:
+        return training.digest(self.learnt, self.covers)
+
+    def about(self, name: str, attack: Demasking, encoder: Encoder, **more: Any) -> tuple[dict[str, Any], Stream]:
         """All that decides on a network, and draws that follow from it: attacks on the same release share the cache."""
         found = {"attack": name, "base": attack.base, "encodings": attack.encodings, **more}
-        found |= {"public": training.digest(self.learnt, self.covers), "encoder": settings(encoder)}
+        found |= {"public": self._digest, "encoder": settings(encoder)}
         digest = sha256(json.dumps(found, sort_keys=True).encode()).digest()
         return found, SeededStream(int.from_bytes(digest[:8], "big"))
 
@@ -152,7 +156,7 @@ def _trained(attack: Demasking, shape: tuple[int, ...], known: Imitation, encode
     def loss(index: Tensor, draws: DeviceStream) -> Tensor:
         mixture = made()[index.to(device)].float().div_(unit).contiguous(memory_format=torch.channels_last)
         size = mixture.abs()
-        with torch.autocast("cuda", torch.bfloat16, enabled=device.type == "cuda"):
+        with training.low_precision(device):
             found = net(size)
         return binary_cross_entropy_with_logits(found.float(), (mixture > 0).float(), weight=size)
 

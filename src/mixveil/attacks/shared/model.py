@@ -18,10 +18,10 @@ from torch import Tensor
 
 from mixveil.attacks.shared.base import CannotAttackError, not_linear
 from mixveil.core.errors import ArgumentError
-from mixveil.core.types import Release, Rows, Trace, View
+from mixveil.core.types import Batch, Release, Rows, Trace, View
 from mixveil.core.wording.notes import note
 from mixveil.data.covers import Covered
-from mixveil.data.row_views import Subset
+from mixveil.data.row_views import RowsView, Subset
 from mixveil.theory.moments import DENSE_LIMIT, blocks
 
 _FLOOR = 1e-9  # of the largest variance: what is never seen to vary may still vary a little
@@ -126,7 +126,21 @@ def with_covers(view: View, public: Rows) -> Rows:
         return public
     if view.covers is None:
         raise CannotAttackError(note("attack-needs", fields="covers"))
-    return Covered(public, view.covers)
+    most = max(release.encoder.covers for release in view.releases)
+    return Covered(public, view.covers if len(view.covers) >= most else _Repeated(view.covers, most))
+
+
+@dataclass(frozen=True)
+class _Repeated(RowsView):
+    """The same rows over and over, `count` of them: an attacker may hold fewer covers than an encoder chooses from."""
+
+    count: int
+
+    def __len__(self) -> int:
+        return self.count
+
+    def take(self, index: Tensor) -> Batch:
+        return self.rows.take(index % len(self.rows))
 
 
 def check_linear(view: View) -> None:

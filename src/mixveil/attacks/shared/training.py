@@ -7,6 +7,7 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any, cast
 
@@ -29,6 +30,23 @@ _REPORTED = 20  # steps between two reports of progress
 
 def fastest() -> torch.device:
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def low_precision(device: torch.device) -> torch.autocast:
+    """Networks run in bfloat16 here, where the device has instructions for it: on a GPU, and on many processors."""
+    return torch.autocast(device.type, torch.bfloat16, enabled=_has_bfloat16(device.type))
+
+
+def arithmetic() -> dict[str, Any]:
+    """What decides on the last digits of networks, for JSON."""
+    device = fastest().type
+    return {"device": device, "bfloat16": _has_bfloat16(device)}
+
+
+@cache
+def _has_bfloat16(device: str) -> bool:
+    told: Mapping[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
+    return device == "cuda" or bool(told.get("avx512_bf16") or told.get("amx_bf16"))
 
 
 @dataclass(frozen=True)
@@ -87,7 +105,7 @@ def train(
         raise ArgumentError("there are no public rows to train on")
     steps = schedule.epochs * (rows // min(schedule.batch, rows))
     steps = min(steps, cache.max_steps or steps)
-    how = {"schedule": asdict(schedule), "rows": rows, "steps": steps, "device": fastest().type}
+    how = {"schedule": asdict(schedule), "rows": rows, "steps": steps, **arithmetic()}
     whole = {"version": VERSION, **about, **how}
     key = hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()
     kept = None if cache.folder is None else cache.folder / "attacks" / f"{key}.safetensors"
@@ -162,7 +180,7 @@ def digest(*tensors: Tensor) -> str:
 
 def in_batches(net: nn.Module, inputs: Tensor, size: int = 64) -> Tensor:
     """What a network says of all rows, in float32 on the CPU."""
-    with torch.inference_mode(), torch.autocast("cuda", torch.bfloat16, enabled=inputs.is_cuda):
+    with torch.inference_mode(), low_precision(inputs.device):
         return torch.cat([net(part).float().cpu() for part in torch.split(inputs, size)])
 
 

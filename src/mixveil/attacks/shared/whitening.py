@@ -43,28 +43,33 @@ class Whitening:
     def coordinates(self, x: Tensor) -> Tensor:
         """(n, d) of centred rows (n, d)."""
         if self.basis is not None:
-            return x @ self.basis.to(x.dtype)
+            return x @ self.basis.to(x)
         return x if len(self.shape) != 3 else self._waves("nchw,kc,ih,jw->nkij", x)
 
     def back(self, coordinates: Tensor) -> Tensor:
         """(n, d) centred rows, of coordinates."""
         if self.basis is not None:
-            return coordinates @ self.basis.T.to(coordinates.dtype)
+            return coordinates @ self.basis.T.to(coordinates)
         return coordinates if len(self.shape) != 3 else self._waves("nkij,kc,ih,jw->nchw", coordinates)
 
     def white(self, x: Tensor) -> Tensor:
         """(n, d) centred rows, by directions, each with variance one."""
-        return self.coordinates(x) / self.variance.sqrt().to(x.dtype)
+        return self.coordinates(x) / self.variance.sqrt().to(x)
 
     def alike(self, x: Tensor) -> Tensor:
         """(n, n) how much two centred rows agree, from −1 to 1: the cosine of their coordinates, weighed as the
         likelihood ratio of a shared source weighs them if its share is small."""
-        told = (self.coordinates(x) * (self.signal.sqrt() / self.variance)).float()
+        told = (self.coordinates(x) * self.telling.to(x)).float()
         told /= torch.linalg.vector_norm(told, dim=1, keepdim=True).clamp(min=1e-30)
         return told @ told.T
 
+    @property
+    def telling(self) -> Tensor:
+        """(d,) what coordinates are weighed by where rows are compared."""
+        return self.signal.sqrt() / self.variance
+
     def _waves(self, sums: str, x: Tensor) -> Tensor:
-        transforms = [model.cosines(size).to(x.dtype) for size in self.shape]
+        transforms = [model.cosines(size).to(x) for size in self.shape]
         waves: Tensor = torch.einsum(sums, x.view(len(x), *self.shape), *transforms)
         return waves.flatten(1)
 

@@ -64,6 +64,7 @@ METRICS = (
     Metric("row-identified", "higher", share=True, main=True, charted=True),
     Metric("pair-found", "higher", share=True, main=True, charted=True),
     Metric("signs-found", "higher", function=signs.found, share=True, main=True, charted=True),
+    Metric("sources-found", "higher", share=True, main=True, charted=True),
     Metric("cover-found", "higher", share=True, main=True, charted=True),
     Metric("cover-rank", "lower", brief=False),
     Metric("nearest-shares-source", "higher", share=True, main=True, charted=True),

@@ -1,4 +1,5 @@
-"""How well attacks name what rows are made of: their covers, the rows that share a source, the rows of a record."""
+"""How well attacks name what rows are made of: their records, their covers, the rows that share a source, the rows of a
+record."""
 
 from __future__ import annotations
 
@@ -10,12 +11,88 @@ import torch
 from torch import Tensor
 
 from mixveil.audit.metrics import detection
+from mixveil.core.randomness import SeededStream
 from mixveil.core.types import Trace
 
 LEVEL = 0.01
 """Records whose rows look no different are taken to differ by chance no more often than this."""
 
 _PAIRS = 2_000_000  # that are compared; of more rows, some with all others
+_SHUFFLES = 20  # of a guess, for what chance gives
+
+
+class Links(NamedTuple):
+    """Shares of rows. whole: exactly the records of the row are named; some: one of them at least."""
+
+    whole: float
+    some: float
+
+
+def linked(guess: Tensor, truth: Tensor, records: int, *, renamed: bool) -> tuple[Links, Links]:
+    """Of guesses (m, s) at the records of every row, (m, k); −1 is no record in both. Beside it: the same guess with
+    its rows shuffled, the mean of twenty. renamed: the guess numbers records as it likes; its numbers are taken for
+    those records with which most of them are right, one-to-one."""
+    named, there, stream = distinct(guess), distinct(truth), SeededStream(0)
+    shuffled = [
+        _links(named[stream.permutation(len(named))], there, records, renamed=renamed) for _ in range(_SHUFFLES)
+    ]
+    chance = Links(*(sum(part) / _SHUFFLES for part in zip(*shuffled, strict=True)))
+    return _links(named, there, records, renamed=renamed), chance
+
+
+class Named(NamedTuple):
+    """hits: of `rows` rows, those of which exactly the records are named; chance: the most that a guess gets which
+    knows no more than the order of rows: its rows shuffled, the row's own record alone, or one more by chance."""
+
+    hits: int
+    rows: int
+    chance: float
+
+
+def named(guess: Tensor, traces: tuple[Trace, ...], records: int) -> Named | None:
+    """Of guesses (m, s) at the records of the rows of all releases, where row i of each is of record i. Covers, and
+    records without a row, have no number to be named by. None where no row is of several records."""
+    held = _sources(traces)
+    held = distinct(held.masked_fill(held >= records, -1))
+    alone = float(((held >= 0).sum(1) == 1).double().mean())
+    if alone == 1:
+        return None
+    found, chance = linked(guess, held, records, renamed=False)
+    return Named(round(found.whole * len(held)), len(held), max(chance.whole, alone, 1 / records))
+
+
+def matched(close: Tensor) -> Tensor:
+    """(n,) the column of each row of (n, n), one-to-one, so that their sum is the largest."""
+    from scipy.optimize import linear_sum_assignment
+
+    return torch.from_numpy(linear_sum_assignment(close.numpy(), maximize=True)[1])
+
+
+def distinct(sources: Tensor) -> Tensor:
+    """The same rows, sorted, each number once: −1 in the place of a repeated one."""
+    ranked = sources.sort(1).values
+    repeated = torch.zeros_like(ranked, dtype=torch.bool)
+    repeated[:, 1:] = ranked[:, 1:] == ranked[:, :-1]
+    return ranked.masked_fill(repeated, -1)
+
+
+def _links(named: Tensor, there: Tensor, n: int, *, renamed: bool) -> Links:
+    """named: (m, s) distinct numbers of a guess; there: (m, k) distinct records."""
+    known = _meant(named, there, n)[named] if renamed else named
+    known = known.masked_fill(named < 0, -2)
+    right = (known[:, :, None] == there[:, None, :]).sum((1, 2))
+    whole = (right == (there >= 0).sum(1)) & (right == (named >= 0).sum(1))
+    return Links(float(whole.double().mean()), float((right > 0).double().mean()))
+
+
+def _meant(named: Tensor, there: Tensor, n: int) -> Tensor:
+    """(n,) the record that each number of a guess is taken for."""
+    counts = torch.zeros(n * n, dtype=torch.int64)
+    for one in named.T:
+        for other in there.T:
+            both = (one >= 0) & (other >= 0)
+            counts += torch.bincount(one[both] * n + other[both], minlength=n * n)
+    return matched(counts.view(n, n))
 
 
 class Covers(NamedTuple):

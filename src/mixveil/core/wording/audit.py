@@ -13,6 +13,11 @@ _THREATS = {
     "squares of each.",
     "threat-braverman-whitened": "They hold the public images that were mixed in, learn from the rows how squares vary "
     "and hang together, and compare the squares of a row with the squares of each.",
+    "threat-carlini": "They hold public images and nothing else of the data owner's. They encode public images alike, "
+    "train networks to say which rows share a record and which signs values had, and solve all rows together.",
+    "threat-chen": "They hold rows of pairs of images, and the public images that were mixed in, if any. They find "
+    "from the sizes of values which rows share an image, and solve all rows together. That works where the values of "
+    "images are independent normal draws.",
     "threat-decoder": "They hold public images and the public network, and know the pairing and the weights. They "
     "solve all rows together and train a network from features back to pictures.",
     "threat-demask": "They hold public images, encode them alike and train a network to say which sign each value had.",
@@ -34,6 +39,9 @@ _THREATS = {
     "threat-linkage": "They hold the original image, and know weights and pairing. They ask which row it went into.",
     "threat-lmmse": "They know the pairing, the weights and how such images vary, and use all rows together.",
     "threat-lmmse-row": "They know the weights and how such images vary, and look at one row at a time.",
+    "threat-luo": "They hold public images and nothing else of the data owner's. They encode public images alike, "
+    "train networks to say which rows share a record, undo how images were moved, and let networks fuse the rows of "
+    "each.",
     "threat-lowpass": "They hold similar public images, and know the pairing and the weights. They blur all rows and "
     "unmix them.",
     "threat-lowpass-row": "They hold similar public images, and blur and scale each row.",
@@ -55,7 +63,7 @@ _THREATS = {
 }
 
 _NOT_RUN = {
-    "attack-needs": "it needs {fields}, which this audit does not have",
+    "attack-needs": "it needs {fields}, which the attacker does not have here",
     "attack-needs-images": "it needs images",
     "attack-needs-features": "it needs a release of features, and the images behind private and public features",
     "attack-needs-linear": "it needs rows that are weighed sums of records, and the encoder {encoder} makes others",
@@ -64,6 +72,25 @@ _NOT_RUN = {
     "attack-needs-covers": "it looks for public images in rows, and the encoder {encoder} mixed in none here",
     "attack-needs-mask": "it looks for hidden signs, and the encoder {encoder} hides none",
     "attack-needs-pairs": "it needs rows of two records at most",
+    "attack-oracle-of-other-rows": "the truth that it is given is not of these rows",
+    "attack-needs-one-encoder": "it needs releases of one encoder, with the same settings",
+    "attack-needs-independent-values": "it needs values that do not depend on one another, and neighbouring values of "
+    "these rows are correlated ({correlation:.2f}): other attacks are for such images",
+    "attack-needs-normal-values": "it needs values that are normally distributed around the centre of the encoder, and "
+    "those of these rows are not (their kurtosis is {kurtosis:.2f}, a normal one is 3)",
+    "attack-needs-more-values": "rows that share a record do not stand out from chance: a row has {values:n value}, "
+    "and half of the rows would stand out with {needed:,}",
+    "attack-drowned": "the noise (σ = {noise:.3g} a value) hides even how much images vary, and with that all that "
+    "rows share",
+    "attack-needs-fewer-rows": "it compares all rows with one another, at most {most:,} of this size, and got {rows:,}",
+    "attack-needs-fewer-covers": "it finds the public images of a row among {most:,} at most, with so many values a "
+    "row, and got {covers:,}",
+    "attack-needs-floral": "it begins with six rows that hold all pairs of four records, and found none: it needs more "
+    "rows or releases of these records",
+    "attack-needs-connected": "the rows that it could place hold {told:,} of all {records:n record}: it needs more "
+    "rows or releases of these records",
+    "attack-rows-unexplained": "what it found explains {explained:.0%} of the rows only: these rows are not made as it "
+    "takes them to be",
     "attack-needs-releases": "it needs {needed:n release} of the same records, got {releases}",
     "attack-needs-values": "rows of fewer than {least} values do not show it how their noise was drawn",
     "attack-needs-strangers": "it needs at least {least} images that are not in the release, got {strangers}: give "
@@ -118,6 +145,7 @@ _METRICS = {
     "metric-row-identified": "row identified",
     "metric-pair-found": "pair found",
     "metric-signs-found": "hidden signs found",
+    "metric-sources-found": "all records of a row found",
     "metric-cover-found": "public image found",
     "metric-cover-rank": "rank of public images",
     "metric-nearest-shares-source": "nearest row shares source",
@@ -138,6 +166,7 @@ _METRICS = {
     "chart-row-identified": "Records whose row is found",
     "chart-pair-found": "Rows of which both sources are found",
     "chart-signs-found": "Hidden signs that are found",
+    "chart-sources-found": "Rows of which all records are found",
     "chart-cover-found": "Rows of which a public image is found",
     "chart-nearest-shares-source": "Rows whose most alike row shares a source",
     "chart-told-apart": "Records told from others by their rows",
@@ -187,6 +216,8 @@ _WARNINGS = {
     "pictures-decoded": f"{{attack}} makes pictures of the features: {_GAINED}",
     "rows-recognised": "{attack} recognises records: it finds the row of {mean:.0%} of them (guessing: {chance:.2%}).",
     "pairs-recognised": "{attack} recognises pairs: both sources of {mean:.0%} of the rows (guessing: {chance:.2%}).",
+    "sources-recognised": "{attack} finds who is in which row: all records, and no others, of {mean:.0%} of the rows "
+    "(guessing: {chance:.2%}).",
     "covers-recognised": "{attack} finds a public image that was mixed in for {mean:.0%} of the rows (guessing: "
     "{chance:.2%}).",
     "rows-grouped": "{attack} finds rows that share an image: the row most alike shares one for {mean:.0%} of the rows "
@@ -257,6 +288,8 @@ _VERDICT = {
     "of the rows is noticed where its noise is below {share:.0%} of what is stated.",
     "verdict-weak-noise-unnoticed": "The noise was tested more loosely, as the rows that are left were chosen: noise "
     "that is too weak in some values of the rows would NOT be noticed.",
+    "verdict-mirrored": "Mirror images: images were mirrored or not, at random, before they were mixed. No attacker "
+    "can tell an image from its mirror image, so of every reconstruction the nearer of both is measured and shown.",
     "verdict-images-too-weak": f"Pictures: {_TOO_WEAK}",
     "verdict-values-too-weak": f"Values: {_TOO_WEAK}",
     "verdict-give-public-data": "Public data may make these attacks stronger: give some.",
@@ -279,6 +312,8 @@ _VERDICT = {
     "(guessing: {chance:.2%}).",
     "verdict-signs": "Signs: {attack} finds {mean:.1%} of those that a mask hides (the same sign everywhere: "
     "{chance:.1%}).",
+    "verdict-sources": "Sources: {attack} names all records of {mean:.1%} of the rows, and no others (guessing: "
+    "{chance:.2%}).",
     "verdict-covers": "Public images: {attack} has one that was mixed in among its first guesses for {mean:.1%} of the "
     "rows (guessing: {chance:.2%}).",
     "verdict-grouped": "Shared images: by {attack} the row most alike shares an image, private or public, with "

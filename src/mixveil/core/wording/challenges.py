@@ -40,6 +40,18 @@ WORDS: dict[str, str] = {
     "computed from what was published.",
     "challenge-randomness-seeded": "Everything was drawn from a seed. An attacker who finds the seed has the truth: "
     "this challenge is an experiment.",
+    "challenge-mirrored": "Images were mirrored or not, at random, before they were mixed: no attacker can tell an "
+    "image from its mirror image. So both count: of every guess, and of the guesses beside it, the nearer of the two "
+    "is compared.",
+    # What an attack made of a challenge
+    "guess-of-images": "{attack} guesses {images:n image}.",
+    "guess-of-sources": "{attack} names up to {per_row:n private image} in each of {rows:n row}.",
+    "guess-images-left-out": "The images of {attack} are left out: finite values of {due} are scored, and it gave "
+    "{given}.",
+    "guess-sources-left-out": "What {attack} says of who is in which row is left out: of each of {rows:n row} it may "
+    "name up to {per_row:n image}, by numbers from 0 to {last}, or −1.",
+    "guess-given-truth": "The truth was given for {stages}: this guess shows where the defence holds, not what an "
+    "attacker gets.",
     # What a guess is worth
     "challenge-recovered": "Recovered: {recovered:.1%} of the images have a guess with an SSIM above {ssim:g} (the "
     "mean image: {nothing:.1%}; another private image: {others:.1%}).",
