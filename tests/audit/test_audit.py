@@ -37,6 +37,7 @@ def test_on_a_certified_release_no_attack_beats_its_ceiling(seed: int) -> None:
     assert codes(found.warnings[1:]) <= {"truth-not-shown"}
     assert not any(row.beaten for row in found.figures)
     skipped = {"grid", "unit-membership", "kolmogorov-smirnov", "braverman", "braverman-whitened", "public-search"}
+    skipped.add("chen")
     skipped |= {name for name, kind in attacks().items() if kind.trains}
     assert {item.attack: item.status for item in found.attacks if item.status != "ran"} == dict.fromkeys(
         skipped, "skipped"

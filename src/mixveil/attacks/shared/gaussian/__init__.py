@@ -1,0 +1,1 @@
+"""The parts of the attack of Chen et al. on Gaussian images."""
