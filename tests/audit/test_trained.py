@@ -59,7 +59,7 @@ def test_a_quick_audit_trains_nothing_unasked_and_says_so() -> None:
     assert codes([skipped["unet"], skipped["unet-strong"]]) == {"attack-trains"}
     assert codes([skipped["decoder"]]) == {"attack-needs-features"}
     (told,) = [told for told in found.verdict if told.code == "verdict-untrained"]
-    trained = "average-known, average-similar, unet, unet-strong"
+    trained = "average-known, average-similar, carlini, luo, unet, unet-strong"
     assert told.figures["attacks"] == trained and "full-profile-runs-them" in codes([told])
     alone = audit(released(data, 1.0, None), data, stream=SeededStream(0), profile="full")
     (told,) = [told for told in alone.verdict if told.code == "verdict-untrained"]
