@@ -9,7 +9,8 @@
 - `augmented`: with and without mirroring and moving images before they are mixed, and with 10 encodings.
 - `table`: the same attacks on other encoders.
 
-Results are added to `breaks.json`; the grids of pictures show CIFAR-10's images.
+Results are added to `breaks.json`, those of the table to `breaks-table.json`; the grids of pictures show CIFAR-10's
+images.
 """
 
 from __future__ import annotations
@@ -132,7 +133,7 @@ class Study:
         figures = image_figures(score) | stages(linked, held, challenge, work)
         settings = {**about, "attack": name, "given": ", ".join(given) or "nothing"}
         keep(
-            self.chosen.out / "breaks.json",
+            self.chosen.out / ("breaks-table.json" if about["part"] == "table" else "breaks.json"),
             TITLE,
             {"settings": settings, "figures": figures | {"seconds to link rows": paired, "seconds": whole}},
             about=provenance(self.chosen, CENTRE),

@@ -4,9 +4,10 @@ Images that are mirrored and moved before they are mixed do not lie on one anoth
 system of Carlini et al. has no solution. Luo et al. compare rows by a network that sees them at two resolutions,
 cluster them, reweigh the rows of a record, and let networks fuse and denoise them.
 
-Here rows are compared in every place: pairs at half the resolution, then every row with the rows of a record at the
-full one (`prototypes`); so moves are found, and undone before rows are fused (`fusing`). Of the moves of a record one
-thing stays unknown: whether it is the mirror image. Both are equally likely for every attacker.
+Here a U-Net, which sees rows at four resolutions, is the comparative network, and rows are compared in every place:
+first in pairs, then every row with the rows of a record (`prototypes`); so moves are found, and undone before rows are
+fused (`fusing`). Of the moves of a record one thing stays unknown: whether it is the mirror image. Both are equally
+likely for every attacker.
 """
 
 from __future__ import annotations

@@ -166,7 +166,7 @@ class Work:
         """What records are like as they enter a mixture, by public images; and (d,) the mean of covers."""
         z = self.encoder.prepare(self.known.learnt)
         rest = self.encoder.prepare(self.known.covers).mean(0) if self.encoder.covers else torch.zeros(z.shape[1])
-        return PixelPrior.of(z, self.pool.shape), rest
+        return PixelPrior.of(z), rest
 
     def _alike(self, comparer: Comparer) -> Tensor:
         if self.attack.given("alike"):

@@ -8,7 +8,7 @@ Where no signs are hidden, one step of it is ridge regression, the best linear e
 
 Where little is mixed in besides, rows alone say what signs are, but a solution may hold them all in wrong places. Then
 solutions from random records are tried too, and the best is taken, value by value. Rows do not say which of a solution
-and its negative is right: the network does, and that pixels beside one another are alike (`sign_field`).
+and its negative is right: what images are like does (`sign_field`).
 """
 
 from __future__ import annotations
@@ -20,15 +20,14 @@ import torch
 from torch import Tensor
 
 from mixveil.attacks.shared import training
-from mixveil.attacks.shared.breaks.sign_field import PixelPrior, chosen_signs
+from mixveil.attacks.shared.breaks.sign_field import MOST_VALUES, PixelPrior, chosen_signs
 from mixveil.core.randomness import Stream
 
 _ROUNDS = 20
 _FLOOR, _ERROR = 0.01, 1e-4  # of the mean square of what is left of weights, and of one: no row is without error
 _LEAST = 1e-12
 _TINY, _DOUBTFUL = 1e-6, 1e-2  # of a value's mean square: an error's at least, and where records are in doubt
-_EXACT, _TRIES = 0.8, 8  # of rows' energy, that must be explained for other solutions to be tried; how many are
-_DOUBT = 0.3  # how much a network's word on one sign counts where it is about all signs of a value at once
+_EXACT, _TRIES = 0.8, 8  # of rows' energy, that records must explain for other solutions to be tried; how many are
 
 
 @dataclass(frozen=True)
@@ -93,16 +92,17 @@ class System:
 
     def found(self, stream: Stream) -> tuple[Tensor, Tensor]:
         """(n, d) the most likely records, less their mean, and (d,) the factors of the errors' variance."""
-        found, factor = self.settled(self.begun(), self.first, self.logits)
-        if self.logits is None or not self.nearly_exact(factor):
-            return found, factor
+        first = found, factor = self.settled(self.begun(), self.first, self.logits)
+        if self.logits is None or self.size.shape[1] > MOST_VALUES or not self.nearly_exact(torch.ones_like(factor)):
+            return first
         for number in range(_TRIES):
             other, least = self.settled(self.random(stream.fork(f"try {number}")), self.first, None)
             better = least < factor
             found, factor = torch.where(better, other, found), torch.where(better, least, factor)
+        if not self.nearly_exact(factor):  # rows do not hold what they are said to
+            return first
         whole = found + self.mean.float()
-        word = _DOUBT * (self.logits * self.mixtures(found).sign()).sum(0)
-        return chosen_signs(whole, word, self.prior) * whole - self.mean.float(), factor
+        return chosen_signs(whole, self.prior, stream.fork("signs")) * whole - self.mean.float(), factor
 
     def nearly_exact(self, factor: Tensor) -> bool:
         """Whether what rows are said to hold explains most of them, up to errors with these factors (d,)."""

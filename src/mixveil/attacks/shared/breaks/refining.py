@@ -19,7 +19,7 @@ from mixveil.attacks.shared.breaks.folded import FoldedRows, System
 from mixveil.attacks.shared.breaks.prototypes import label_weights
 from mixveil.core.randomness import Stream
 
-_ROUNDS = 3
+_ROUNDS = 6
 _VALUES = 1 << 25  # of rows that are compared at a time
 _SHARES = 19  # of a label that are tried, for two records of its class
 

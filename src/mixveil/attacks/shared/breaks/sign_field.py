@@ -1,70 +1,83 @@
-"""Which of a solution and its negative is right, pixel by pixel: one sign for each, the same in all images.
+"""Which of a solution and its negative is right, value by value: one sign for each place, the same in all images.
 
-What is known of every sign by itself is added to how alike pixels beside one another are in natural images: Gaussian
-differences, of the variance that public images show. The signs are improved one half of the pixels after the other
-(iterated conditional modes on the fields of a chessboard).
+Rows whose signs are hidden do not tell. What images are like does: if they are Gaussian, with the mean m and the
+covariance of public images, whose inverse is P, then the likeliest signs s of images X maximise hᵀs − sᵀQs / 2, where
+Q = P ∘ XᵀX and h = P m ∘ Xᵀ1. Signs are drawn one after another while a temperature falls (simulated annealing),
+several times side by side, and the best is taken.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
-_ROUNDS = 50
-_WAYS = (1, 2, 0)  # down, right, to the next channel
+from mixveil.core.randomness import Stream
+
+MOST_VALUES = 4096
+"""Of an image: the covariance of more does not fit."""
+
+_RIDGE = 0.05  # of the mean variance
+_TRIES, _SWEEPS, _COLD = 8, 60, 10  # the last sweeps are without a temperature
+_HOT = 0.2  # of what a sign hangs on, the temperature in the beginning
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class PixelPrior:
-    """What images are like.
+    """What images are like, by public ones.
 
     Attributes:
+        examples: (k, d) public images.
         mean, variance: (d,) of their values.
-        apart: The mean square of the difference of values beside one another: below, to the right, in the next channel.
-        shape: Of an image.
     """
 
+    examples: Tensor
     mean: Tensor
     variance: Tensor
-    apart: tuple[float, float, float]
-    shape: tuple[int, ...]
 
     @classmethod
-    def of(cls, images: Tensor, shape: tuple[int, ...]) -> PixelPrior:
+    def of(cls, images: Tensor) -> PixelPrior:
         """As images (k, d) are like."""
-        whole = images.view(-1, *shape)
-        apart = [float(whole.diff(dim=way).square().mean()) if whole.shape[way] > 1 else 1.0 for way in (2, 3, 1)]
-        variance = images.var(0).clamp(min=1e-3 * float(images.var(0).mean()) + 1e-12)
-        down, right, channels = (max(value, 1e-6) for value in apart)
-        return cls(images.mean(0), variance, (down, right, channels), shape)
+        spread = images.var(0)
+        return cls(images, images.mean(0), spread.clamp(min=1e-3 * float(spread.mean()) + 1e-12))
+
+    def precision(self) -> Tensor:
+        """(d, d) float64: the inverse of the covariance, with a ridge."""
+        covariance = torch.cov(self.examples.double().T)
+        ridge = _RIDGE * float(covariance.diagonal().mean()) + 1e-12
+        inverse: Tensor = torch.linalg.inv(covariance + ridge * torch.eye(len(covariance), dtype=torch.float64))
+        return inverse
 
 
-def chosen_signs(images: Tensor, word: Tensor, prior: PixelPrior) -> Tensor:
-    """(d,) ±1 for images (n, d). word: (d,) what else is known of every sign: the logarithm of how much likelier +1
-    is."""
-    mean, variance = prior.mean.to(images), prior.variance.to(images)
-    own = (word + (2 * images * mean / variance).sum(0)).view(prior.shape)
-    field = torch.where(own < 0, -1.0, 1.0).to(images)
-    whole = images.view(-1, *prior.shape)
-    links = [
-        (whole * whole.roll(-1, way + 1)).sum(0) / apart for way, apart in zip((1, 2, 0), prior.apart, strict=True)
-    ]
-    for way, link in zip((1, 2, 0), links, strict=True):
-        link.narrow(way, link.shape[way] - 1, 1).zero_()  # nothing is beside the last one
-    number = [torch.arange(size, device=images.device) for size in prior.shape]
-    dark = (number[0][:, None, None] + number[1][:, None] + number[2]) % 2 == 0
-    for _ in range(_ROUNDS):
-        before = field.clone()
-        for half in (dark, ~dark):
-            around = sum((_beside(field, link, way) for way, link in zip(_WAYS, links, strict=True)), start=own)
-            field = torch.where(half, torch.where(around < 0, -1.0, 1.0).to(field), field)
-        if torch.equal(before, field):
-            break
-    return field.flatten()
+def chosen_signs(images: Tensor, prior: PixelPrior, stream: Stream) -> Tensor:
+    """(d,) ±1 for images (n, d), d at most `MOST_VALUES`."""
+    x, precision = images.double().cpu(), prior.precision()
+    pull = ((precision @ prior.mean.double().cpu()) * x.sum(0)).numpy()
+    links = (precision * (x.T @ x)).fill_diagonal_(0).numpy()
+    found = annealed(pull, links, stream)
+    return torch.from_numpy(found).to(images)
 
 
-def _beside(field: Tensor, link: Tensor, way: int) -> Tensor:
-    """What the pixels on both sides say of a sign. link: what a pixel and the next one along `way` have in common."""
-    return link * field.roll(-1, way) + link.roll(1, way) * field.roll(1, way)
+def annealed(pull: np.ndarray, links: np.ndarray, stream: Stream) -> np.ndarray:
+    """(d,) ±1 that make pullᵀs − sᵀ links s / 2 large. pull: (d,); links: (d, d), symmetric, with zeros on its
+    diagonal."""
+    count = len(pull)
+    signs = np.where(stream.uniform(_TRIES, count).numpy() < 0.5, -1.0, 1.0)
+    signs[0] = np.where(pull < 0, -1.0, 1.0)
+    felt = pull - signs @ links
+    hot = _HOT * float(np.abs(pull).mean() + np.abs(links).sum(1).mean())
+    for sweep in range(_SWEEPS):
+        warm = hot * max(0.0, 1 - sweep / (_SWEEPS - _COLD))
+        chance = stream.uniform(count, _TRIES).numpy().clip(1e-12, 1 - 1e-12)
+        bars = warm / 2 * np.log(chance / (1 - chance))
+        for place, bar in enumerate(bars):
+            drawn = np.where(felt[:, place] > bar, 1.0, -1.0)
+            change = drawn - signs[:, place]
+            if change.any():
+                felt -= change[:, None] * links[place]
+                signs[:, place] = drawn
+    worth = signs @ pull - 0.5 * ((signs @ links) * signs).sum(1)
+    best: np.ndarray = signs[worth.argmax()]
+    return best
