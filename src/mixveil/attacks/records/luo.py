@@ -48,7 +48,8 @@ class Luo(Break):
     def _recovered(self, work: Work, linked: Linked) -> Recovered:
         fusion, pool = _Fusion(work), work.pool
         held = linked.sources, linked.weights, linked.moves
-        rows = fusion.given(pool.x, *held, pool.records, ordered=pool.own is not None)
+        signs = work.truth.signs if self.given("signs") else None
+        rows = fusion.given(pool.x, *held, pool.records, ordered=pool.own is not None, signs=signs)
         return Recovered(fusion.images(rows), linked.sources)
 
 
@@ -69,11 +70,21 @@ class _Fusion:
         self.device = training.fastest()
 
     def given(
-        self, x: Tensor, sources: Tensor, weights: Tensor, moves: Tensor, records: int, *, ordered: bool
+        self,
+        x: Tensor,
+        sources: Tensor,
+        weights: Tensor,
+        moves: Tensor,
+        records: int,
+        *,
+        ordered: bool,
+        signs: Tensor | None = None,
     ) -> RecordRows:
-        """The rows of every record, of rows (m, d). ordered: whether a row's own record comes first."""
+        """The rows of every record, of rows (m, d). ordered: whether a row's own record comes first; signs: (m, d) of
+        the mixtures, where they are given."""
         shape, logits = self.work.pool.shape, self.work.logits(x)
         demasked = x if logits is None else x.abs() * torch.tanh(logits.double() / 2)
+        demasked = demasked if signs is None else x.abs() * signs
         held = torch.where(sources >= 0, weights, 0).double().sum(1, keepdim=True)
         demasked = demasked - held * self.mean - (1 - held).clamp(min=0) * self.rest
         size = x if logits is None else x.abs()
