@@ -4,7 +4,7 @@
 
 Each encoder releases the same CIFAR-10 images so many times, as encoding again for every epoch does. Every release is
 written, entered in a ledger of its own under OUT, and audited by the package's own jobs; OUT/beside.html has all three.
-They show CIFAR-10's images. Without a GPU the demasking network takes most of the time.
+They show CIFAR-10's images. Without a GPU networks take most of the time: `--steps` shortens their training.
 """
 
 from __future__ import annotations
@@ -37,6 +37,9 @@ ATTACKS = [
     "average-known",
     "average-similar",
     "demask-search",
+    "carlini",
+    "luo",
+    "chen",
     "linkage",
 ]
 K = 6

@@ -16,6 +16,7 @@ import mixveil
 from mixveil.attacks.records.carlini import Carlini
 from mixveil.attacks.records.luo import Luo
 from mixveil.attacks.shared.base import CannotAttackError
+from mixveil.attacks.shared.breaks import breaking
 from mixveil.attacks.shared.breaks.breaking import MOST_ROWS, Break, Work
 from mixveil.attacks.shared.stages import Stage
 from mixveil.attacks.shared.training import Schedule, TrainingCache
@@ -183,7 +184,7 @@ def test_images_that_were_moved_are_compared_in_every_place(tmp_path: Path) -> N
     assert int(linked.moves[..., 1:].abs().max()) <= 2 * 2 and bool((linked.moves[..., 0] <= 1).all())
 
 
-def test_they_say_what_they_cannot_do() -> None:
+def test_they_say_what_they_cannot_do(monkeypatch: pytest.MonkeyPatch) -> None:
     data = digits(0, 30)
     certified, _ = Singular().calibrate(Mu(1.0), range_facts(data))
     view = replace(several(certified, data, 2), public=PUBLIC)
@@ -195,3 +196,5 @@ def test_they_say_what_they_cannot_do() -> None:
     covered = CalibratedInstaHide(k=4, c1=0.65, c2=0.3, covers=9, pad=0, values=64, centre=0.5)
     hidden = replace(several(covered, data, 2, digits(30, 39)), covers=None, public=PUBLIC)
     assert holds([Carlini().cannot(hidden)], "attack-needs", fields="covers")
+    monkeypatch.setattr(breaking, "_MOST_VALUES", 64 * 59)  # of two releases of 30 rows
+    assert holds([Carlini().cannot(view)], "attack-needs-fewer-rows", rows=60, most=59)

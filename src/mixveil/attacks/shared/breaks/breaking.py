@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass
@@ -30,6 +31,7 @@ from mixveil.core.wording.notes import Note, note
 MOST_ROWS = 10_000
 """Rows of all releases together: every row is compared with every other."""
 
+_MOST_VALUES = 1 << 26  # of all rows: several times as many are held at once
 _GIVEN = 12  # rows of a record that are given, where clusters are
 
 
@@ -73,9 +75,9 @@ class Break(Demasking):
     def cannot(self, view: View) -> Note | None:
         if len({release.encoder for release in view.releases}) > 1:
             return note("attack-needs-one-encoder")
-        rows = sum(len(release.payload) for release in view.releases)
-        if rows > MOST_ROWS:
-            return note("attack-needs-fewer-rows", rows=rows, most=MOST_ROWS)
+        rows, values = sum(len(release.payload) for release in view.releases), math.prod(view.releases[0].shape)
+        if rows > (most := min(MOST_ROWS, _MOST_VALUES // values)):
+            return note("attack-needs-fewer-rows", rows=rows, most=most)
         return out_of_order(view) or super().cannot(view)
 
     def __call__(self, view: View, *, stream: Stream) -> Guess:
