@@ -215,6 +215,7 @@ def table(study: Study) -> None:
             strips["original"] = made.truth.images
             for name in BREAKS:
                 about: Row = {"part": "table", "release": release, "encodings": times}
+                about |= {"steps": study.chosen.steps or "all"}  # of each network, at most
                 strips[f"{release}, T = {times}, {name}"] = study.run(name, made, about)
     picture(study.chosen.out / "breaks-table.png", strips)
 
