@@ -67,13 +67,16 @@ def _rest(figures: Row) -> list[str]:
 
 
 def stages() -> str:
-    wanted = ("carlini", "nothing")
-    rows = [r for r in rows_of("breaks.json") if (r["settings"]["attack"], r["settings"]["given"]) == wanted]
-    found = {_name(row): row["figures"] for row in rows}
-    found |= {f"{_name(r)}, luo": r["figures"] for r in rows_of("breaks.json") if r["settings"].get("augmented")
-              and r["settings"]["attack"] == "luo"}  # fmt: skip
-    lines = [[title, *(f"{f[key]:.1%}" for f in found.values())] for key, title in STAGES.items()]
-    return table(["", *found], lines)
+    rows = [row for row in rows_of("breaks.json") if row["settings"]["given"] == "nothing"]
+    rows = [row for row in rows if (row["settings"]["attack"] == "luo") <= bool(row["settings"].get("augmented"))]
+    rows.sort(key=_order)
+    lines = [[title, *(f"{row['figures'][key]:.1%}" for row in rows)] for key, title in STAGES.items()]
+    return table(["", *(f"`{row['settings']['attack']}`, {_name(row)}" for row in rows)], lines)
+
+
+def _order(row: Row) -> tuple[bool, int, str]:
+    settings = row["settings"]
+    return bool(settings.get("augmented")), -settings["encodings"], settings["attack"]
 
 
 def _name(row: Row) -> str:

@@ -20,7 +20,8 @@ def assigned(fit: Tensor, y: Tensor, classes: Tensor, private: int, own: Tensor 
     """(m, s) the records of each row, numbered as the columns of `fit`, −1 for none; its own first, where it is known.
 
     fit: (m, n) how well each record fits each row; y: (m, classes) labels; classes: (n,) of the records; private: how
-    many records are in a row; own: (m,) the one that is known, or None."""
+    many records are in a row; own: (m,) the one that is known, or None. That a row holds one record twice cannot be
+    said here (`refining` says it)."""
     if private == 1 and own is not None:
         return own[:, None].clone()
     row, record = _tried(fit, y, classes, own)
@@ -70,7 +71,7 @@ def _solved(
         ]
     ).tocsr()
     most = np.concatenate([np.full(rows, private), np.full(len(label), -1), np.full(records, each)])
-    gain = cost - max(float(cost.max()), 0.0) - 1  # a record more is always worth it
+    gain = cost - max(float(cost.max()), 0.0) - 1  # a record more is worth it, where there is room
     price = np.concatenate([gain, np.full(len(label), _DEAR)])
     found = linprog(price, A_ub=limits, b_ub=most, bounds=(0, 1), method="highs")
     return torch.from_numpy(found.x[:count] > 0.5)

@@ -40,7 +40,10 @@ def clusters(alike: Tensor, y: Tensor, records: int, private: int) -> Clusters:
     every = torch.empty(0, size, dtype=torch.int64, device=alike.device)
     for _ in range(1 + _AGAIN):
         every = torch.cat([every, _exchanged(alike, _grown(alike, y, *start, size))])
-        classes = common_class(y, every)
+        near = (
+            alike[every].sum(1).topk(min(2 * size, len(y)), dim=1).indices
+        )  # more rows say more surely of which class
+        classes = common_class(y, near)
         chosen = _apart(alike, every, classes, quotas)
         start = _unexplained(alike, y, every[chosen], classes[chosen], records)
     due = torch.repeat_interleave(torch.arange(len(quotas)), torch.tensor(quotas))
@@ -126,7 +129,8 @@ def _apart(alike: Tensor, rows: Tensor, classes: Tensor, quotas: list[int]) -> T
     size = rows.shape[1]
     density = alike[rows[:, :, None], rows[:, None, :]].sum((1, 2)) / (size * (size - 1))
     member = torch.zeros(len(rows), len(alike), device=alike.device).scatter_(1, rows, 1 / size)
-    near = member @ (alike @ member.T) / torch.sqrt(density[:, None] * density).clamp(min=1e-30)
+    spread = density.clamp(min=0).sqrt()
+    near = member @ (alike @ member.T) / (spread[:, None] * spread).clamp(min=1e-30)
     worse = density <= _LOOSE * density.median()  # those only if there are not enough others
     rank = worse.float() * 2 - _DENSE * density / density.max().clamp(min=1e-30)
     chosen = []

@@ -195,7 +195,7 @@ class Comparer:
             net.begin(*self._first)
         loss = {"pairs": _pair_loss, "prototypes": _prototype_loss}[what]
 
-        def step(index: Tensor, draws: DeviceStream) -> Tensor:  # nothing is encoded where the network is in the cache
+        def step(index: Tensor, draws: DeviceStream) -> Tensor:  # few are encoded where the network is in the cache
             number = int(index[0])
             rows = self._groups.rows[number].float()
             rows = rows.flip(3) if int(draws.below(2, 1)) else rows

@@ -18,12 +18,13 @@ from mixveil.data.moves import all_moves, moved, moved_back
 
 _ROUNDS = 3
 _BLOCK = 1000
+_NONE = 1e-6  # of weights: that is no row
 _WAVES = 1 << 25  # of pairs of rows that are held at a time
 
 
 class Placed(NamedTuple):
     """sources: (m, s) the records of each row, −1 for none; moves: (m, s, 3) how each was moved, up to one mirroring of
-    each record, which nobody can tell."""
+    each record, which no attacker can tell."""
 
     sources: Tensor
     moves: Tensor
@@ -54,8 +55,7 @@ def placed(
     records, classes = len(found.rows), found.classes
     here = _of_clusters(found, len(maps))
     places = _Places(maps, reach)
-    weights = label_weights(here.sources, y, classes)
-    here = places.begun(here, weights, records, found.rows[:, 0])
+    here = places.begun(here, records, found.rows[:, 0])
     for _ in range(_ROUNDS):
         fit, moves = places.fit(here, label_weights(here.sources, y, classes), records)
         fit = (fit - fit.mean(0)) / fit.std(0).clamp(min=1e-30)
@@ -82,7 +82,7 @@ class _Places:
         self.flat = maps.flatten(1)
         self.energy = self.flat.square().sum(1)
 
-    def begun(self, here: Placed, weights: Tensor, records: int, first: Tensor) -> Placed:
+    def begun(self, here: Placed, records: int, first: Tensor) -> Placed:
         """Clusters in one place each: that of their first row, (n,)."""
         if not self.reach:
             return here
@@ -108,27 +108,44 @@ class _Places:
         """(m, n) how well each row fits the prototype of each record, made of all other rows, and (m, n, 3) in which
         place."""
         device, rows = self.maps.device, len(self.maps)
-        held, place = (torch.zeros(rows, records, device=device) for _ in range(2))
+        held = torch.zeros(rows, records, device=device)
         every = all_moves(2 * self.reach)
         number = torch.arange(rows)[:, None].expand_as(here.sources)
         there = here.sources >= 0
         index = (number[there].to(device), here.sources[there].to(device))
-        held.index_put_(index, weights[there].float().to(device), accumulate=True)
-        place[index] = (here.moves[there][:, None] == every).all(2).float().argmax(1).float().to(device)
+        weight = weights[there].float().to(device)
+        held.index_put_(index, weight, accumulate=True)
+        own = self._own(here)[there.to(device)] * weight[:, None]
         sums = self.sums(here, weights, records)
         best = torch.full((rows, records), -torch.inf, device=device)
         chosen = torch.zeros(rows, records, dtype=torch.int64, device=device)
-        own = held * self.energy[:, None]
         for number_of, move in enumerate(every):
             turned = moved(sums, move.expand(records, 3), 0.0) if self.reach else sums
-            score = self.flat @ turned.flatten(1).T - own * (place == number_of)
+            score = self.flat @ turned.flatten(1).T
+            score.index_put_(index, -own[:, number_of], accumulate=True)
             better = score > best
             best, chosen = torch.where(better, score, best), torch.where(better, number_of, chosen)
-        mean = best / (held.sum(0) - held).clamp(min=1e-6)
+        rest = held.sum(0) - held
+        mean = torch.where(rest > _NONE, best / rest.clamp(min=_NONE), 0)  # the only row of a record says nothing of it
         return mean.cpu(), every[chosen.cpu()]
 
+    def _own(self, here: Placed) -> Tensor:
+        """(m, s, moves) inner products of each row and itself, moved back from its place and then to every place."""
+        if not self.reach:
+            return self.energy[:, None, None].expand(-1, here.sources.shape[1], 1)
+        steps = torch.arange(-2 * self.reach, 2 * self.reach + 1, device=self.maps.device)
+        height, width = (side + 2 * self.reach for side in self.maps.shape[2:])
+        waves = torch.fft.rfft2(self.maps, s=(height, width))
+        columns = []
+        for moves in here.moves.unbind(1):
+            back = moved_back(self.maps, moves, 0.0)
+            spectra = [(waves * torch.fft.rfft2(x, s=(height, width)).conj()).sum(1) for x in (back, back.flip(3))]
+            agree = torch.fft.irfft2(torch.stack(spectra, dim=1), s=(height, width))
+            columns.append(agree[:, :, steps % height][:, :, :, steps % width].flatten(1))
+        return torch.stack(columns, dim=1)
+
     def centred(self, here: Placed, records: int) -> Placed:
-        """The same with every record in the place that its moves are around: no move is larger than the reach."""
+        """The same with every record in the place that its moves are around: most moves are then within the reach."""
         if not self.reach:
             return here
         moves = here.moves.clone()
@@ -166,7 +183,7 @@ def alike_in_places(maps: Tensor, reach: int) -> Tensor:
     height, width = (side + 2 * reach for side in maps.shape[2:])
     steps = torch.cat([torch.arange(2 * reach + 1), torch.arange(-2 * reach, 0)]).to(maps.device)
     waves = torch.fft.rfft2(maps, s=(height, width))
-    best = torch.full((len(maps), len(maps)), -torch.inf, device=maps.device)
+    best = maps.new_full((len(maps), len(maps)), -torch.inf)
     for turned in (maps, maps.flip(3)):
         others = torch.fft.rfft2(turned, s=(height, width)).conj()
         for rows in torch.split(torch.arange(len(maps), device=maps.device), max(1, _WAVES // others[:, 0].numel())):
