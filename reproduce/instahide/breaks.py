@@ -132,6 +132,7 @@ class Study:
         score = score_images(images, challenge.truth.images, 0.0, 1.0, mirrors=encoder.moved > 0)
         figures = image_figures(score) | stages(linked, held, challenge, work)
         settings = {**about, "attack": name, "given": ", ".join(given) or "nothing"}
+        settings |= {"steps": self.chosen.steps} if self.chosen.steps else {}  # of each network, at most
         keep(
             self.chosen.out / ("breaks-table.json" if about["part"] == "table" else "breaks.json"),
             TITLE,
@@ -150,7 +151,10 @@ def image_figures(score: ImageScore) -> Row:
     if found.ssim is not None:
         figures |= {"SSIM": found.ssim.mean, "median SSIM": found.ssim.median, "best SSIM": found.ssim.best}
     figures |= {"recovered": found.recovered, "SNR dB": found.snr_db.mean}
-    return figures | {f"SSIM of {name}": of.ssim.mean for name, of in near.items() if of.ssim is not None}
+    for name, of in near.items():
+        if of.ssim is not None:
+            figures |= {f"SSIM of {name}": of.ssim.mean, f"best SSIM of {name}": of.ssim.best}
+    return figures
 
 
 def stages(linked: Linked, held: Tensor, challenge: InMemory, work: Work) -> Row:
@@ -200,7 +204,7 @@ def augmented(study: Study) -> None:
             made = made_challenge(instahide(study.sets, augmented=moved), study.sets, times)
             strips["original"] = made.truth.images
             about: Row = {"part": "augmented", "release": "instahide, k = 6", "augmented": moved, "encodings": times}
-            for name in BREAKS:
+            for name in study.chosen.attacks:
                 strips[f"{name}, T = {times}{', augmented' if moved else ''}"] = study.run(name, made, about)
     picture(study.chosen.out / "breaks-augmented.png", strips)
 
@@ -213,9 +217,8 @@ def table(study: Study) -> None:
         for times in (TIMES, ONCE):
             made = made_challenge(encoder, study.sets, times)
             strips["original"] = made.truth.images
-            for name in BREAKS:
+            for name in study.chosen.attacks:
                 about: Row = {"part": "table", "release": release, "encodings": times}
-                about |= {"steps": study.chosen.steps or "all"}  # of each network, at most
                 strips[f"{release}, T = {times}, {name}"] = study.run(name, made, about)
     picture(study.chosen.out / "breaks-table.png", strips)
 
@@ -228,6 +231,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parts = {"challenge": challenge, "augmented": augmented, "table": table}
     parser.add_argument("--what", nargs="+", choices=parts, default=list(parts))
+    parser.add_argument("--attacks", nargs="+", choices=BREAKS, default=list(BREAKS), help="but of `challenge`")
     parser.add_argument("--data", type=Path, help="a folder that break_data made; else MIXVEIL_DATA is read")
     parser.add_argument("--out", type=Path, default=HERE)
     parser.add_argument("--cache", type=Path, help="where networks and stages are kept")

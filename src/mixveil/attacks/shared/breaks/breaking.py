@@ -140,7 +140,8 @@ class Work:
 
     def linked(self) -> Linked:
         """All stages up to the records of every row, and their weights."""
-        comparer = Comparer(self.attack, self.encoder, self.pool.shape, self.known, noise_of(self.view))
+        noise, reach = noise_of(self.view), self.reach
+        comparer = Comparer(self.attack, self.encoder, self.pool.shape, self.known, noise, in_places=reach > 0)
         alike = self.stage("alike", STAGES[:1], lambda: {"alike": self._alike(comparer)})["alike"]
         found = Clusters(**self.stage("clusters", STAGES[:3], lambda: self._clusters(alike)._asdict()))
         told = Placed(**self.stage("sources", (*STAGES[:3], "moves"), lambda: self._placed(comparer, found)._asdict()))

@@ -111,11 +111,20 @@ class Groups:
 
 
 class Comparer:
-    """Turns rows of one encoder into maps. noise: the variance of the noise in one value of a row."""
+    """Turns rows of one encoder into maps. noise: the variance of the noise in one value of a row; in_places: maps will
+    be compared in every place, so that networks learn from images that were not moved."""
 
     def __init__(
-        self, attack: Demasking, encoder: Encoder, shape: tuple[int, ...], known: Imitation, noise: float
+        self,
+        attack: Demasking,
+        encoder: Encoder,
+        shape: tuple[int, ...],
+        known: Imitation,
+        noise: float,
+        *,
+        in_places: bool = False,
     ) -> None:
+        self._moving = encoder.moved > 0 and not in_places
         self._attack, self._encoder, self._shape, self._known, self._noise = attack, encoder, shape, known, noise
         self._device = training.fastest()
         self._count = max(1, attack.affordable(shape) // (_GROUP * _EACH))
@@ -146,12 +155,12 @@ class Comparer:
         return self._made(self._count, stream)
 
     def _made(self, count: int, stream: Stream) -> Groups:
-        """No image is moved: where images are, maps are compared in every place (`prototypes`)."""
+        """Images are moved as the encoder moves them, but where maps are compared in every place (`prototypes`)."""
         learnt, made = self._known.learnt, []
         for _ in range(count):
             draws = stream.fork("group")
             images = learnt[draws.permutation(len(learnt))[torch.arange(_GROUP) % len(learnt)]]
-            made.append(encodings(self._encoder, self._known, images, _EACH, draws, still=True))
+            made.append(encodings(self._encoder, self._known, images, _EACH, draws, still=not self._moving))
         parts = ([group.rows.half() for group in made], [g.sources for g in made], [g.weights.float() for g in made])
         return Groups(*(torch.stack(part).to(self._device) for part in parts))
 
@@ -187,7 +196,8 @@ class Comparer:
 
     def _trained(self, what: What, before: _Net | None) -> _Net:
         attack = self._attack
-        about, stream = self._known.about(what, attack, self._encoder, noise=self._noise)
+        moving = {"moving": True} if self._moving else {}
+        about, stream = self._known.about(what, attack, self._encoder, noise=self._noise, **moving)
         net = nets.started(_Net(self._shape[0], attack.base), DeviceStream(stream.fork("weights")), self._device)
         if before is not None:
             net.load_state_dict(before.state_dict())
