@@ -24,10 +24,12 @@ from mixveil.audit import oracle
 from mixveil.audit.challenge import Challenge
 from mixveil.audit.challenge_scoring import ImageScore, score_images, score_sources
 from mixveil.audit.challenge_truth import ChallengeTruth, read_truth
+from mixveil.core.errors import ArgumentError
 from mixveil.core.randomness import SeededStream
-from mixveil.core.types import Guess, Mu, View
+from mixveil.core.types import Batch, Guess, Mu, View
 from mixveil.data import similarity
 from mixveil.data.images import Images
+from mixveil.data.row_views import InMemoryRows
 from mixveil.encoders.instahide import CalibratedInstaHide
 from mixveil.encoders.mixup import Mixup
 from mixveil.encoders.singular import Singular
@@ -52,6 +54,13 @@ def made(tmp_path: Path, data: Images, seed: int = 1, **more: Any) -> tuple[Chal
     folders = mixveil.make_challenge(data, tmp_path / "c", **settings)
     challenge = mixveil.open_challenge(folders.folder)
     return challenge, read_truth(folders.truth, challenge.card, (folders.folder / "challenge.json").read_text())
+
+
+def fields(n: int, seed: int) -> Images:
+    """Smooth random patterns of 16 × 16."""
+    x = SeededStream(seed).normal(n, 1, 20, 20).float()
+    x = (0.5 + 0.9 * avg_pool2d(avg_pool2d(x, 3, 1), 3, 1)).clamp(0, 1)
+    return mixveil.from_tensors(x, torch.arange(n) % 4, name=f"fields {seed}")
 
 
 def seen(challenge: Challenge, public: Images = PUBLIC) -> View:
@@ -118,6 +127,31 @@ def test_signs_that_are_given_reach_the_fused_rows(tmp_path: Path) -> None:
     assert ssim(images[1]) > max(0.85, ssim(images[0]) + 0.2)
 
 
+@pytest.mark.parametrize(
+    ("kind", "stages"), [(Carlini, ["weights"]), (Luo, ["moves"]), (Carlini, ["sources", "moves"])]
+)
+def test_truth_that_no_stage_would_take_is_refused(kind: type[Break], stages: list[Stage], tmp_path: Path) -> None:
+    challenge, truth = made(tmp_path, fields(40, 1), augmented=True)
+    told = oracle.of_challenge(challenge, truth, stages)
+    with pytest.raises(ArgumentError, match=r"sources too|does not undo moves"):
+        replace(kind(), oracle=told)
+    assert replace(Luo(), oracle=oracle.of_challenge(challenge, truth, ["sources", "weights", "moves"])).given("moves")
+
+
+@pytest.mark.parametrize("huge", [True, False])
+def test_rows_that_are_no_plain_rows_are_refused(huge: bool, tmp_path: Path) -> None:
+    challenge, _ = made(tmp_path, digits(0, 200))
+    x, y = challenge.rows()
+    if huge:
+        x[3, 0, 0, 0] = 1e30
+    else:
+        y[3] = 0
+    release = challenge.release.with_(payload=InMemoryRows(Batch(x, y)))
+    with pytest.raises(CannotAttackError) as raised:
+        brief(Carlini, 2)(replace(seen(challenge), releases=(release,)), stream=SeededStream(0))
+    assert raised.value.why.code == "attack-needs-plain-rows"
+
+
 class _StoppedError(Exception):
     pass
 
@@ -162,13 +196,6 @@ def test_plain_mixtures_are_solved_by_the_same_steps() -> None:
     truth = data.take(torch.arange(12)).x.double()
     assert guess.images is not None
     assert float(similarity.ssim(truth, guess.images.clamp(0, 1)).mean()) > 0.95
-
-
-def fields(n: int, seed: int) -> Images:
-    """Smooth random patterns of 16 × 16."""
-    x = SeededStream(seed).normal(n, 1, 20, 20).float()
-    x = (0.5 + 0.9 * avg_pool2d(avg_pool2d(x, 3, 1), 3, 1)).clamp(0, 1)
-    return mixveil.from_tensors(x, torch.arange(n) % 4, name=f"fields {seed}")
 
 
 def test_images_that_were_moved_are_compared_in_every_place(tmp_path: Path) -> None:

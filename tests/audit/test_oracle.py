@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch import Tensor
 
 import mixveil
 from mixveil.attacks.shared.stages import STAGES, Oracle
-from mixveil.audit import oracle
+from mixveil.audit import challenge_truth, oracle
 from mixveil.audit.challenge import Challenge
 from mixveil.audit.challenge_truth import ChallengeTruth, read_truth
 from mixveil.core.errors import ArgumentError, DataFormatError, MismatchError
@@ -160,3 +161,15 @@ def test_what_does_not_go_together_is_refused(tmp_path: Path) -> None:
     for more in ({}, {"extra.signs": truth.extra["signs"][:5]}):
         with pytest.raises(DataFormatError, match="instahide"):
             oracle.of_challenge(challenge, replace(truth, more=more), [])
+
+
+@pytest.mark.parametrize("spoil", ["float64", "inf"])
+def test_weights_that_are_no_weights_are_refused(spoil: str, tmp_path: Path) -> None:
+    made = mixveil.make_challenge(DIGITS, tmp_path / "c", images=12, encodings=2)
+    challenge, _ = opened(made)
+    path = made.truth / "truth.safetensors"
+    tensors = load_file(path)
+    weights = tensors["weights"]
+    tensors["weights"] = weights.double() if spoil == "float64" else torch.full_like(weights, torch.inf)
+    with pytest.raises(DataFormatError, match="weight"):
+        challenge_truth._checked(path, tensors, challenge.card)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 import torch
 from torch import Tensor
 
-from mixveil.core.errors import ArgumentError, MissingFactError
+from mixveil.core.errors import ArgumentError, ManifestError, MissingFactError
 from mixveil.core.randomness import SeededStream
 from mixveil.core.types import Fact, Facts, Mu, Trace
 from mixveil.data.covers import Covered, patches
@@ -14,6 +16,7 @@ from mixveil.data.images import Images, from_tensors
 from mixveil.data.moves import moved
 from mixveil.encoders.instahide import CalibratedInstaHide, InstaHide, signs
 from mixveil.encoders.mixup import Mixup
+from mixveil.releases.kinds.records import RecordSettings
 from tests.notes import codes
 
 N, SHAPE = 60, (3, 8, 8)
@@ -147,3 +150,14 @@ def test_settings_that_go_against_the_authors_advice_are_told() -> None:
     assert told(ready(InstaHide(4)), 500) == {"instahide-few-images"}
     assert told(ready(InstaHide(6), 50), 500) == {"instahide-few-covers"}
     assert told(ready(InstaHide(6), 10_000), 500) == set()
+
+
+@pytest.mark.parametrize(("shape", "pad"), [((1, 8, 8), 4), ((1, 8, 8), 4096), ((64,), 1)])
+def test_images_are_not_moved_out_of_sight(shape: tuple[int, ...], pad: int) -> None:
+    """Of settings that others state: attacks would try every move."""
+    encoder = CalibratedInstaHide(k=4, c1=0.65, c2=0.3, covers=0, pad=pad, values=64, centre=0.5)
+    stated = RecordSettings(encoder, shape).plain()
+    with pytest.raises(ManifestError, match="cannot be moved"):
+        RecordSettings.parse(stated)
+    near = RecordSettings(dataclasses.replace(encoder, pad=1), (1, 8, 8))
+    assert RecordSettings.parse(near.plain()).encoder.moved == 1

@@ -45,7 +45,7 @@ class AttackedChallenge:
         attack: The name of the attack.
         guess: What the file holds.
         given: The stages of the attack that were given the truth; () where none was.
-        seed: Of the attack's own draws.
+        seed: Of the patches that the attacker cuts, and of an attack's own draws, if it has some.
         notes: What the guess says, what was left out of it, and whether the truth was given.
     """
 
@@ -99,7 +99,7 @@ def attack_challenge(
         patches: How many; else as many as the challenge says it has, but 10,000 at most.
         truth, given: For the owner: the folder of the truth, and the stages of the attack that are given it, such as
             `sources`, `weights` and `signs`, instead of finding it. The guess is then none that an attacker could make.
-        seed: Of the attack's own draws.
+        seed: Of the patches that the attacker cuts, and of an attack's own draws, if it has some.
         steps: An attack that trains networks takes at most so many steps for each.
         cache: Where such an attack keeps networks and stages, so that it goes on where it was stopped.
         watch: Is told what is being done.

@@ -114,9 +114,12 @@ def _checked(path: Path, tensors: dict[str, Tensor], card: ChallengeCard) -> Cha
     pairing = sources.dim() == 2 and sources.shape == weights.shape and len(sources) == card.rows and sources.numel()
     if not sizes or not pairing:
         raise ShapeError(f"{path}: its tensors do not have the sizes that {CARD} says")
-    if (images.dtype, sources.dtype, labels.dtype) != (torch.float32, torch.int64, torch.int64):
-        raise DataFormatError(f"{path}: images must be float32, sources and labels int64")
+    kinds = [x.dtype for x in (images, weights, sources, labels)]
+    if kinds != [torch.float32, torch.float32, torch.int64, torch.int64]:
+        raise DataFormatError(f"{path}: images and weights must be float32, sources and labels int64")
     within = bool(((images >= card.low) & (images <= card.high)).all())
+    if not bool(weights.isfinite().all()):
+        raise DataFormatError(f"{path}: a weight is not finite")
     if not within or not -1 <= int(sources.min()) <= int(sources.max()) < card.images:
         raise DataFormatError(f"{path}: images or sources are outside the range that {CARD} says")
     return ChallengeTruth(images, labels, sources, weights, tensors)

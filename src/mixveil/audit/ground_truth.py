@@ -82,8 +82,8 @@ class GroundTruth:
 
     @property
     def mirrors(self) -> bool:
-        """Whether images were mirrored at random before they were mixed: no attacker tells one from its mirror image,
-        and a mirrored face is a recovered face."""
+        """Whether images were mirrored at random before they were mixed, in one release at least: a mirrored face is a
+        recovered face, also where an attacker could tell which of both it was."""
         return any(release.encoder.moved > 0 for release in self.view.releases) and self.pixels.dim() == 4
 
     def nearer(self, images: Tensor) -> Tensor:

@@ -58,7 +58,9 @@ Steps = Annotated[
     int | None,
     typer.Option("--steps", help="At most so many steps for each network that the attack trains: without a GPU."),
 ]
-AttackSeed = Annotated[int, typer.Option("--seed", help="Of the attack's own draws.")]
+AttackSeed = Annotated[
+    int, typer.Option("--seed", help="Of the patches that the attacker cuts, and of the attack's draws.")
+]
 OwnTruth = Annotated[
     Path | None, typer.Option("--truth", help="For the owner: the folder of the truth, for the stages of --given.")
 ]

@@ -10,8 +10,6 @@ import itertools
 import torch
 from torch import Tensor
 
-STILL = (0, 0, 0)
-
 
 def moved(x: Tensor, moves: Tensor, fill: float) -> Tensor:
     """Images (m, c, h, w), each moved by one of moves (m, 3). What comes in from outside is `fill`."""

@@ -78,15 +78,15 @@ def _beyond_reach(view: View) -> Note | None:
     encoder = view.releases[0].encoder
     if any(release.encoder != encoder for release in view.releases):
         return note("attack-needs-one-encoder")
+    count, values = sum(len(release.payload) for release in view.releases), torch.Size(view.releases[0].shape).numel()
+    most = min(_MOST_ROWS, _MOST_VALUES // values)
+    if count > most:
+        return note("attack-needs-fewer-rows", most=most, rows=count)
     private = private_sources(encoder)
     if private > _PAIRS:
         return note("attack-needs-pairs")
     if private == _PAIRS and (why := not_normal(view.releases[0])) is not None:
         return why
-    count, values = sum(len(release.payload) for release in view.releases), torch.Size(view.releases[0].shape).numel()
-    most = min(_MOST_ROWS, _MOST_VALUES // values)
-    if count > most:
-        return note("attack-needs-fewer-rows", most=most, rows=count)
     if not encoder.covers:
         return _too_few_values(view) if private == _PAIRS else None
     if view.covers is None or len(view.covers) != encoder.covers:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache, cached_property
 from hashlib import sha256
 from typing import Any, ClassVar
@@ -33,7 +33,7 @@ from mixveil.core.randomness import SeededStream, Stream
 from mixveil.core.types import Batch, Encoder, Rows, View
 from mixveil.core.wording.notes import Note, note
 from mixveil.data.covers import Covered
-from mixveil.data.row_views import InMemoryRows, Subset
+from mixveil.data.row_views import InMemoryRows
 
 _LEAST = 40  # public rows
 _HELD_OUT = 5  # of so many public rows one is kept from the training
@@ -121,15 +121,19 @@ class Imitation:
         own, covers = _unlabelled(images), self.covers if covers is None else covers
         if not encoder.covers:
             return own
-        return Covered(own, Subset(_unlabelled(covers), torch.arange(encoder.covers) % len(covers)))
+        return Covered(own, model.Repeated(_unlabelled(covers), encoder.covers))
 
     @cached_property
     def _digest(self) -> str:
-        return training.digest(self.learnt, self.covers)
+        return training.digest(self.learnt, self.held, self.covers)
 
     def about(self, name: str, attack: Demasking, encoder: Encoder, **more: Any) -> tuple[dict[str, Any], Stream]:
         """All that decides on a network, and draws that follow from it: attacks on the same release share the cache."""
         found = {"attack": name, "base": attack.base, "encodings": attack.encodings, **more}
+        found |= {
+            "trained": asdict(attack.schedule),
+            "most steps": attack.cache.max_steps,
+        }  # also of networks before it
         found |= {"public": self._digest, "encoder": settings(encoder)}
         digest = sha256(json.dumps(found, sort_keys=True).encode()).digest()
         return found, SeededStream(int.from_bytes(digest[:8], "big"))

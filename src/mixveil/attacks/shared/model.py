@@ -127,11 +127,11 @@ def with_covers(view: View, public: Rows) -> Rows:
     if view.covers is None:
         raise CannotAttackError(note("attack-needs", fields="covers"))
     most = max(release.encoder.covers for release in view.releases)
-    return Covered(public, view.covers if len(view.covers) >= most else _Repeated(view.covers, most))
+    return Covered(public, view.covers if len(view.covers) >= most else Repeated(view.covers, most))
 
 
 @dataclass(frozen=True)
-class _Repeated(RowsView):
+class Repeated(RowsView):
     """The same rows over and over, `count` of them: an attacker may hold fewer covers than an encoder chooses from."""
 
     count: int

@@ -13,7 +13,7 @@ _THREATS = {
     "squares of each.",
     "threat-braverman-whitened": "They hold the public images that were mixed in, learn from the rows how squares vary "
     "and hang together, and compare the squares of a row with the squares of each.",
-    "threat-carlini": "They hold public images and nothing else of the data owner's. They encode public images alike, "
+    "threat-carlini": "They hold public images, also of the kind that is mixed in. They encode public images alike, "
     "train networks to say which rows share a record and which signs values had, and solve all rows together.",
     "threat-chen": "They hold rows of pairs of images, and the public images that were mixed in, if any. They find "
     "from the sizes of values which rows share an image, and solve all rows together. That works where the values of "
@@ -39,7 +39,7 @@ _THREATS = {
     "threat-linkage": "They hold the original image, and know weights and pairing. They ask which row it went into.",
     "threat-lmmse": "They know the pairing, the weights and how such images vary, and use all rows together.",
     "threat-lmmse-row": "They know the weights and how such images vary, and look at one row at a time.",
-    "threat-luo": "They hold public images and nothing else of the data owner's. They encode public images alike, "
+    "threat-luo": "They hold public images, also of the kind that is mixed in. They encode public images alike, "
     "train networks to say which rows share a record, undo how images were moved, and let networks fuse the rows of "
     "each.",
     "threat-lowpass": "They hold similar public images, and know the pairing and the weights. They blur all rows and "
@@ -72,6 +72,7 @@ _NOT_RUN = {
     "attack-needs-covers": "it looks for public images in rows, and the encoder {encoder} mixed in none here",
     "attack-needs-mask": "it looks for hidden signs, and the encoder {encoder} hides none",
     "attack-needs-pairs": "it needs rows of two records at most",
+    "attack-needs-plain-rows": "it needs rows of finite values that are not huge, with a label each",
     "attack-oracle-of-other-rows": "the truth that it is given is not of these rows",
     "attack-needs-one-encoder": "it needs releases of one encoder, with the same settings",
     "attack-needs-independent-values": "it needs values that do not depend on one another, and neighbouring values of "
@@ -288,8 +289,8 @@ _VERDICT = {
     "of the rows is noticed where its noise is below {share:.0%} of what is stated.",
     "verdict-weak-noise-unnoticed": "The noise was tested more loosely, as the rows that are left were chosen: noise "
     "that is too weak in some values of the rows would NOT be noticed.",
-    "verdict-mirrored": "Mirror images: images were mirrored or not, at random, before they were mixed. No attacker "
-    "can tell an image from its mirror image, so of every reconstruction the nearer of both is measured and shown.",
+    "verdict-mirrored": "Mirror images: images were mirrored or not, at random, before they were mixed. A mirror image "
+    "shows as much as the image, so of every reconstruction the nearer of both is measured and shown.",
     "verdict-images-too-weak": f"Pictures: {_TOO_WEAK}",
     "verdict-values-too-weak": f"Values: {_TOO_WEAK}",
     "verdict-give-public-data": "Public data may make these attacks stronger: give some.",
@@ -312,8 +313,8 @@ _VERDICT = {
     "(guessing: {chance:.2%}).",
     "verdict-signs": "Signs: {attack} finds {mean:.1%} of those that a mask hides (the same sign everywhere: "
     "{chance:.1%}).",
-    "verdict-sources": "Sources: {attack} names all records of {mean:.1%} of the rows, and no others (guessing: "
-    "{chance:.2%}).",
+    "verdict-sources": "Sources: of the records that were looked at, {attack} names exactly those in the row for "
+    "{mean:.1%} of the rows (guessing: {chance:.2%}).",
     "verdict-covers": "Public images: {attack} has one that was mixed in among its first guesses for {mean:.1%} of the "
     "rows (guessing: {chance:.2%}).",
     "verdict-grouped": "Shared images: by {attack} the row most alike shares an image, private or public, with "

@@ -124,6 +124,9 @@ class RecordSettings(PayloadSettings):
         bound = found.encoder.index_bound
         if bound is not None and bound >= 1 << 31:
             raise ManifestError("encoder.settings: sigma is too small beside amplitude for the grid of a release")
+        moved = found.encoder.moved
+        if moved and (len(found.shape) != 3 or 2 * moved >= min(found.shape[1:])):
+            raise ManifestError(f"encoder.settings: images of {found.shape} cannot be moved by {moved} pixels")
         if item["grid"] != found.grid:
             raise ManifestError(f"grid is {strict_json.shown(item['grid'])}, but the encoder makes it {found.grid}")
         return found

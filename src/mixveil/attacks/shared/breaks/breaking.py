@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Collection
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
 import torch
-from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 from mixveil.attacks.shared import training
@@ -24,6 +23,7 @@ from mixveil.attacks.shared.demasking import Demasking, Imitation
 from mixveil.attacks.shared.pool import Pool, out_of_order
 from mixveil.attacks.shared.stages import STAGES, Oracle, Stage, Stages
 from mixveil.attacks.shared.whitening import noise_of
+from mixveil.core.errors import ArgumentError
 from mixveil.core.randomness import Stream
 from mixveil.core.types import AttackKind, Encoder, Guess, View
 from mixveil.core.wording.notes import Note, note
@@ -32,6 +32,7 @@ MOST_ROWS = 10_000
 """Rows of all releases together: every row is compared with every other."""
 
 _MOST_VALUES = 1 << 26  # of all rows: several times as many are held at once
+_LARGEST = 1e9  # of a value: squares of larger ones are no numbers any more, in float32
 _GIVEN = 12  # rows of a record that are given, where clusters are
 
 
@@ -72,6 +73,14 @@ class Break(Demasking):
     undoes_moves: ClassVar[bool] = False
     oracle: Oracle | None = None
 
+    def __post_init__(self) -> None:
+        """Refuse truth that no stage would take."""
+        for stage in ("weights", "moves"):
+            if self.given(stage) and not self.given("sources"):
+                raise ArgumentError(f"given = {stage}: they are of the records of a row; give sources too")
+        if self.given("moves") and not self.undoes_moves:
+            raise ArgumentError(f"given = moves: the attack {self.name} does not undo moves")
+
     def cannot(self, view: View) -> Note | None:
         if len({release.encoder for release in view.releases}) > 1:
             return note("attack-needs-one-encoder")
@@ -82,6 +91,8 @@ class Break(Demasking):
 
     def __call__(self, view: View, *, stream: Stream) -> Guess:
         work = Work(self, view)
+        if not bool((work.pool.x.abs() < _LARGEST).all()) or not bool((work.pool.y > 0).any(1).all()):
+            raise CannotAttackError(note("attack-needs-plain-rows"))
         linked = work.linked()
         images, sources = self.recovered(work, linked)
         return Guess(images=images, sources=sources, alike=linked.alike)
@@ -115,13 +126,11 @@ class Work:
         return Recovered(**self.stage(f"images by {self.attack.name}", STAGES, lambda: make()._asdict()))
 
     def _settings(self) -> dict[str, Any]:
-        attack, pool = self.attack, self.pool
+        pool = self.pool
         held = [pool.x, pool.y] if pool.own is None else [pool.x, pool.y, pool.own]
         return {
             "rows": training.digest(*held),
             "records": pool.records,
-            "schedule": asdict(attack.schedule),
-            "steps": attack.cache.max_steps,
             **training.arithmetic(),
         }
 
@@ -147,7 +156,7 @@ class Work:
         told = Placed(**self.stage("sources", (*STAGES[:3], "moves"), lambda: self._placed(comparer, found)._asdict()))
         weights = label_weights(told.sources, self.pool.y, found.classes)
         if self.attack.given("weights"):
-            weights = _true_weights(told.sources, self.truth, self.pool.records)
+            weights = _true_weights(told.sources, self.truth, self.pool.records)  # sources are given too
         return Linked(alike, *found, told.sources, weights, told.moves)
 
     def logits(self, x: Tensor) -> Tensor | None:
@@ -216,12 +225,7 @@ def _held(oracle: Oracle, records: int) -> Tensor:
 
 
 def _true_weights(sources: Tensor, oracle: Oracle, records: int) -> Tensor:
-    """(m, s) the true weights of records that a break has numbered (m, s): each number is the record that most of its
-    rows hold, one-to-one."""
-    held = _held(oracle, records)
+    """(m, s) the true weights of the records of each row, (m, s)."""
     there = sources >= 0
-    named = torch.zeros(len(held), records, dtype=torch.float64)
-    named.scatter_(1, sources.clamp(min=0), there.double())
-    _, meant = linear_sum_assignment((named.T @ held).numpy(), maximize=True)
     twice = (sources[:, :, None] == sources[:, None, :]).sum(2)  # a row may hold a record two times
-    return torch.where(there, held[:, torch.from_numpy(meant)].gather(1, sources.clamp(min=0)) / twice, 0)
+    return torch.where(there, _held(oracle, records).gather(1, sources.clamp(min=0)) / twice, 0)

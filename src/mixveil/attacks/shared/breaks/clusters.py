@@ -19,6 +19,7 @@ _ROUNDS = 5  # of exchanging rows of a part for better ones
 _AGAIN = 2  # times that more parts are grown, from rows that no part explains
 _LOOSE = 0.1  # of the median density: parts below it are no parts
 _TWO = 2
+_BLOCK = 500  # parts at a time
 _DENSE = 1e-3  # how much density counts beside being unlike the others
 
 
@@ -40,10 +41,8 @@ def clusters(alike: Tensor, y: Tensor, records: int, private: int) -> Clusters:
     every = torch.empty(0, size, dtype=torch.int64, device=alike.device)
     for _ in range(1 + _AGAIN):
         every = torch.cat([every, _exchanged(alike, _grown(alike, y, *start, size))])
-        near = (
-            alike[every].sum(1).topk(min(2 * size, len(y)), dim=1).indices
-        )  # more rows say more surely of which class
-        classes = common_class(y, near)
+        near = _beside(alike, every).topk(min(2 * size, len(y)), dim=1).indices
+        classes = common_class(y, near)  # more rows are surer of it
         chosen = _apart(alike, every, classes, quotas)
         start = _unexplained(alike, y, every[chosen], classes[chosen], records)
     due = torch.repeat_interleave(torch.arange(len(quotas)), torch.tensor(quotas))
@@ -110,11 +109,16 @@ def _grown(alike: Tensor, y: Tensor, start: Tensor, classes: Tensor, size: int) 
     return torch.stack(rows, dim=1)
 
 
+def _beside(alike: Tensor, rows: Tensor) -> Tensor:
+    """(p, m) how alike all rows are to the rows of each part (p, s), in sum."""
+    return torch.cat([alike[part].sum(1) for part in torch.split(rows, _BLOCK)])
+
+
 def _exchanged(alike: Tensor, rows: Tensor) -> Tensor:
     """The same parts, each of the rows that are most alike to it, whatever their labels; again and again."""
     size = rows.shape[1]
     for _ in range(_ROUNDS):
-        total = alike[rows].sum(1)
+        total = _beside(alike, rows)
         inside = torch.zeros_like(total, dtype=torch.bool).scatter_(1, rows, True)
         better = torch.where(inside, total / max(1, size - 1), total / size).topk(size, dim=1).indices
         if torch.equal(better.sort(1).values, rows.sort(1).values):

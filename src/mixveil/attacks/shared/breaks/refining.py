@@ -2,8 +2,7 @@
 a row, and the likeliest assignment that all labels agree with is taken again.
 
 Labels do not show the shares of records of one class, nor that a row holds one record twice. Both are tried too.
-Where much else is mixed in, values that depend on one another make that a bad guess (measured: of InstaHide's rows with
-four public images 77 % were right after it, and 89 % before): rows then stay as they are.
+Where much else is mixed in, values that depend on one another make that a bad guess: rows then stay as they are.
 """
 
 from __future__ import annotations
