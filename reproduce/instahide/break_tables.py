@@ -35,6 +35,8 @@ CHEN = {
 }
 """What Chen et al.'s attack was run on beside each release: the nearest that it can be."""
 
+WHY = {"attack-drowned": "not run: the noise drowns it"}
+
 
 def rows_of(name: str) -> list[Row]:
     path = HERE / name
@@ -121,7 +123,7 @@ def encoders() -> str:
     chen = {r["settings"]["encoder"]: r["figures"] for r in rows_of("chen.json") if r["settings"]["part"] == "encoders"}
     for release, row in cells.items():
         figures = chen[CHEN[release]] if release in CHEN else {}
-        left = f"{figures['error left']:.0%}" if "error left" in figures else figures.get("refused", "–")
+        left = f"{figures['error left']:.0%}" if "error left" in figures else WHY.get(figures.get("refused"), "–")
         row["chen, error left"] = left
     columns = list(dict.fromkeys(name for row in cells.values() for name in row))
     return table(["", *columns], [[name, *(row.get(c, "–") for c in columns)] for name, row in cells.items()])
