@@ -82,9 +82,8 @@ def far(found: FoldedRows, made: Mixed) -> float:
 
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("ordered", [False, True])
-@pytest.mark.parametrize("private", [2, 3])
-def test_wrong_records_are_set_right(masked: bool, ordered: bool, private: int) -> None:
-    made = mixed(partners(private, 1), 2)
+def test_wrong_records_are_set_right(masked: bool, ordered: bool) -> None:
+    made = mixed(partners(2, 1), 2)
     wrong = swapped(made.sources, 1, SeededStream(3).permutation(len(made.rows))[:20])
     start = known(made, wrong, masked, 4)
     assert far(start, made) > 0.1
@@ -123,10 +122,11 @@ def test_a_record_that_is_in_a_row_twice_is_found(masked: bool, ordered: bool) -
     torch.testing.assert_close(found.weights[last], torch.tensor([[1.0, 0.0]] * CLASSES).double())
 
 
+@pytest.mark.parametrize("mean", [0, 1])
 @pytest.mark.parametrize("masked", [False, True])
-def test_where_much_else_is_mixed_in_rows_stay_as_they_are(masked: bool) -> None:
-    made = mixed(partners(2, 1), 2, mean=0, rest=0.5)
-    start = known(made, swapped(made.sources, 1, torch.arange(20)), masked, 4, mean=0)
+def test_where_much_else_is_mixed_in_rows_stay_as_they_are(masked: bool, mean: int) -> None:
+    made = mixed(partners(2, 1), 2, mean=mean, rest=0.5)
+    start = known(made, swapped(made.sources, 1, torch.arange(20)), masked, 4, mean=mean)
     found = refined(start, made.y, CLASS, made.sources[:, 0], SeededStream(0))
     assert torch.equal(found.sources, start.sources) and torch.equal(found.weights, start.weights)
 

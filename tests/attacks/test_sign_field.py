@@ -13,7 +13,7 @@ from mixveil.attacks.shared.breaks.sign_field import PixelPrior, annealed, chose
 from mixveil.core.randomness import SeededStream
 
 
-def smooth(n: int, side: int, seed: int, mean: float = 1.0) -> Tensor:
+def smooth(n: int, side: int, seed: int, mean: float = 0.5) -> Tensor:
     """(n, side²) Gaussian images in which pixels beside one another are alike."""
     place = torch.stack(torch.meshgrid(*2 * [torch.arange(side).double()], indexing="ij"), dim=-1).view(-1, 2)
     apart = (place[:, None] - place).square().sum(2)

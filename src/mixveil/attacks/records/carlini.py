@@ -29,6 +29,7 @@ from mixveil.attacks.shared.breaks.refining import refined
 
 _TRIED = 100  # public images, at most, on which colours are learned
 _ROWS = 5000
+_PAIR = 2
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class Carlini(Break):
         rows = work.folded(pool.x, linked.sources, linked.weights, ordered=pool.own is not None)
         if self.given("signs") and work.truth.signs is not None:
             rows = replace(rows, size=pool.x.abs() * work.truth.signs, logits=None)
-        if pool.private > 1 and not self.given("sources"):
+        if pool.private == _PAIR and not self.given("sources"):
             rows = refined(rows, pool.y, linked.classes, pool.own, stream.fork("refined"))
         found = work.encoder.restore(solved(rows, pool.records, stream)).view(-1, *pool.shape)
         return Recovered(recoloured(found, *self._tried(work), work.stream.fork("colours")), rows.sources)

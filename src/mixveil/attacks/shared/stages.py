@@ -92,4 +92,6 @@ class Stages:
 
 
 def _digest(tensors: Mapping[str, Tensor]) -> str:
-    return digest(*(tensors[title] for title in sorted(tensors)))
+    kinds = [(title, str(tensors[title].dtype)) for title in sorted(tensors)]
+    whole = f"{kinds} {digest(*(tensors[title] for title, _ in kinds))}"
+    return hashlib.sha256(whole.encode()).hexdigest()

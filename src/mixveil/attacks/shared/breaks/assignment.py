@@ -16,19 +16,22 @@ _CANDIDATES = 12  # records of a class that are tried for a row: those that fit 
 _DEAR = 100.0  # what it costs not to agree with a label, in the spread of the scores
 
 
-def assigned(fit: Tensor, y: Tensor, classes: Tensor, private: int, own: Tensor | None) -> Tensor:
+def assigned(
+    fit: Tensor, y: Tensor, classes: Tensor, private: int, own: Tensor | None, most: Tensor | None = None
+) -> Tensor:
     """(m, s) the records of each row, numbered as the columns of `fit`, −1 for none; its own first, where it is known.
 
     fit: (m, n) how well each record fits each row; y: (m, classes) labels; classes: (n,) of the records; private: how
-    many records are in a row; own: (m,) the one that is known, or None. That a row holds one record twice cannot be
-    said here (`refining` says it)."""
+    many records are in a row; own: (m,) the one that is known, or None; most: (m,) how many records each row may have,
+    where some have fewer. That a row holds one record twice cannot be said here (`refining` says it)."""
     if private == 1 and own is not None:
         return own[:, None].clone()
     row, record = _tried(fit, y, classes, own)
     cost = -(fit / fit.std().clamp(min=1e-30))[row, record].double().numpy()
     if own is not None:
         cost[(record == own[row]).numpy()] -= _DEAR * private
-    chosen = _solved(cost, row.numpy(), record.numpy(), (y > 0).numpy(), classes.numpy(), fit.shape[1], private)
+    limit = np.full(len(y), private) if most is None else most.numpy()
+    chosen = _solved(cost, row.numpy(), record.numpy(), (y > 0).numpy(), classes.numpy(), fit.shape[1], private, limit)
     return _listed(row[chosen], record[chosen], fit, private, own)
 
 
@@ -53,8 +56,10 @@ def _solved(
     classes: np.ndarray,
     records: int,
     private: int,
+    limit: np.ndarray,
 ) -> Tensor:
-    """(e,) whether each pair of row and record is in the cheapest assignment. shown: (m, classes) what labels show."""
+    """(e,) whether each pair of row and record is in the cheapest assignment. shown: (m, classes) what labels show;
+    limit: (m,) records of each row, at most."""
     rows, count = len(shown), len(cost)
     pair, one = np.arange(count), np.ones(count)
     label, place = np.unique(row * shown.shape[1] + classes[record], return_inverse=True)
@@ -70,7 +75,7 @@ def _solved(
             hstack([of_record, csr_array((records, len(label)))]),
         ]
     ).tocsr()
-    most = np.concatenate([np.full(rows, private), np.full(len(label), -1), np.full(records, each)])
+    most = np.concatenate([limit, np.full(len(label), -1), np.full(records, each)])
     gain = cost - max(float(cost.max()), 0.0) - 1  # a record more is worth it, where there is room
     price = np.concatenate([gain, np.full(len(label), _DEAR)])
     found = linprog(price, A_ub=limits, b_ub=most, bounds=(0, 1), method="highs")

@@ -106,8 +106,11 @@ class System:
 
     def nearly_exact(self, factor: Tensor) -> bool:
         """Whether what rows are said to hold explains most of them, up to errors with these factors (d,)."""
-        told = self.size if self.logits is not None else self.size - self._known
-        left = (factor * self.spread.mean()).mean() / told.square().mean().clamp(min=_LEAST)
+        if self.logits is None:
+            told = (self.size - self._known).square().mean()
+        else:
+            told = (self.size.square() - self._known.square()).mean()
+        left = (factor * self.spread.mean()).mean() / told.clamp(min=_LEAST)
         return float(left) < 1 - _EXACT
 
     def likely(self, mixtures: Tensor, rows: Tensor, factor: Tensor) -> Tensor:

@@ -34,8 +34,8 @@ class RecordRows(NamedTuple):
 
     Attributes:
         mean: (n, c, h, w) the weighed mean of all of them.
-        rows: (n, r, 2c + 2, h, w) the heaviest: demasked and in size, both over the weight; where a row reaches after
-            it was moved back; and the weight.
+        rows: (n, r, 2c + 2, h, w) the heaviest: demasked and in size, both over the weight (0.05 at least) and over
+            √(1 + errors); where a row reaches after it was moved back; and the weight.
         there: (n, r) whether a record has so many rows.
     """
 

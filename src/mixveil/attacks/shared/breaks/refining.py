@@ -18,25 +18,22 @@ from mixveil.attacks.shared.breaks.folded import FoldedRows, System
 from mixveil.attacks.shared.breaks.prototypes import label_weights
 from mixveil.core.randomness import Stream
 
+_PAIR = 2
 _ROUNDS = 6
 _VALUES = 1 << 25  # of rows that are compared at a time
 _SHARES = 19  # of a label that are tried, for two records of its class
 
 
 def refined(rows: FoldedRows, y: Tensor, classes: Tensor, own: Tensor | None, stream: Stream) -> FoldedRows:
-    """The same rows, with what they hold more likely. y: (m, classes) labels; classes: (n,) of the records; own: (m,)
-    the record of each row, where it is known."""
-    private = rows.sources.shape[1]
+    """The same rows of two records at most, with what they hold more likely. y: (m, classes) labels; classes: (n,) of
+    the records; own: (m,) the record of each row, where it is known."""
     for number in range(_ROUNDS):
         tried = _Tried(rows, classes, stream.fork(f"round {number}"))
         if not tried.system.nearly_exact(tried.factor):
             break
-        sources = assigned(tried.fit(), y, classes, private, own)
+        sources = assigned(tried.fit(), y, classes, _PAIR, own, most=(rows.sources >= 0).sum(1))
         same = torch.equal(sources.sort(1).values, rows.sources.sort(1).values)
-        if private == 2:
-            sources, weights = tried.shares(sources, label_weights(sources, y, classes), y)
-        else:
-            weights = label_weights(sources, y, classes)
+        sources, weights = tried.shares(sources, label_weights(sources, y, classes), y, own)
         rows = replace(rows, sources=sources, weights=weights)
         if same:
             break
@@ -67,9 +64,9 @@ class _Tried:
                 fit[part[:, None], records] = torch.maximum(fit[part[:, None], records], told.cpu())
         return torch.where(fit.isfinite(), fit, fit[fit.isfinite()].min() - 1)
 
-    def shares(self, sources: Tensor, weights: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    def shares(self, sources: Tensor, weights: Tensor, y: Tensor, own: Tensor | None) -> tuple[Tensor, Tensor]:
         """Records and weights (m, 2) of rows whose labels show one class: both records by the share that is likeliest,
-        or one of them alone, where that is likelier."""
+        or one of them alone, where that is likelier: a row's own record, where it is known."""
         sources, weights = sources.clone(), weights.clone()
         of_one = ((y > 0).sum(1) == 1) & (sources >= 0).all(1)
         for part in torch.split(of_one.nonzero()[:, 0], max(1, _VALUES // (_SHARES * self.whole.shape[1]))):
@@ -81,7 +78,8 @@ class _Tried:
             best = told[:, 1:-1].argmax(1) + 1
             part_of = share.flatten().cpu()[best].to(weights) * held.cpu().to(weights)
             weights[part, 0], weights[part, 1] = part_of, held.cpu().to(weights) - part_of
-            single, which = told[:, [-1, 0]].max(1)  # of a share of one, or none, for the first
+            alone = told[:, [-1, 0]] if own is None else told[:, -1:]  # a share of one for the first, or none
+            single, which = alone.max(1)
             twice = single > told.gather(1, best[:, None])[:, 0]
             sources[part[twice], 0] = sources[part[twice], which[twice]]
             sources[part[twice], 1] = -1

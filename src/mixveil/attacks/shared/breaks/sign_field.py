@@ -78,6 +78,7 @@ def annealed(pull: np.ndarray, links: np.ndarray, stream: Stream) -> np.ndarray:
             if change.any():
                 felt -= change[:, None] * links[place]
                 signs[:, place] = drawn
+    signs = np.concatenate([signs, -signs])  # single signs do not lead from a whole to its negative
     worth = signs @ pull - 0.5 * ((signs @ links) * signs).sum(1)
     best: np.ndarray = signs[worth.argmax()]
     return best
