@@ -61,10 +61,12 @@ def comparer(
     noise: float = 0.0,
     said: list[str] | None = None,
     encoder: Encoder = HIDING,
+    *,
+    in_places: bool = False,
 ) -> Comparer:
     cache = TrainingCache(folder, max_steps=steps, watch=(said if said is not None else list[str]()).append)
     attack = Demask(base=8, schedule=Schedule(4, 64, rate, falling=True), cache=cache)
-    return Comparer(attack, encoder, SHAPE, known(encoder), noise)
+    return Comparer(attack, encoder, SHAPE, known(encoder), noise, in_places=in_places)
 
 
 def held_rows() -> tuple[Tensor, Tensor]:
@@ -265,7 +267,10 @@ def test_each_network_learns_by_its_own_loss(monkeypatch: pytest.MonkeyPatch) ->
     assert called == ["_pair_loss"] * 2 + ["_prototype_loss"] * 2
 
 
-def test_networks_learn_from_images_that_were_not_moved(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("in_places", [True, False])
+def test_networks_learn_from_images_that_were_moved_unless_places_are_compared(
+    in_places: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     moves = list[Tensor]()
 
     def noted(*given: Any, **more: Any) -> Encodings:
@@ -274,8 +279,8 @@ def test_networks_learn_from_images_that_were_not_moved(monkeypatch: pytest.Monk
         return made
 
     monkeypatch.setattr("mixveil.attacks.shared.breaks.comparing.encodings", noted)
-    comparer(1, encoder=MOVING).maps("pairs", held_rows()[0][:20])
-    assert moves and not any(bool(part.any()) for part in moves)
+    comparer(1, encoder=MOVING, in_places=in_places).maps("pairs", held_rows()[0][:20])
+    assert moves and all(bool(part.any()) != in_places for part in moves)
 
 
 def test_networks_are_trained_once_and_then_taken_from_the_cache(tmp_path: Path) -> None:
