@@ -123,7 +123,7 @@ def encoders() -> str:
     chen = {r["settings"]["encoder"]: r["figures"] for r in rows_of("chen.json") if r["settings"]["part"] == "encoders"}
     for release, row in cells.items():
         figures = chen[CHEN[release]] if release in CHEN else {}
-        left = f"{figures['error left']:.0%}" if "error left" in figures else WHY.get(figures.get("refused"), "–")
+        left = f"{figures['error left']:.0%}" if "error left" in figures else WHY.get(str(figures.get("refused")), "–")
         row["chen, error left"] = left
     columns = list(dict.fromkeys(name for row in cells.values() for name in row))
     return table(["", *columns], [[name, *(row.get(c, "–") for c in columns)] for name, row in cells.items()])
