@@ -30,6 +30,7 @@ from mixveil.core.types import Batch, Guess, Mu, View
 from mixveil.data import similarity
 from mixveil.data.images import Images
 from mixveil.data.row_views import InMemoryRows
+from mixveil.encoders.identity import Identity
 from mixveil.encoders.instahide import CalibratedInstaHide
 from mixveil.encoders.mixup import Mixup
 from mixveil.encoders.singular import Singular
@@ -187,6 +188,15 @@ def test_several_releases_need_no_clusters() -> None:
     assert guess.images is not None and guess.sources is not None
     assert torch.equal(guess.sources[:, 0], torch.arange(12).repeat(20))
     assert float(similarity.ssim(truth, guess.images.clamp(0, 1)).mean()) > 0.9
+
+
+def test_rows_of_one_record_each_need_no_network() -> None:
+    data, told = digits(0, 12), list[str]()
+    view = replace(several(Identity(), data, 2), traces=None, public=PUBLIC)
+    guess = brief(Carlini, watch=told.append)(view, stream=SeededStream(0))
+    assert guess.images is not None and guess.sources is not None and not any("training" in text for text in told)
+    assert torch.equal(guess.sources[:, 0], torch.arange(12).repeat(2))
+    torch.testing.assert_close(guess.images, data.take(torch.arange(12)).x.double(), rtol=0, atol=0.02)
 
 
 def test_plain_mixtures_are_solved_by_the_same_steps() -> None:

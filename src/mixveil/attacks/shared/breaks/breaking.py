@@ -180,7 +180,14 @@ class Work:
         rest = self.encoder.prepare(self.known.covers).mean(0) if self.encoder.covers else torch.zeros(z.shape[1])
         return PixelPrior.of(z), rest
 
+    @property
+    def _plain(self) -> Tensor | None:
+        """(m,) the only record of each row, where rows hold one that their order tells: no network needs to."""
+        return self.pool.own if self.pool.private == 1 and not self.reach else None
+
     def _alike(self, comparer: Comparer) -> Tensor:
+        if (own := self._plain) is not None:
+            return (own[:, None] == own).float()
         if self.attack.given("alike"):
             held = (_held(self.truth, self.pool.records) > 0).float()
             return (held @ held.T > 0).float()
@@ -203,6 +210,8 @@ class Work:
         if sources is not None and (self.attack.given("moves") or not self.reach):
             none = torch.zeros(*sources.shape, 3, dtype=torch.int64)
             return Placed(sources, none if self.truth.moves is None or not self.reach else self.truth.moves.long())
+        if (own := self._plain) is not None:
+            return Placed(own[:, None].clone(), torch.zeros(len(own), 1, 3, dtype=torch.int64))
         maps = comparer.maps("prototypes", self.rows)
         return placed(maps, pool.y, found, pool.private, own=pool.own, reach=self.reach, sources=sources)
 
