@@ -217,8 +217,8 @@ _WARNINGS = {
     "pictures-decoded": f"{{attack}} makes pictures of the features: {_GAINED}",
     "rows-recognised": "{attack} recognises records: it finds the row of {mean:.0%} of them (guessing: {chance:.2%}).",
     "pairs-recognised": "{attack} recognises pairs: both sources of {mean:.0%} of the rows (guessing: {chance:.2%}).",
-    "sources-recognised": "{attack} finds who is in which row: of the records that were looked at, exactly those in it, "
-    "for {mean:.0%} of the rows (guessing: {chance:.2%}).",
+    "sources-recognised": "{attack} finds who is in which row: of the records that were looked at, exactly those in "
+    "it, for {mean:.0%} of the rows (guessing: {chance:.2%}).",
     "covers-recognised": "{attack} finds a public image that was mixed in for {mean:.0%} of the rows (guessing: "
     "{chance:.2%}).",
     "rows-grouped": "{attack} finds rows that share an image: the row most alike shares one for {mean:.0%} of the rows "
