@@ -134,7 +134,7 @@ def test_updates_of_a_network_with_many_tensors_have_a_long_header(tmp_path: Pat
 @pytest.mark.parametrize("labelled", [True, False])
 def test_representations(tmp_path: Path, labelled: bool) -> None:
     x, y = torch.rand(20, 5), torch.eye(4)[torch.arange(20) % 4] if labelled else torch.empty(20, 0)
-    envelope = Envelope(RepresentationSettings(5, labelled), "p", CLASSES)
+    envelope = Envelope(RepresentationSettings((5,), labelled), "p", CLASSES)
     stated = written(tmp_path / "r", envelope, {"x": x, "y": y}, 20)
     again = read_release(tmp_path / "r")
     assert torch.equal(again.payload.take(torch.arange(20)).x, x) and stated.rows == 20
@@ -142,10 +142,10 @@ def test_representations(tmp_path: Path, labelled: bool) -> None:
     assert "nothing-promised" in stated.not_promised and Ledger().entries()[0].kind == "representations"
     with pytest.raises(errors.MismatchError, match="not records"):
         again.encoder  # noqa: B018
-    changed(tmp_path / "r", lambda whole: whole["payload"].update(values=4))
+    changed(tmp_path / "r", lambda whole: whole["payload"].update(shape=[4]))
     with pytest.raises(errors.ShapeError):
         read_release(tmp_path / "r")
-    changed(tmp_path / "r", lambda whole: whole["payload"].update(values=5, labelled=not labelled))
+    changed(tmp_path / "r", lambda whole: whole["payload"].update(shape=[5], labelled=not labelled))
     with pytest.raises(errors.ReleaseError):
         read_release(tmp_path / "r")
 
@@ -153,7 +153,7 @@ def test_representations(tmp_path: Path, labelled: bool) -> None:
 @pytest.mark.parametrize("spoil", ["x", "y"])
 def test_representations_that_are_not_finite(tmp_path: Path, spoil: str) -> None:
     tensors = {"x": torch.rand(20, 5), "y": torch.eye(4)[torch.arange(20) % 4]}
-    written(tmp_path / "r", Envelope(RepresentationSettings(5, True), "p", CLASSES), tensors, 20)
+    written(tmp_path / "r", Envelope(RepresentationSettings((5,), True), "p", CLASSES), tensors, 20)
     spoiled(tmp_path / "r", "shard-00000.safetensors", lambda tensors: tensors[spoil][3].fill_(torch.inf))
     with pytest.raises(errors.NotFiniteError):
         read_release(tmp_path / "r")

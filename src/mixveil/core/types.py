@@ -11,6 +11,7 @@ from mixveil.core import checks
 from mixveil.core.errors import MismatchError, MissingFactError, PrivateFactError
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
     from mixveil.core.randomness import Stream
@@ -502,6 +503,25 @@ class Release:
         return self.envelope.settings
 
 
+class ClientPart(Protocol):
+    """The first part h of a split network, which a party runs on its images. Attackers have it too, weights and all.
+
+    Attributes:
+        shape: Of one image that it takes.
+        low, high: The range of a pixel.
+    """
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def low(self) -> float: ...
+    @property
+    def high(self) -> float: ...
+    def on(self, device: torch.device) -> Callable[[Tensor], Tensor]:
+        """The network on a device, from (m, *shape) images to (m, values) flat representations: float32 and
+        differentiable in its argument; its own weights are fixed."""
+
+
 class KnownRecords(NamedTuple):
     """Records that an attacker already has: (k,) their numbers, and (k, …) images in the data's own values."""
 
@@ -540,6 +560,7 @@ class View:
         known: Some of the records themselves.
         pictures: The images behind public rows, where rows are features.
         units: Groups of candidates; the attacker asks whether they are units.
+        client: The network that made representations, where releases hold those.
     """
 
     releases: tuple[Release, ...]
@@ -552,6 +573,7 @@ class View:
     units: Units | None = None
     covers: Rows | None = None
     records: int | None = None
+    client: ClientPart | None = None
 
 
 @dataclass(frozen=True)

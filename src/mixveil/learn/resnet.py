@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor, nn
-from torch.nn.functional import batch_norm, relu
+from torch.nn.functional import relu
 
 from mixveil.core import checks
+from mixveil.features.split.layers import BatchNorm
 
 WIDTH = 64
 COLOURS = 3
-_EPSILON, _MOMENTUM = 1e-5, 0.1
 
 
 class ResNet18(nn.Module):
@@ -22,7 +21,7 @@ class ResNet18(nn.Module):
     def __init__(self, classes: int, width: int = WIDTH) -> None:
         super().__init__()
         widths = [checks.at_least("width", width, 1) << stage for stage in range(4)]
-        self.stem, self.stem_norm = _conv(COLOURS, width, 3, 1), _Norm(width)
+        self.stem, self.stem_norm = _conv(COLOURS, width, 3, 1), BatchNorm(width)
         pairs = zip([width, *widths], widths, strict=False)
         stages = [(_Block(a, b, 1 if a == b else 2), _Block(b, b, 1)) for a, b in pairs]
         self.blocks = nn.Sequential(*(block for stage in stages for block in stage))
@@ -41,31 +40,14 @@ class _Block(nn.Module):
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()
-        self.first, self.first_norm = _conv(inputs, outputs, 3, stride), _Norm(outputs)
-        self.second, self.second_norm = _conv(outputs, outputs, 3, 1), _Norm(outputs)
-        self.past = None if inputs == outputs else nn.Sequential(_conv(inputs, outputs, 1, stride), _Norm(outputs))
+        self.first, self.first_norm = _conv(inputs, outputs, 3, stride), BatchNorm(outputs)
+        self.second, self.second_norm = _conv(outputs, outputs, 3, 1), BatchNorm(outputs)
+        self.past = None if inputs == outputs else nn.Sequential(_conv(inputs, outputs, 1, stride), BatchNorm(outputs))
 
     def forward(self, x: Tensor) -> Tensor:
         past = x if self.past is None else self.past(x)
         x = relu(self.first_norm(self.first(x)), inplace=True)
         return relu(self.second_norm(self.second(x)) + past, inplace=True)
-
-
-class _Norm(nn.Module):
-    """Batch normalisation without torch's counter of batches, which is no weight."""
-
-    running_mean: Tensor
-    running_var: Tensor
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.weight, self.bias = nn.Parameter(torch.ones(width)), nn.Parameter(torch.zeros(width))
-        self.register_buffer("running_mean", torch.zeros(width))
-        self.register_buffer("running_var", torch.ones(width))
-
-    def forward(self, x: Tensor) -> Tensor:
-        settings = (self.weight, self.bias, self.training, _MOMENTUM, _EPSILON)
-        return batch_norm(x, self.running_mean, self.running_var, *settings)
 
 
 def _conv(inputs: int, outputs: int, side: int, stride: int) -> nn.Conv2d:
