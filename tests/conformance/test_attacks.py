@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from mixveil.attacks.catalogue import attacks
 from mixveil.attacks.shared.base import CannotAttackError
@@ -27,19 +27,34 @@ from mixveil.encoders.identity import Identity
 from mixveil.encoders.instahide import CalibratedInstaHide, InstaHide
 from mixveil.encoders.mixup import Mixup
 from mixveil.encoders.singular import Singular
+from mixveil.features.split.half import Half
+from mixveil.releases.representations import in_memory as represented
 from tests.made import encoded, images, range_facts, with_moments
 
 COVERS = 40
 MEMBERS = 30  # of the candidates, where strangers follow
 
 
-@pytest.fixture(params=sorted(attacks()))
+RECORDS = sorted(name for name, kind in attacks().items() if kind.payload == "records")
+REPRESENTATIONS = sorted(name for name, kind in attacks().items() if kind.payload == "representations")
+
+
+@pytest.fixture(params=RECORDS)
 def attack(request: pytest.FixtureRequest) -> Attack:
+    return small(request.param)
+
+
+@pytest.fixture(params=REPRESENTATIONS)
+def inverting(request: pytest.FixtureRequest) -> Attack:
+    return small(request.param)
+
+
+def small(name: str) -> Attack:
     """Small, and trained briefly where it trains."""
-    kind = attacks()[request.param]
-    small = {"base": 8, "rounds": 1, "schedule": Schedule(epochs=1000, batch=16, rate=3e-3)}
+    kind = attacks()[name]
+    given = {"base": 8, "rounds": 1, "schedule": Schedule(epochs=1000, batch=16, rate=3e-3)}
     fields = {field.name for field in dataclasses.fields(kind)} if kind.trains else set()  # type: ignore[arg-type]
-    made = kind(**{name: value for name, value in small.items() if name in fields})
+    made = kind(**{name: value for name, value in given.items() if name in fields})
     return with_cache(made, TrainingCache(max_steps=150))
 
 
@@ -115,10 +130,16 @@ SAYS: dict[AttackKind, set[str]] = {
 }
 
 
-def test_the_declarations_are_of_their_kinds_and_have_words(attack: Attack) -> None:
+def test_every_attack_is_on_a_payload_that_is_tried_here() -> None:
+    assert sorted([*RECORDS, *REPRESENTATIONS]) == sorted(attacks()) and RECORDS and REPRESENTATIONS
+
+
+@pytest.mark.parametrize("name", sorted(attacks()))
+def test_the_declarations_are_of_their_kinds_and_have_words(name: str) -> None:
+    attack = small(name)
     assert attack.kind in get_args(AttackKind) and (attack.bound is None or attack.bound in get_args(AttackBound))
     assert attack.needs <= {field.name for field in dataclasses.fields(View)} - {"releases"}
-    assert attack.threat in WORDS and attack.payload == "records" and attack.least_releases >= 1
+    assert attack.threat in WORDS and attack.least_releases >= 1
     assert attack.trains == any(field.name == "cache" for field in dataclasses.fields(attack))  # type: ignore[arg-type]
 
 
@@ -230,7 +251,7 @@ def test_where_there_is_no_defence_it_succeeds(attack: Attack) -> None:
     assert guess is not None and SUCCEEDS[attack.kind](guess, seen)
 
 
-RECONSTRUCTIONS = sorted(name for name, kind in attacks().items() if kind.kind == "reconstruction")
+RECONSTRUCTIONS = sorted(name for name in RECORDS if attacks()[name].kind == "reconstruction")
 
 
 def repeated(data: Images, tau: float, energy: float, releases: int) -> View:
@@ -257,3 +278,83 @@ def test_a_reconstruction_takes_several_releases_and_gains_from_them(attack: Att
         assert images is not None
         errors.append(float(mse(truth, images).mean()))
     assert errors[1] < 0.95 * errors[0]
+
+
+def client(net: nn.Sequential, shape: tuple[int, ...] = (1, 8, 8)) -> Half:
+    output = tuple(net(torch.zeros(1, *shape)).shape[1:])
+    return Half("client", net, shape, output, ("0", "1", "2", "3"))
+
+
+def split_view(half: Half | None = None, n: int = 8) -> View:
+    """What a client half makes of images; a half that hides nothing, unless another is given."""
+    half = half or client(nn.Sequential(nn.Flatten()))
+    public = smooth(200, 2, (1, 8, 8))
+    return View((represented(smooth(n, 1, (1, 8, 8)), half),), public=public, client=half)
+
+
+def squeezing() -> Half:
+    """Maps of another size than the image, in a small ball."""
+    layer = nn.Conv2d(1, 3, 3, 2)
+    weight, bias = 1e-3 * SeededStream(5).normal(3, 1, 3, 3).float(), torch.ones(3)
+    layer.load_state_dict({"weight": weight, "bias": bias})
+    return client(nn.Sequential(layer, nn.ReLU()))
+
+
+@pytest.mark.parametrize("half", [squeezing(), client(nn.Sequential(nn.Flatten(), nn.Linear(64, 5)))])
+def test_it_inverts_what_any_client_half_sends(inverting: Attack, half: Half) -> None:
+    """Maps and vectors: a guess for each row, of the images' shape and in their range."""
+    seen = split_view(half)
+    guess = with_cache(inverting, TrainingCache(max_steps=2))(seen, stream=SeededStream(0))
+    said = {field.name for field in dataclasses.fields(guess) if getattr(guess, field.name) is not None}
+    assert said <= SAYS[inverting.kind] and guess.images is not None
+    assert guess.images.shape == (8, 1, 8, 8) and guess.images.dtype == torch.float64
+    assert 0 <= float(guess.images.min()) <= float(guess.images.max()) <= 1
+
+
+def test_the_same_representations_give_the_same_guess_and_are_not_changed(inverting: Attack) -> None:
+    half = squeezing()
+    seen, brief = split_view(half), with_cache(inverting, TrainingCache(max_steps=3))
+    every = torch.arange(8)
+    before, weights = seen.releases[0].payload.take(every).x.clone(), half.digest
+    one, two = (brief(seen, stream=SeededStream(0)).images for _ in range(2))
+    assert one is not None and two is not None and torch.equal(one, two)
+    assert torch.equal(seen.releases[0].payload.take(every).x, before)
+    assert dataclasses.replace(half).digest == weights
+
+
+def test_an_inversion_says_what_it_needs_and_nothing_more(inverting: Attack) -> None:
+    seen, brief = split_view(), with_cache(inverting, TrainingCache(max_steps=2))
+    given: dict[str, Any] = {name: getattr(seen, name) for name in inverting.needs}
+    brief(View(seen.releases, **given), stream=SeededStream(0))
+    for name in inverting.needs:
+        less = View(seen.releases, **{k: v for k, v in given.items() if k != name})
+        why = inverting.cannot(less)
+        assert why is not None and why.code == "attack-needs" and why.figures["fields"] == name
+        with pytest.raises(ArgumentError, match=name):
+            brief(less, stream=SeededStream(0))
+
+
+def test_where_the_client_half_hides_nothing_it_succeeds(inverting: Attack) -> None:
+    seen = split_view(n=MEMBERS)
+    truth = seen.releases[0].payload.take(torch.arange(MEMBERS)).x.view(-1, 1, 8, 8)
+    nothing = smooth(200, 2, (1, 8, 8)).take(torch.arange(200)).x.mean(0).expand_as(truth)
+    found = inverting(seen, stream=SeededStream(0)).images
+    assert found is not None and float(mse(truth, found).mean()) < 0.1 * float(mse(truth, nothing).mean())
+
+
+def test_an_inversion_refuses_other_views_and_says_why(inverting: Attack) -> None:
+    seen = split_view()
+    bad = {
+        "attack-needs-representations": dataclasses.replace(view(Identity()), client=seen.client),
+        "attack-needs-its-client": dataclasses.replace(seen, client=squeezing()),
+    }
+    if inverting.trains:
+        vectors = client(nn.Sequential(nn.Flatten()), (64,))
+        bad["too-few-public-rows"] = dataclasses.replace(seen, public=smooth(5, 2, (1, 8, 8)))
+        bad["attack-needs-public-shape"] = dataclasses.replace(seen, public=smooth(200, 2))
+        bad["attack-needs-images"] = dataclasses.replace(seen, client=vectors)
+    for code, wrong in bad.items():
+        why = inverting.cannot(wrong)
+        assert why is not None and why.code == code and code in WORDS and str(why)
+        with pytest.raises(CannotAttackError):
+            inverting(wrong, stream=SeededStream(0))

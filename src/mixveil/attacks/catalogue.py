@@ -5,7 +5,9 @@ from __future__ import annotations
 from mixveil.core.registry import Registry
 from mixveil.core.types import Attack
 
-ATTACKS: Registry[Attack] = Registry("attack", "mixveil.attacks.records", "mixveil.attacks.features")
+ATTACKS: Registry[Attack] = Registry(
+    "attack", "mixveil.attacks.records", "mixveil.attacks.features", "mixveil.attacks.representations"
+)
 
 
 def attacks() -> dict[str, type[Attack]]:

@@ -1,0 +1,1 @@
+"""Attacks on what a split network's first part sends: from representations back to images."""
