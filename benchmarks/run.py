@@ -23,6 +23,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from benchmarks.load import under_load
+from benchmarks.split import penalties
 from mixveil.core import files
 from mixveil.core.randomness import SecureStream, SeededStream
 from mixveil.core.types import Mu, Release
@@ -358,7 +359,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
         "--only",
-        choices=("minimax", "growth", "encoding", "features", "training", "transform", "network"),
+        choices=("minimax", "growth", "encoding", "features", "training", "transform", "penalties", "network"),
         help="one of them",
     )
     parser.add_argument("--folder", type=Path, help="where 13 GB can be written for a while; else the temporary folder")
@@ -375,6 +376,7 @@ def main() -> None:
             "features": lambda: [features()],
             "training": lambda: [training(Path(name))],
             "transform": transform,
+            "penalties": lambda: penalties(medians),
             "network": lambda: [network(Path(name))],
         }
         for what, work in works.items():
@@ -384,6 +386,7 @@ def main() -> None:
     if not torch.cuda.is_available():
         found.pop("transform", None)  # shown, not stored: what it costs beside a step matters on a GPU
     varied = {"growth": ("rows",), "encoding": ("threads",), "transform": ("device", "rows", "pixels")}
+    varied["penalties"] = ("device", "rows")
     rows: list[dict[str, Any]] = []
     for name, each in found.items():
         for figures in each:

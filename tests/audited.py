@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 
 from mixveil.audit.auditing import audit
-from mixveil.audit.verdict import Audit
+from mixveil.audit.found import Audit
 from mixveil.core.randomness import SeededStream
 from mixveil.core.types import Mu, Release, Target, Tau, Trace, View
 from mixveil.data.images import Images

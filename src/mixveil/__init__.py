@@ -1,8 +1,9 @@
 """mixveil: train one model on images that no party may show.
 
 Whole jobs are functions: `calibrate`, `encode`, `statistics`, `verify`, `audit`, `prepare`, `directions`, `train`,
-`predict`, `simulate`, `make_challenge`, `attack_challenge`, `score_challenge`. They refuse what the command line
-refuses, with the same errors. Names are imported when they are first used, so that `import mixveil` is quick.
+`predict`, `simulate`, `make_challenge`, `attack_challenge`, `score_challenge`, `split_train`, `split_encode`,
+`split_answer`, `split_sweep`. They refuse what the command line refuses, with the same errors. Names are imported when
+they are first used, so that `import mixveil` is quick.
 
 >>> import mixveil
 >>> mixveil.Singular().alpha is None  # the target decides
@@ -39,8 +40,13 @@ if TYPE_CHECKING:
     from mixveil.encoders.instahide import InstaHide as InstaHide
     from mixveil.encoders.mixup import Mixup as Mixup
     from mixveil.encoders.singular import Singular as Singular
+    from mixveil.features.split.half import read_half as read_half
     from mixveil.federated.simulation.simulate import simulate as simulate
     from mixveil.learn.directions import directions as directions
+    from mixveil.learn.split import split_answer as split_answer
+    from mixveil.learn.split import split_train as split_train
+    from mixveil.learn.split_sweep import split_sweep as split_sweep
+    from mixveil.learn.split_training import SplitRecipe as SplitRecipe
     from mixveil.learn.train import predict as predict
     from mixveil.learn.train import train as train
     from mixveil.releases.calibrate import calibrate as calibrate
@@ -49,6 +55,7 @@ if TYPE_CHECKING:
     from mixveil.releases.prepare import prepare as prepare
     from mixveil.releases.reading import read_release as read_release
     from mixveil.releases.reading import verify as verify
+    from mixveil.releases.representations import split_encode as split_encode
     from mixveil.releases.screening import Screen as Screen
     from mixveil.releases.sums import statistics as statistics
     from mixveil.report.audit_page import write_report as write_report
@@ -72,14 +79,19 @@ _HOMES = {
     "encoders.instahide": "InstaHide",
     "encoders.mixup": "Mixup",
     "encoders.singular": "Singular",
+    "features.split.half": "read_half",
     "federated.simulation.simulate": "simulate",
     "learn.directions": "directions",
+    "learn.split": "split_answer split_train",
+    "learn.split_sweep": "split_sweep",
+    "learn.split_training": "SplitRecipe",
     "learn.train": "predict train",
     "releases.calibrate": "calibrate",
     "releases.encode": "encode",
     "releases.ledger": "Ledger",
     "releases.prepare": "prepare",
     "releases.reading": "read_release verify",
+    "releases.representations": "split_encode",
     "releases.screening": "Screen",
     "releases.sums": "statistics",
     "report.audit_page": "write_report",

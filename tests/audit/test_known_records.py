@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 import torch
 
+from mixveil.audit.found import Audit
 from mixveil.audit.known_records import SHARES, folds
-from mixveil.audit.verdict import Audit
 from mixveil.core.randomness import SeededStream
 from mixveil.core.types import Batch, Mu, Release, Tau, Trace
 from mixveil.releases.kinds.records import Records

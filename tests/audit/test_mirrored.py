@@ -11,7 +11,7 @@ import torch
 from mixveil.attacks.catalogue import ATTACKS
 from mixveil.attacks.shared.base import BaseAttack
 from mixveil.audit.auditing import audit
-from mixveil.audit.verdict import Audit
+from mixveil.audit.found import Audit
 from mixveil.core.randomness import SeededStream, Stream
 from mixveil.core.types import AttackKind, Guess, View
 from mixveil.data.similarity import mse

@@ -11,8 +11,8 @@ import torch
 from mixveil.attacks.records.demask import Demask
 from mixveil.attacks.shared.training import Schedule, TrainingCache
 from mixveil.audit.auditing import audit
+from mixveil.audit.found import Audit
 from mixveil.audit.metrics import signs
-from mixveil.audit.verdict import Audit
 from mixveil.core.randomness import SeededStream, Stream
 from mixveil.core.types import Guess, View
 from mixveil.encoders.instahide import CalibratedInstaHide

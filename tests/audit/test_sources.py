@@ -15,8 +15,9 @@ from mixveil.attacks.records.inner_product import InnerProduct
 from mixveil.attacks.records.public_search import PublicSearch
 from mixveil.attacks.shared.base import BaseAttack
 from mixveil.audit.auditing import audit
+from mixveil.audit.found import Audit
 from mixveil.audit.metrics import detection, sources
-from mixveil.audit.verdict import Audit, warnings
+from mixveil.audit.verdict import warnings
 from mixveil.core.randomness import SeededStream, Stream
 from mixveil.core.types import AttackKind, Encoder, Guess, Mu, Trace, View
 from mixveil.data.covers import patches

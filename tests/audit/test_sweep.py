@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from mixveil.audit.auditing import PROFILES, Profile, audit
+from mixveil.audit.found import Audit
 from mixveil.audit.sweep import Sweep, Swept, _encoded, calibrated, run, table
 from mixveil.audit.thumbnails import shrunk
-from mixveil.audit.verdict import Audit
 from mixveil.core.errors import ArgumentError, PrivateFactError
 from mixveil.core.randomness import SeededStream
 from mixveil.core.types import Mu, Tau, View

@@ -12,10 +12,10 @@ import torch
 from mixveil.attacks.catalogue import attacks
 from mixveil.audit.auditing import audit
 from mixveil.audit.ceilings import record_mu, unit_mu
+from mixveil.audit.found import Audit
 from mixveil.audit.guarantees_found import label_faults, noise_faults, promises
 from mixveil.audit.sample import sample
 from mixveil.audit.truth import covered_in_pairs, in_record_order, inspect, rows_first
-from mixveil.audit.verdict import Audit
 from mixveil.core.errors import ArgumentError, WrongTruthError
 from mixveil.core.randomness import SeededStream
 from mixveil.core.types import Cost, Encoder, Fact, Mu, Release, Trace, View

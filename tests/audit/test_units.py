@@ -18,10 +18,10 @@ import torch
 from mixveil.attacks.records.unit_membership import UnitMembership
 from mixveil.audit.auditing import PROFILES, audit
 from mixveil.audit.ceilings import membership_bounds
+from mixveil.audit.found import Audit
 from mixveil.audit.groups import groups
 from mixveil.audit.sample import unit_sample
 from mixveil.audit.sweep import Sweep, calibrated, run
-from mixveil.audit.verdict import Audit
 from mixveil.core.randomness import SeededStream
 from mixveil.core.types import Fact, Facts, Guess, Mu, Release, Tau, Trace, View
 from mixveil.core.wording.notes import Note, note

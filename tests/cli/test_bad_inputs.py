@@ -20,7 +20,8 @@ _READING = DataOptions.__dataclass_fields__.keys()
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A folder with data, a release, a damaged one, statistics, projections and a model, and the ledger of them."""
+    """A folder with data, a release, a damaged one, statistics, projections, a model and halves of a network, and the
+    ledger of them."""
     folder, before = tmp_path_factory.mktemp("bad"), os.environ.get("MIXVEIL_STATE")
     os.environ["MIXVEIL_STATE"] = str(folder / "state")
     rng = np.random.default_rng(0)
@@ -37,6 +38,10 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     mixveil.encode(own, folder / "projected", mu=1.0, projection=bare)
     mixveil.statistics(own, folder / "sums", projection=bare, mu=1.0)
     mixveil.train([folder / "release"], folder / "model")
+    brief = mixveil.SplitRecipe(epochs=1)
+    mixveil.split_train(own, folder / "halves", network="lenet5", cut="block1", recipe=brief)
+    np.savez(folder / "signed.npz", x=2 * rng.random((9, 1, 4, 4)) - 1, y=np.arange(9) % 2, range=[-1.0, 1.0])
+    np.savez(folder / "same.npz", x=rng.random((20, 1, 4, 4), dtype=np.float32), y=np.zeros(20, int))
     yield folder
     if before is not None:
         os.environ["MIXVEIL_STATE"] = before
@@ -106,16 +111,58 @@ TABLE = [
     Bad("calibrate", [OWN], {"mu": 0.0}, errors.ArgumentError),
     Bad("calibrate", [OWN], {"public": "wide.npz"}, errors.ArgumentError),
     Bad("calibrate", [OWN], {"backbone": "mobilenet_v2", "mu": 1.0}, errors.MissingFactError),
+    Bad("split train", [OWN], {"out": "halves"}, errors.OutputExistsError),
+    Bad("split train", ["nothing"], OUT, errors.DataNotFoundError),
+    Bad("split train", ["one.npz"], OUT, errors.ArgumentError),
+    Bad("split train", ["same.npz"], OUT, errors.ArgumentError),
+    Bad("split train", ["nan.npz"], OUT, errors.PixelError),
+    Bad("split train", [OWN], {"network": "magic", **OUT}, errors.ArgumentError),
+    Bad("split train", [OWN], {"network": "vgg16", **OUT}, errors.ArgumentError),
+    Bad("split train", [OWN], {"network": "synthetic", **OUT}, errors.MismatchError),
+    Bad("split train", [OWN], {"cut": "scores", **OUT}, errors.ArgumentError),
+    Bad("split train", [OWN], {"test": "wide.npz", **OUT}, errors.MismatchError),
+    Bad("split train", [OWN], {"test": "signed.npz", **OUT}, errors.MismatchError),
+    Bad("split train", [OWN], {"test": "one.npz", **OUT}, errors.TooFewRowsError),
+    Bad("split train", [OWN], {"size": 8, **OUT}, errors.ArgumentError),
+    Bad("split train", [OWN], {"weight": -1.0, **OUT}, errors.ArgumentError),
+    Bad("split train", [OWN], {"beta": float("nan"), **OUT}, errors.ArgumentError),
+    Bad("split train", [OWN], {"momentum": 1.0, **OUT}, errors.ArgumentError),
+    Bad("split train", [OWN], {"falls": "1.5", **OUT}, errors.ArgumentError),
+    Bad("split train", [OWN], {"falls": "inf", **OUT}, errors.ArgumentError),
+    Bad("split train", [OWN], {"epochs": 0, **OUT}, errors.ArgumentError),
+    Bad("split encode", [OWN], {"client": "nothing", **OUT}, errors.MissingPathError),
+    Bad("split encode", [OWN], {"client": "release", **OUT}, errors.DataFormatError),
+    Bad("split encode", [OWN], {"client": "halves/server", **OUT}, errors.MismatchError),
+    Bad("split encode", ["wide.npz"], {"client": "halves/client", **OUT}, errors.MismatchError),
+    Bad("split encode", ["signed.npz"], {"client": "halves/client", **OUT}, errors.MismatchError),
+    Bad("split encode", [OWN], {"client": "halves/client", "out": "release"}, errors.OutputExistsError),
+    Bad("split encode", [OWN], {"client": "halves/client", "budget": 1.0, **OUT}, errors.BudgetError),
+    Bad("split encode", [OWN], {"client": "halves/client", "party": "a\nb", **OUT}, errors.ArgumentError),
+    Bad("split sweep", [OWN], {"test": "wide.npz", **OUT}, errors.MismatchError),
+    Bad("split sweep", [OWN], {"test": "one.npz", **OUT}, errors.TooFewRowsError),
+    Bad("split sweep", [OWN], {"test": "nothing", **OUT}, errors.DataNotFoundError),
+    Bad("split sweep", [OWN], {"test": "public.npz", "weights": "1,1", **OUT}, errors.ArgumentError),
+    Bad("split sweep", [OWN], {"test": "public.npz", "betas": "-1", **OUT}, errors.ArgumentError),
+    Bad("split sweep", [OWN], {"test": "public.npz", "betas": "", **OUT}, errors.ArgumentError),
+    Bad("split sweep", [OWN], {"test": "public.npz", "attacks": "lmmse", **OUT}, errors.ArgumentError),
+    Bad("split sweep", [OWN], {"test": "public.npz", "attacked": 1, **OUT}, errors.ArgumentError),
+    Bad("split sweep", [OWN], {"test": "public.npz", "within": -1.0, **OUT}, errors.ArgumentError),
+    Bad("split sweep", [OWN], {"test": "public.npz", "steps": 0, **OUT}, errors.ArgumentError),
+    Bad("split sweep", [OWN], {"test": "public.npz", "out": "release"}, errors.OutputExistsError),
     Bad("simulate", [OWN], {"methods": "magic"}, errors.ArgumentError),
     Bad("simulate", [OWN], {"methods": "sums", "test": OWN}, errors.ArgumentError),
     Bad("simulate", [OWN], {"methods": "sums", "page": "page.pdf"}, errors.ArgumentError),
 ]
 
 
+_RECIPE = mixveil.SplitRecipe.__dataclass_fields__.keys()
+_SPELT = {"attacked": "images"}  # what has another name on the command line
+
+
 def on_the_command_line(bad: Bad) -> list[object]:
-    words: list[object] = [bad.verb, *bad.given]
+    words: list[object] = [*bad.verb.split(), *bad.given]
     for name, value in bad.options.items():
-        words += [f"--{name.replace('_', '-')}", value]
+        words += [f"--{_SPELT.get(name, name).replace('_', '-')}", value]
     return [*words, "--json"]
 
 
@@ -126,6 +173,10 @@ def in_python(bad: Bad) -> Any:
         options["options"] = DataOptions(**reading)
     if "attacks" in options:
         options["attacks"] = options["attacks"].split(",")
+    for name in {"weights", "betas", "falls"} & options.keys():
+        options[name] = [float(part) for part in options[name].split(",") if part]
+    if bad.verb in ("split train", "split sweep") and _RECIPE & options.keys():
+        options["recipe"] = mixveil.SplitRecipe(**{name: options.pop(name) for name in _RECIPE & options.keys()})
     given: list[Any] = list(bad.given)
     if bad.verb in ("audit", "train", "directions"):
         given = [given]
@@ -134,7 +185,7 @@ def in_python(bad: Bad) -> Any:
     for name in ("truth", "out") if bad.verb != "simulate" else ():
         if name in options:
             given.append(options.pop(name))
-    return getattr(mixveil, bad.verb)(*given, **options)
+    return getattr(mixveil, bad.verb.replace(" ", "_"))(*given, **options)
 
 
 @pytest.mark.parametrize("bad", TABLE, ids=lambda bad: f"{bad.verb} {bad.given[0]} {bad.error.code}")

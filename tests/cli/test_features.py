@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mixveil.cli.train import _told_to_end
+from mixveil.cli.train import told_to_end
 from mixveil.core.errors import OutputError
 from mixveil.learn.fit import _Training
 from mixveil.releases.ledger import Ledger
@@ -216,7 +216,7 @@ def refuse(*_: object) -> None:
 
 def test_told_twice_to_end_it_ends_at_once() -> None:
     before = signal.getsignal(signal.SIGTERM)
-    with _told_to_end() as stop:
+    with told_to_end() as stop:
         assert not stop()
         signal.raise_signal(signal.SIGTERM)
         assert stop()

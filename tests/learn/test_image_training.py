@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import cast
 
 import pytest
 import torch
@@ -173,7 +174,7 @@ def test_two_trainings_in_turns_end_as_alone() -> None:
         pass
     for seed, training in zip((1, 2), trainings, strict=True):
         alone, curve = fit_images(encoded(seed), QUICK)
-        assert training.curve == curve and torch.equal(training.model.head.weight, alone.head.weight)
+        assert training.curve == curve and torch.equal(cast(ResNet18, training.model).head.weight, alone.head.weight)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

@@ -1,4 +1,5 @@
-"""The audit: every attack that the view allows, measured against the truth and set beside what theory permits.
+"""The audit of releases of records: every attack that the view allows, measured against the truth and set beside what
+theory permits. Audits of other kinds take the profiles and the choice of attacks from here.
 
 The attacks see a View; only the judge sees the truth. The result shows private data and stays with the owner.
 """
@@ -18,6 +19,7 @@ from mixveil.audit import verdict
 from mixveil.audit.ceilings import membership_bounds, unit_rows
 from mixveil.audit.covers import covered, with_covers
 from mixveil.audit.figures import AttackRun
+from mixveil.audit.found import Audit
 from mixveil.audit.ground_truth import GroundTruth
 from mixveil.audit.groups import LEAST_STRANGERS, UnitView
 from mixveil.audit.guarantees_found import by_value, label_faults, noise_faults, promises, unit_faults
@@ -26,7 +28,6 @@ from mixveil.audit.measuring import Measure
 from mixveil.audit.sample import sample, unit_sample
 from mixveil.audit.thumbnails import SmallImages
 from mixveil.audit.truth import check_truth, in_record_order, inspect, ranged, rows_first, unsure
-from mixveil.audit.verdict import Audit
 from mixveil.core.errors import ArgumentError
 from mixveil.core.randomness import Stream
 from mixveil.core.types import Attack, Dataset, Rows, View
@@ -36,7 +37,7 @@ from mixveil.data.fingerprint import fingerprint
 from mixveil.data.row_views import Subset
 from mixveil.encoders.calibration import PreparedRows
 from mixveil.features.lpips import Lpips
-from mixveil.theory.moments import blocks, moments
+from mixveil.theory.moments import Moments, blocks, moments
 
 Watch = Callable[[str], None]
 _PAYLOAD = "records"
@@ -46,19 +47,28 @@ _PAYLOAD = "records"
 class Profile:
     """How much an audit attacks: at most so many rows, and values in all of them. pairs: how many rows the attacks on
     pairs are asked about, and among how many candidates; perceptual: how many records LPIPS looks at; trains: whether
-    attacks that train a network run unasked."""
+    attacks that train a network run unasked; inverted: at most so many representations, for each goes through the
+    network, there and back, at hundreds of steps."""
 
     rows: int
     values: int
     pairs: tuple[int, int]
     perceptual: int = 200
     trains: bool = False
+    inverted: int = 100
 
 
 PROFILES = {
     "quick": Profile(2000, 1 << 23, (20, 60)),
-    "full": Profile(5000, 1 << 25, (100, 200), perceptual=2000, trains=True),
+    "full": Profile(5000, 1 << 25, (100, 200), perceptual=2000, trains=True, inverted=500),
 }
+
+
+def limits_of(profile: str) -> Profile:
+    """The profile of this name."""
+    if profile not in PROFILES:
+        raise ArgumentError(f"profile must be one of {', '.join(PROFILES)}, got {profile!r}")
+    return PROFILES[profile]
 
 
 def audit(
@@ -87,9 +97,7 @@ def audit(
         covers: The public images that the releases mix in, where they do.
         unit: What a unit of several rows is called, where the releases promise something to such.
     """
-    if profile not in PROFILES:
-        raise ArgumentError(f"profile must be one of {', '.join(PROFILES)}, got {profile!r}")
-    limits, chosen = PROFILES[profile], _chosen(names, cache)
+    limits, asked = limits_of(profile), chosen(_PAYLOAD, names, cache)
     check_truth(view, truth)
     truth = ranged(truth)
     view, truth = rows_first(in_record_order(view), truth)
@@ -97,12 +105,12 @@ def audit(
     view, mixed = with_covers(view, truth, covers)
     inspected = inspect(view, mixed)
     most = most_rows(truth, limits)
-    others, overlap = _strangers(truth, view.public, others)
-    known, numbers = _sampled(view, truth, mixed, others, most, pictures, stream)
+    others, overlap = strangers(truth, view.public, others)
+    known, spread, numbers = _sampled(view, truth, mixed, others, most, pictures, stream)
     units = _units(view, truth, mixed, known.view, others, most, stream)
     measured = Measure(known, perceptual, limits.perceptual)
     judge = Judge(known, measured, units=units, pairs=limits.pairs, cache=cache, stream=stream)
-    ran = [_run(judge, attack, names is not None or limits.trains, watch) for attack in chosen]
+    ran = run_all(judge, asked, names is not None or limits.trains, watch)
     watch("noise")
     faults = noise_faults(known.view, known.records, inspected) + label_faults(view, inspected, known.rows)
     found = Audit(
@@ -115,9 +123,9 @@ def audit(
         unit=unit if unit_rows(view.releases) > 1 else None,
         promised=membership_bounds(view.releases),
         figures=tuple(measured.figures),
-        attacks=tuple(ran),
-        promises=tuple(promises(view, inspected, known.moments, privacy_units.numbered(truth))),
-        spread=known.moments.energy / len(known.moments.mean) / known.span**2,
+        attacks=ran,
+        promises=tuple(promises(view, inspected, spread, privacy_units.numbered(truth))),
+        spread=spread.energy / len(spread.mean) / known.span**2,
         moved=inspected[0].moved if view.traces is not None and by_value(view.releases[0]) else None,
         images=measured.images,
         curves=measured.curves,
@@ -136,9 +144,9 @@ def _sampled(
     most: int,
     pictures: Dataset | None,
     stream: Stream,
-) -> tuple[GroundTruth, Tensor]:
-    """What is attacked, with candidates; and (n,) the numbers of its rows in the releases. mixed: all that rows are
-    made of, the records first."""
+) -> tuple[GroundTruth, Moments, Tensor]:
+    """What is attacked, with candidates; the moments of all records; and (n,) the numbers of its rows in the releases.
+    mixed: all that rows are made of, the records first."""
     seen, records, numbers = sample(view, mixed, most, stream.fork("sample"))
     own = records.take(torch.arange(len(numbers)))
     seen = replace(seen, candidates=_candidates(own.x, others), candidate_labels=own.y.argmax(1))
@@ -146,7 +154,7 @@ def _sampled(
     originals = None if pictures is None else SmallImages(pictures).take(numbers).x
     among = covered(view, len(truth))
     among = None if among is None else among[numbers]
-    return GroundTruth(seen, records, spread, len(view.releases[0].payload), originals, among), numbers
+    return GroundTruth(seen, records, spread, len(view.releases[0].payload), originals, among), spread, numbers
 
 
 def _candidates(own: Tensor, others: Tensor) -> Tensor:
@@ -159,18 +167,21 @@ def most_rows(truth: Dataset, limits: Profile) -> int:
     return max(2, min(limits.rows, limits.values // math.prod(truth.shape)))
 
 
-def _chosen(names: Sequence[str] | None, cache: TrainingCache) -> list[Attack]:
-    """The attacks of these names, or all that look at records. Those that train have the cache."""
-    known = known_attacks()
+def chosen(payload: str, names: Sequence[str] | None, cache: TrainingCache) -> list[Attack]:
+    """The attacks on this kind of payload that have these names, or all of them. Those that train have the cache."""
+    known = {name: kind for name, kind in known_attacks().items() if kind.payload == payload}
     for name in names or ():
         if name not in known:
-            raise ArgumentError(f"attack must be one of {', '.join(known)}, got {name!r}")
-    kinds = [kind for name, kind in known.items() if kind.payload == _PAYLOAD and (names is None or name in names)]
-    return [with_cache(kind(), cache) for kind in kinds]
+            raise ArgumentError(f"attack must be one of {', '.join(known)} for {payload}, got {name!r}")
+    return [with_cache(kind(), cache) for name, kind in known.items() if names is None or name in names]
+
+
+def run_all(judge: Judge, attacks: Sequence[Attack], trains: bool, watch: Watch) -> tuple[AttackRun, ...]:
+    """trains: whether attacks that train a network run too."""
+    return tuple(_run(judge, attack, trains, watch) for attack in attacks)
 
 
 def _run(judge: Judge, attack: Attack, trains: bool, watch: Watch) -> AttackRun:
-    """trains: whether attacks that train a network run too."""
     if attack.trains and not trains and judge.cannot(attack) is None:
         return told(attack, "skipped", note("attack-trains", attack=attack.name))
     watch(attack.name)
@@ -199,7 +210,7 @@ def _units(
     return UnitView(replace(part.view, candidates=_candidates(x, others)), own, whose)
 
 
-def _strangers(truth: Dataset, public: Rows | None, others: Tensor | None) -> tuple[Tensor, list[Note]]:
+def strangers(truth: Dataset, public: Rows | None, others: Tensor | None) -> tuple[Tensor, list[Note]]:
     """Those of the others that are really in no release; and what to say if public data hold private records."""
     prints = [fingerprint(row) for block in blocks(truth) for row in block]
     own = set(prints)

@@ -16,6 +16,7 @@ from mixveil.audit.metrics import detection
 from mixveil.audit.truth import covered_in_pairs
 from mixveil.core.types import Attack, AttackBound, Release
 from mixveil.theory import bayes, gdp
+from mixveil.theory.moments import Moments
 
 FPR = 0.01
 """The share of false alarms at which members are counted."""
@@ -34,7 +35,7 @@ class MembershipBound:
 
 def unit_rows(releases: Sequence[Release]) -> int:
     """The most rows of a unit that any of the releases promises something to; one, where it is to records alone."""
-    return max(release.encoder.unit_rows for release in releases)
+    return max(release.unit_rows for release in releases)
 
 
 def stated_mu(release: Release) -> float:
@@ -45,14 +46,14 @@ def stated_mu(release: Release) -> float:
 def record_mu(release: Release) -> float:
     """The μ of one record, by what a release states of units and how its cost grows with their rows. Where that is not
     known, what holds for a unit holds for each of its records."""
-    cost = release.encoder.cost()
-    return stated_mu(release) / (1.0 if cost is None else math.pow(release.encoder.unit_rows, cost.group_exponent))
+    cost = release.envelope.settings.cost()
+    return stated_mu(release) / (1.0 if cost is None else math.pow(release.unit_rows, cost.group_exponent))
 
 
 def unit_mu(release: Release, rows: int) -> float:
     """The μ of a unit of so many rows: as stated; or, where a release was made for smaller units, by what its settings
     cost that many rows, which may be paired with one another."""
-    stated, own, cost = stated_mu(release), release.encoder.unit_rows, release.encoder.cost()
+    stated, own, cost = stated_mu(release), release.unit_rows, release.envelope.settings.cost()
     if own == rows:
         return stated
     if cost is None or not math.isfinite(stated):
@@ -96,23 +97,24 @@ class ErrorBound(NamedTuple):
 
 def error_bound(truth: GroundTruth, bound: AttackBound | None) -> ErrorBound | None:
     """For an attack that declares such a bound; None where nothing bounds it here."""
-    risk = _bayes_risk(truth, bound)
-    if risk is None:
+    moments = truth.moments
+    risk = None if moments is None else _bayes_risk(truth, moments, bound)
+    if moments is None or risk is None:
         return None
-    ceiling = truth.moments.average(risk) / truth.span**2
-    slack, share = _slack(risk, truth.moments.eigenvalues), 1.0
+    ceiling = moments.average(risk) / truth.span**2
+    slack, share = _slack(risk, moments.eigenvalues), 1.0
     if truth.rows > truth.n:  # the ceiling is of all records
         energies = _energies(truth.pixels)
-        slack, share = slack + _chance(energies), min(1.0, float(energies.mean()) / truth.moments.energy)
+        slack, share = slack + _chance(energies), min(1.0, float(energies.mean()) / moments.energy)
     return ErrorBound(ceiling, (1 - slack) * share * ceiling)
 
 
-def _bayes_risk(truth: GroundTruth, bound: AttackBound | None) -> Tensor | None:
+def _bayes_risk(truth: GroundTruth, moments: Moments, bound: AttackBound | None) -> Tensor | None:
     """(n, k) the Bayes risk of the best linear attacker on these records; for several releases, a part, or known
     records: of one who knows all other records. Where records were clipped it speaks of clipped records, and bounds
     nothing that is measured here; nor does it where rows were dropped, for those that are left were chosen."""
-    releases, traces, spectrum = truth.view.releases, truth.view.traces, truth.moments.eigenvalues
-    if bound not in ("linear-row", "linear", "linear-known") or traces is None or truth.moments.covariance is None:
+    releases, traces, spectrum = truth.view.releases, truth.view.traces, moments.eigenvalues
+    if bound not in ("linear-row", "linear", "linear-known") or traces is None or moments.covariance is None:
         return None
     if any(release.screened is not None for release in releases) or truth.clipped:
         return None

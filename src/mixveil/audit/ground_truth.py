@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -10,13 +11,18 @@ from torch import Tensor
 
 from mixveil.attacks.shared.model import prior_of
 from mixveil.core.errors import ArgumentError
-from mixveil.core.types import Dataset, Release, View
+from mixveil.core.types import Dataset, Encoder, OfRecords, Release, View
 from mixveil.data import similarity
 from mixveil.data.moves import mirrored
 from mixveil.data.row_views import Subset
-from mixveil.theory.moments import Moments
+from mixveil.theory.moments import Moments, blocks
 
 _BLOCK = 256
+
+
+def encoders(releases: Sequence[Release]) -> tuple[Encoder, ...]:
+    """Of releases of records; other kinds have none."""
+    return tuple(release.encoder for release in releases if isinstance(release.envelope.settings, OfRecords))
 
 
 @dataclass(frozen=True)
@@ -26,7 +32,7 @@ class GroundTruth:
     Attributes:
         view: What attacks see; its candidates are the rows' own records, and then strangers, which are in no release.
         records: The n records that own the rows, then those that only were partners.
-        moments: Of all records, as they enter the mixture.
+        moments: Of all records, as they enter the mixture; None where releases hold no records.
         rows: How many rows the whole releases have, of which these are a part.
         pictures: (n, c, h, w) in [0, 1], the images that the records are features of; None where they are not.
         covered: (n, q) which of the view's covers are in each row of the first release; None where none are.
@@ -34,7 +40,7 @@ class GroundTruth:
 
     view: View
     records: Dataset
-    moments: Moments
+    moments: Moments | None
     rows: int
     pictures: Tensor | None = None
     covered: Tensor | None = None
@@ -84,7 +90,7 @@ class GroundTruth:
     def mirrors(self) -> bool:
         """Whether images were mirrored at random before they were mixed, in one release at least: a mirrored face is a
         recovered face, also where an attacker could tell which of both it was."""
-        return any(release.encoder.moved > 0 for release in self.view.releases) and self.pixels.dim() == 4
+        return any(encoder.moved > 0 for encoder in encoders(self.view.releases)) and self.pixels.dim() == 4
 
     def nearer(self, images: Tensor) -> Tensor:
         """Guesses (n, …) at the records; where images were mirrored, of each its mirror image if that is nearer."""
@@ -101,13 +107,25 @@ class GroundTruth:
     def know_nothing(self) -> Tensor:
         """The better of two guesses that use no row: the mean that an attacker has, and the middle of the range."""
         middle = torch.full_like(self.pixels, (self.records.low + self.records.high) / 2, dtype=torch.float64)
-        try:
-            mean = prior_of(self.view).mean.view(self.pixels.shape[1:]).expand(self.pixels.shape)
-        except ArgumentError:  # what the attacker knows does not vary
+        known = self._known_mean
+        if known is None:
             return middle
-        mean = self.nearer(self.clamped(mean))
+        mean = self.nearer(self.clamped(known.view(self.pixels.shape[1:]).expand(self.pixels.shape)))
         errors = [float(similarity.mse(self.pixels, guess).mean()) for guess in (mean, middle)]
         return mean if errors[0] <= errors[1] else middle
+
+    @property
+    def _known_mean(self) -> Tensor | None:
+        """(d,) the mean record that an attacker has before they look at rows of their own: that of public data, or what
+        records that were mixed show of it; None where there is none."""
+        if encoders(self.view.releases):
+            try:
+                return prior_of(self.view).mean
+            except ArgumentError:  # what the attacker knows does not vary
+                return None
+        if self.view.public is None:
+            return None
+        return torch.stack([block.sum(0) for block in blocks(self.view.public)]).sum(0) / len(self.view.public)
 
     @cached_property
     def clipped(self) -> bool:

@@ -110,14 +110,15 @@ class Judge:
         return self._plainly(attack)
 
     def _plainly(self, attack: Attack) -> Outcome:
-        """On the view as it is; and without public data too, where an attack can learn from the release instead what
-        records are like: an owner should see the better guess."""
+        """On the view as it is; and without public data too, where an attack can learn from released records instead
+        what records are like: an owner should see the better guess."""
         view = self.truth.view
         guess, why = attack(view, stream=self.stream.fork(attack.name)), None
         said = (guess.images, guess.pictures, guess.covers, guess.alike, guess.apart)
         if not all(bool(x.isfinite().all()) for x in said if x is not None):
             return "broken", note("no-number")
-        if view.public is not None and "public" not in attack.needs and attack.kind in ("reconstruction", "linkage"):
+        learns = attack.payload == "records" and attack.kind in ("reconstruction", "linkage")
+        if learns and view.public is not None and "public" not in attack.needs:
             alone = attack(replace(view, public=None), stream=self.stream.fork(attack.name))
             if self.measure.better(attack, alone, guess):
                 guess, why = alone, note("better-without-public-data")
@@ -162,6 +163,8 @@ class Judge:
         others = truth.pixels[:0] if truth.view.candidates is None else truth.view.candidates[truth.n :]
         brief = TrainingCache(max_steps=_TRIED, watch=lambda text: self.cache.watch(f"trying {text}"))
         briefly = with_cache(attack, brief)
+        if attack.payload in self_test.OF_PAYLOAD:
+            return self_test.OF_PAYLOAD[attack.payload](briefly, truth.view, truth.own, stream)
         if attack.kind == "signs":
             return self_test.fails_on_bare_signs(briefly, truth.view, truth.own, stream)
         return self_test.fails_on_bare_records(briefly, truth.view, truth.own, others, stream, truth.pictures)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections import OrderedDict
 from dataclasses import replace
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from mixveil.audit.groups import UnitView, groups
 from mixveil.audit.metrics import detection, signs, sources
@@ -19,6 +20,8 @@ from mixveil.data.row_views import InMemoryRows, Subset
 from mixveil.encoders.identity import Identity
 from mixveil.encoders.instahide import CalibratedInstaHide
 from mixveil.encoders.mixup import Mixup
+from mixveil.features.split.half import Half
+from mixveil.releases.representations import in_memory
 
 _ROWS = 300
 _PAIR_ROWS = 16
@@ -70,11 +73,8 @@ def _fails(
         guess, pixels, largest = Guess(images=guess.pictures), pictures[:n], _PICTURES
     if guess.images is not None:
         asked = slice(1, None, 2) if "known" in attack.needs else slice(None)
-        error = float(similarity.mse(pixels[asked], guess.images[asked]).mean())
-        nothing = float(similarity.mse(pixels, pixels.double().mean(0).expand_as(pixels)).mean())
-        if nothing > 0 and not error <= largest * nothing:  # what is no number is broken too
-            finite = math.isfinite(error)
-            return note("bare-records-left", error=error, nothing=nothing) if finite else note("no-number")
+        if (why := _left("bare-records-left", pixels[asked], guess.images[asked], largest)) is not None:
+            return why
     if guess.links is not None:
         found = float(same(pixels)[guess.links[:n].argmax(1)].eq(same(pixels)).double().mean())
         if found < least:
@@ -90,6 +90,40 @@ def _fails(
         if found < 0.5 + 0.8 * least:
             return note("bare-members-missed", auc=found)
     return None
+
+
+def _left(code: str, pixels: Tensor, guess: Tensor, largest: float) -> Note | None:
+    """What is wrong with guesses (n, …) at records, by this code: they leave a larger share of the mean's error."""
+    error = float(similarity.mse(pixels, guess).mean())
+    nothing = float(similarity.mse(pixels, pixels.double().mean(0).expand_as(pixels)).mean())
+    if nothing > 0 and not error <= largest * nothing:  # what is no number is broken too
+        return note(code, error=error, nothing=nothing) if math.isfinite(error) else note("no-number")
+    return None
+
+
+def fails_on_bare_representations(attack: Attack, view: View, records: Dataset, stream: Stream) -> Note | None:
+    """The same for an attack on representations: it must get images where the client half hides nothing, and what is
+    sent is the pixels themselves. Attacks that train are tried briefly."""
+    part = Subset(records, torch.arange(min(len(records), _ROWS)))
+    half = bare_half(part)
+    seen = View((in_memory(part, half),), public=view.public, client=half)
+    pixels, images = part.take(torch.arange(len(part))).x, attack(seen, stream=stream.fork("attack")).images
+    if images is None:
+        return note("bare-images-missing")
+    error = 0.9 if attack.trains else 0.5
+    if (why := _left("bare-representations-left", pixels, images, error)) is None:
+        return None
+    return note("after-brief-training", why=why) if attack.trains else why
+
+
+OF_PAYLOAD = {"representations": fails_on_bare_representations}
+"""For attacks on other payloads than records."""
+
+
+def bare_half(like: Dataset) -> Half:
+    """A client half that hides nothing: representations are pixels."""
+    net = nn.Sequential(OrderedDict(flat=nn.Flatten()))
+    return Half("client", net, like.shape, (math.prod(like.shape),), like.classes, like.low, like.high)
 
 
 def _fails_on_bare_covers(attack: Attack, view: View, records: Dataset, stream: Stream) -> Note | None:

@@ -16,10 +16,10 @@ from torch import Tensor
 
 from mixveil.audit.auditing import Watch
 from mixveil.audit.figures import AttackRun, Figure
+from mixveil.audit.found import Audit
 from mixveil.audit.metrics.catalogue import METRICS
 from mixveil.audit.thumbnails import Thumbnails, thumbnails
 from mixveil.audit.truth import ranged
-from mixveil.audit.verdict import Audit
 from mixveil.core import checks
 from mixveil.core.errors import ArgumentError
 from mixveil.core.randomness import SeededStream

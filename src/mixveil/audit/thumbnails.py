@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -9,9 +10,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from mixveil.audit.verdict import Audit
+from mixveil.audit.found import Audit
 from mixveil.core.types import Batch, Dataset
 from mixveil.data.row_views import RowsView
+from mixveil.releases.kinds.representations import RepresentationSettings
 
 LARGEST = 96
 """No picture that is kept is wider or higher."""
@@ -32,9 +34,38 @@ class Thumbnails(NamedTuple):
 
 def thumbnails(result: Audit, guess: Tensor, row: int, numbers: Tensor) -> Thumbnails:
     original, mine = ((x - result.low) / (result.high - result.low) for x in (result.pixels[row], guess[row]))
-    released = result.view.releases[0].payload.take(torch.tensor([row])).x[0]
-    released = (released - released.min()) / (released.max() - released.min()).clamp(min=1e-12)
-    return Thumbnails(int(numbers[row]), *(shrunk(x, LARGEST) for x in (original, released, mine)))
+    sent = released(result, torch.tensor([row]))[0]
+    return Thumbnails(int(numbers[row]), *(shrunk(x, LARGEST) for x in (original, sent, mine)))
+
+
+def released(result: Audit, index: Tensor) -> Tensor:
+    """(m, …) in [0, 1]: some rows of the first release, each stretched to its own range. Rows of records have the shape
+    of records; representations are pictures (m, 1, h, w), their maps side by side."""
+    first = result.view.releases[0]
+    rows: Tensor = first.payload.take(index).x.flatten(1)
+    low, high = rows.amin(1, keepdim=True), rows.amax(1, keepdim=True)
+    stretched = (rows - low) / (high - low).clamp(min=1e-12)
+    settings = first.envelope.settings
+    if isinstance(settings, RepresentationSettings):
+        return _within(mosaic(stretched, settings.shape), LARGEST)
+    return stretched.view(-1, *result.shape)
+
+
+def mosaic(rows: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """(m, 1, h, w) pictures of rows (m, values), nearly square: the maps of (maps, height, width) side by side, line by
+    line; the values of other shapes as maps of one pixel. Places that are left over are 0.
+
+    >>> mosaic(torch.arange(3.0)[None], (3,))
+    tensor([[[[0., 1.],
+              [2., 0.]]]])
+    """
+    maps, height, width = shape if len(shape) == 3 else (math.prod(shape), 1, 1)
+    across = max(1, min(maps, math.ceil(math.sqrt(maps * height / width) - 1e-9)))
+    down = math.ceil(maps / across)
+    whole = rows.new_zeros(len(rows), down * across, height, width)
+    whole[:, :maps] = rows.view(-1, maps, height, width)
+    tiles = whole.view(-1, down, across, height, width).permute(0, 1, 3, 2, 4)
+    return tiles.reshape(-1, 1, down * height, across * width)
 
 
 def shrunk(image: Tensor, side: int) -> Tensor:

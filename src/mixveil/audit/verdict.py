@@ -1,29 +1,26 @@
-"""What an audit found; and as notes: what to be warned of, what attacks got, what did not run."""
+"""What is said of an audit, as notes: what to be warned of, what attacks got, what did not run. Of releases of records;
+other kinds take from it what is right for them too."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable
 from typing import Any
 
-from torch import Tensor
-
-from mixveil.audit.ceilings import MembershipBound
 from mixveil.audit.figures import AttackRun, Figure, Subject, caption, promise_caption
-from mixveil.audit.guarantees_found import Promise
-from mixveil.audit.metrics.detection import Roc
+from mixveil.audit.found import Audit
 from mixveil.audit.noise_check import noticed
-from mixveil.core.types import AttackKind, View
+from mixveil.core.types import AttackKind
 from mixveil.core.wording.notes import Note, note
 
 _NOT_MEANT = ("attack-needs-images", "attack-needs-features", "attack-needs-mask", "attack-needs-covers")
 """Reasons for which an attack is not meant for such releases at all."""
 
-_KINDS: tuple[tuple[str, tuple[AttackKind, ...]], ...] = (
-    ("images", ("reconstruction",)),
-    ("recognition", ("linkage", "pairs")),
-    ("membership", ("membership",)),
-)
+Tested = tuple[str, tuple[AttackKind, ...]]
+"""What is said to be tested or not, and the kinds of attack that test it."""
+
+IMAGES: Tested = ("images", ("reconstruction",))
+_KINDS: tuple[Tested, ...] = (IMAGES, ("recognition", ("linkage", "pairs")), ("membership", ("membership",)))
+_COVERS: Tested = ("covers", ("covers",))
 
 _BEST_ONLY = (
     ("sources-found", "verdict-sources", "sources-recognised"),
@@ -32,75 +29,6 @@ _BEST_ONLY = (
     ("told-apart", "verdict-told-apart", "records-told-apart"),
 )
 """Shares of which the largest is told, and as a warning where it is much."""
-
-
-@dataclass(frozen=True)
-class Audit:
-    """What an audit found. It shows private records.
-
-    Attributes:
-        view: What was attacked, of n rows.
-        pixels: (n, …) the records that own these rows.
-        low, high: The range that values can have.
-        numbers: (n,) of these rows in the releases.
-        of: How many rows the releases have.
-        unit: What a unit of several rows is called (`patient`); None where nothing is promised to such units.
-        promised: What all releases together promise of membership, to units first.
-        spread: The variance of a value of the records, in units of the range squared.
-        moved: What choosing the rows can have done to a test of single values' noise; None where none was made.
-        images: (n, …) the records as attacks guess them, by attack.
-        curves: ROCs, by attack.
-        pictures: The images behind features, `original` and as attacks guess them.
-    """
-
-    view: View = field(repr=False)
-    pixels: Tensor = field(repr=False)
-    low: float
-    high: float
-    numbers: Tensor = field(repr=False)
-    of: int
-    unit: str | None
-    promised: tuple[MembershipBound, ...]
-    figures: tuple[Figure, ...]
-    attacks: tuple[AttackRun, ...]
-    promises: tuple[Promise, ...]
-    spread: float
-    moved: float | None
-    warnings: tuple[Note, ...] = ()
-    verdict: tuple[Note, ...] = ()
-    images: Mapping[str, Tensor] = field(default_factory=dict, repr=False)
-    curves: Mapping[str, Roc] = field(default_factory=dict, repr=False)
-    pictures: Mapping[str, Tensor] = field(default_factory=dict, repr=False)
-
-    @property
-    def of_images(self) -> bool:
-        """Whether records are images: features are not."""
-        return len(self.view.releases[0].shape) == 3
-
-    @property
-    def label_epsilon(self) -> float | None:
-        """Of all releases together; None where one shows labels as they are, or randomised them by a seed."""
-        stated = [None if release.reproducible else release.label_epsilon for release in self.view.releases]
-        known = [epsilon for epsilon in stated if epsilon is not None]
-        return sum(known) if len(known) == len(stated) else None
-
-    def shares(self, metric: str, of: Subject = "record") -> list[Figure]:
-        """What each attack that was asked found. They guess differently well, so that none speaks for another."""
-        return [figure for figure in self.figures if figure.metric == metric and figure.of == of and figure.interval]
-
-    def most(self, metric: str) -> Figure | None:
-        """The attack that found the largest share."""
-        return max(self.shares(metric), key=lambda figure: figure.mean, default=None)
-
-    def best(self, metric: str) -> tuple[Figure | None, float]:
-        """The attack that leaves the least error, and the share of knowing nothing's error that it takes away.
-        Attackers who have some of the records are spoken of apart."""
-        errors = [f for f in self.figures if f.metric == metric and f.kind != "prior" and f.known is None]
-        least = min((figure.mean for figure in errors), default=0.0)
-        near = [f for f in errors if f.mean <= 1.001 * least]  # a network that adds nothing is not the better attack
-        trained = {run.attack for run in self.attacks if run.trains}
-        best = min(near, key=lambda figure: figure.attack in trained, default=None)
-        return best, 1 - best.mean / best.know_nothing if best and best.know_nothing else 0.0
 
 
 def warnings(found: Audit) -> list[Note]:
@@ -113,13 +41,17 @@ def warnings(found: Audit) -> list[Note]:
         code = "promise-loose" if not promise.broken else "noise-false" if promise.name == "noise" else "promise-broken"
         name = promise_caption(promise.name, promise.of, found.unit)
         notes.append(note(code, promise=name, nominal=promise.nominal, found=promise.found))
-    notes += _successes(found)
-    notes += [note("attack-broken", attack=r.attack, why=r.why) for r in found.attacks if r.status == "broken"]
+    notes += [*successes(found), *broken(found)]
     if any(release.reproducible for release in found.view.releases):
         notes.append(note("noise-reproducible"))
     if any(not release.guarantees for release in found.view.releases):
         notes.append(note("no-guarantee-stated"))
     return notes
+
+
+def broken(found: Audit) -> list[Note]:
+    """The attacks that fail even where there is no defence."""
+    return [note("attack-broken", attack=run.attack, why=run.why) for run in found.attacks if run.status == "broken"]
 
 
 def _labels(found: Audit) -> Note:
@@ -129,7 +61,7 @@ def _labels(found: Audit) -> Note:
     return note("audit-labels-screened" if screened else "audit-labels-shown")
 
 
-def _successes(found: Audit) -> list[Note]:
+def successes(found: Audit) -> list[Note]:
     """What came out, where it is much."""
     notes = []
     records = "images-reconstructed" if found.of_images else "values-reconstructed"
@@ -172,12 +104,13 @@ def verdict(found: Audit, warned: int) -> list[Note]:
     notes += _dropped(found)
     members = _members(found)
     notes += members if found.unit else []
-    values = [*_reconstructed(found), *_known(found)]
+    values = [*reconstructed(found), *_known(found)]
     weak = any(told.code.endswith("-too-weak") for told in values)
     values += [note("verdict-give-public-data")] if weak and found.view.public is None else []
     notes += [*values, *_recognised(found)]
     notes += [] if found.unit else members
-    notes += _not_run(found)
+    covered = any(encoder.covers for encoder in found.encoders)
+    notes += not_run(found, (*_KINDS, _COVERS) if covered else _KINDS)
     if found.view.traces is None:
         notes.append(note("verdict-noise-unmeasured"))
     epsilon = found.label_epsilon
@@ -195,9 +128,9 @@ def _dropped(found: Audit) -> list[Note]:
     return [told] if found.moved is None else [told, noticed(len(found.numbers), found.moved)]
 
 
-def _reconstructed(found: Audit) -> list[Note]:
+def reconstructed(found: Audit) -> list[Note]:
     """What the best attack on values got, and what a decoder makes of features."""
-    mirrors = found.images and any(release.encoder.moved for release in found.view.releases)
+    mirrors = found.images and any(encoder.moved for encoder in found.encoders)
     notes = [note("verdict-mirrored")] if mirrors else []
     best, gained = found.best("mse")
     possible = _possible(found)
@@ -263,11 +196,11 @@ def _members(found: Audit) -> list[Note]:
     return notes
 
 
-def _not_run(found: Audit) -> list[Note]:
-    """Which kinds of attack on records gave no figures; which attacks need linear rows, or train networks; and why."""
+def not_run(found: Audit, tested: Iterable[Tested]) -> list[Note]:
+    """Which kinds of attack on records gave no figures; which attacks need linear rows, or train networks; and why.
+    tested: the kinds that there should be."""
     notes, told = [], set()
-    covered = any(release.encoder.covers for release in found.view.releases)
-    for name, kinds in (*_KINDS, *([("covers", ("covers",))] if covered else [])):
+    for name, kinds in tested:
         pictured = name == "images" and any(f.metric == "mse" and f.kind != "prior" for f in found.figures)
         if pictured or any(figure.kind in kinds and figure.of == "record" for figure in found.figures):
             continue

@@ -14,8 +14,8 @@ from mixveil.cli._common import AsJson, Cache, ProjectionFile, err, escape, numb
 from mixveil.data.opening import DataOptions
 
 if TYPE_CHECKING:
+    from mixveil.audit.found import Audit
     from mixveil.audit.sweep import Swept
-    from mixveil.audit.verdict import Audit
 
 Releases = Annotated[list[Path], typer.Argument(metavar="RELEASE…", help="One release, or several of the same data.")]
 Truth = Annotated[str, typer.Option("--truth", help="The data that the releases were made of: as DATA of encode.")]
@@ -35,6 +35,10 @@ Covers = Annotated[
         "--covers", help="The public images that mixup or instahide mixed in (--public of encode): needed if they did."
     ),
 ]
+Client = Annotated[
+    Path | None,
+    typer.Option("--client", help="The folder of the client half that made representations: needed for such releases."),
+]
 SweepOption = Annotated[
     str | None,
     typer.Option(
@@ -52,6 +56,7 @@ def audit(
     out_dir: OutDir,
     *,
     public: PublicData = None,
+    client: Client = None,
     attacks: Names = None,
     profile: Annotated[
         Literal["quick", "full"], typer.Option("--profile", help="full tries more, and trains networks.")

@@ -53,6 +53,9 @@ VERBS: dict[str, Verb] = {
     "challenge": Verb(
         "challenge", RESEARCHER, "Let others try to break an encoder, or try it, and score guesses.", group=True
     ),
+    "split": Verb(
+        "split", RESEARCHER, "Split a network between parties and a server, and see what that shows.", group=True
+    ),
     "verify": Verb("verify", EVERYONE, "Check a release."),
     "predict": Verb("train", EVERYONE, "Name the class of every image of DATA."),
     "data": Verb("data", EVERYONE, "Look at data sets.", group=True),

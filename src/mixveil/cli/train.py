@@ -87,7 +87,7 @@ def train(
         watch=_common.progress,
         warn=_common.warn,
         say=lambda text: _common.err.print(escape(text)),
-        stopping=_told_to_end,
+        stopping=told_to_end,
     )
     if made is None:  # another process leads, and prints
         return
@@ -107,7 +107,7 @@ def train(
 
 
 @contextmanager
-def _told_to_end() -> Iterator[Callable[[], bool]]:
+def told_to_end() -> Iterator[Callable[[], bool]]:
     """Whether the user asked this process to end (SIGTERM, or an interrupt), which it then does at its next step."""
     told: list[int] = []
 

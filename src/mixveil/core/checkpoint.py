@@ -116,7 +116,8 @@ def _part(path: Path) -> Path:
 
 
 def _tensors(model: torch.nn.Module, optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
-    found = {f"model.{name}": tensor.contiguous() for name, tensor in model.state_dict().items()}
+    whole = torch.contiguous_format  # copies: the library refuses a layer's weights that are there twice
+    found = {f"model.{name}": tensor.clone(memory_format=whole) for name, tensor in model.state_dict().items()}
     for number, state in optimiser.state_dict()["state"].items():
         found |= {f"optimiser.{number}.{name}": tensor.contiguous() for name, tensor in state.items()}
     return found
@@ -128,7 +129,7 @@ def _check_tensors(
     """Names, shapes and types must be those of this model and its optimiser, and the values possible ones."""
     wanted = {f"model.{name}": tensor.shape for name, tensor in model.state_dict().items()}
     for number, parameter in enumerate(model.parameters()):
-        for key in _KEPT[type(optimiser).__name__]:
+        for key in _kept(optimiser):
             wanted[f"optimiser.{number}.{key}"] = torch.Size() if key == "step" else parameter.shape
     if tensors.keys() != wanted.keys():
         raise ValueError(f"other tensors: {sorted(tensors.keys() ^ wanted.keys())[:3]}")
@@ -139,6 +140,11 @@ def _check_tensors(
             raise ValueError(f"{name} has impossible values")
         if name.endswith(".step") and float(tensor) != steps:
             raise ValueError(f"{name} is {float(tensor):g} after {steps} steps")
+
+
+def _kept(optimiser: torch.optim.Optimizer) -> tuple[str, ...]:
+    """What an optimiser keeps for each parameter; SGD without momentum keeps nothing."""
+    return () if optimiser.defaults.get("momentum") == 0 else _KEPT[type(optimiser).__name__]
 
 
 def _measured(text: str) -> list[dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 import torch
@@ -60,7 +61,7 @@ class EncodedEveryEpoch:
         x: Tensor,
         labels: Tensor,
         classes: int,
-        normal: Normalisation,
+        normal: Callable[[Tensor], Tensor],
         transform: Transform | None = None,
         *,
         augment: DeviceStream | None = None,

@@ -1,5 +1,6 @@
-"""Training an image classifier from its first weights, as InstaHide's paper does (App. E): SGD with momentum, a rate
-that falls in steps, soft cross-entropy, batches of 128; bfloat16 on a GPU, where a step is one CUDA graph.
+"""Training a network on images from its first weights: SGD with momentum, a rate that falls in steps; on a GPU a step
+is one CUDA graph. Without another task it is a ResNet-18 as InstaHide's paper trains it (App. E), with soft
+cross-entropy, batches of 128, and bfloat16 on a GPU.
 
 Rows of a step follow from the seed and the number of the epoch. A training that continues after a kill ends as if it
 had never stopped, up to rounding on a GPU.
@@ -11,35 +12,34 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from mixveil.core import checks
 from mixveil.core.checkpoint import Saved
 from mixveil.core.device_random import DeviceStream
-from mixveil.core.errors import ArgumentError, TrainingError, TrainingStopped
+from mixveil.core.errors import ArgumentError, TooFewRowsError, TrainingError, TrainingStopped
 from mixveil.core.first_weights import started
 from mixveil.core.randomness import SeededStream
 from mixveil.core.types import Progress
 from mixveil.learn.epochs import EpochSource
 from mixveil.learn.resnet import WIDTH, ResNet18
 
-Measure = Callable[[int, ResNet18], dict[str, Any]]
+Measure = Callable[[int, Any], dict[str, Any]]
 _FEWEST = 8  # rows of a last batch: the statistics of fewer rows say too little
 _BEFORE = 3  # steps before a graph is recorded: libraries choose and load their kernels in them
 
 
 @dataclass(frozen=True)
-class ImageRecipe:
-    """How a ResNet-18 is trained.
+class SgdRecipe:
+    """How a network is trained by SGD.
 
     Attributes:
         batch: Rows of a step.
         learning_rate: Divided by ten after each of the epochs in `falls`.
-        width: Channels of the network's first stage.
         seed: Of first weights and the order of rows.
     """
 
@@ -48,16 +48,20 @@ class ImageRecipe:
     batch: int = 128
     learning_rate: float = 0.1
     weight_decay: float = 1e-4
-    width: int = WIDTH
+    momentum: float = 0.9
     seed: int = 0
 
     def __post_init__(self) -> None:
         checks.at_least("epochs", self.epochs, 1)
         checks.at_least("batch", self.batch, _FEWEST)
-        checks.at_least("width", self.width, 1)
         checks.finite_positive("learning rate", self.learning_rate)
         if self.weight_decay < 0 or not math.isfinite(self.weight_decay):
             raise ArgumentError(f"weight decay must be 0 or positive, got {self.weight_decay}")
+        if not 0 <= self.momentum < 1:
+            raise ArgumentError(f"momentum must be in [0, 1), got {self.momentum}")
+        object.__setattr__(self, "falls", tuple(self.falls))
+        if wrong := [fall for fall in self.falls if type(fall) is not int or fall < 0]:
+            raise ArgumentError(f"falls must be whole numbers of epochs, got {wrong[0]!r:.60}")
         SeededStream(self.seed)
 
     def stream(self, name: str) -> SeededStream:
@@ -66,6 +70,38 @@ class ImageRecipe:
     def rate(self, epoch: int) -> float:
         """In an epoch, counted from 0."""
         return self.learning_rate * 0.1 ** sum(epoch >= fall for fall in self.falls)
+
+
+@dataclass(frozen=True)
+class ImageRecipe(SgdRecipe):
+    """How a ResNet-18 is trained. width: channels of the network's first stage."""
+
+    width: int = WIDTH
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.at_least("width", self.width, 1)
+
+
+class Task(NamedTuple):
+    """What is trained, and on what.
+
+    Attributes:
+        net: With its first weights, on the device of the images.
+        loss: Of (m, colours, height, width) images and (m, classes) soft labels, by the network: a scalar.
+        low_precision: Whether steps run in bfloat16 on a GPU.
+    """
+
+    net: nn.Module
+    loss: Callable[[nn.Module, Tensor, Tensor], Tensor]
+    low_precision: bool
+
+
+def _resnet18(source: EpochSource, recipe: SgdRecipe) -> Task:
+    draws = DeviceStream(recipe.stream("first weights"))
+    width = recipe.width if isinstance(recipe, ImageRecipe) else WIDTH
+    net = started(ResNet18(source.classes, width), draws, source.device)
+    return Task(net, lambda net, x, y: cross_entropy(net(x).float(), y), low_precision=True)
 
 
 def fit_images(
@@ -95,17 +131,20 @@ def fit_images(
     )
     for rows in training.steps():
         progress(rows)
-    return training.model.eval(), training.curve
+    return cast(ResNet18, training.model).eval(), training.curve
 
 
 class ImageTraining:
-    """One training, step by step, so that several can take turns on one GPU: each has a CUDA stream of its own."""
+    """One training, step by step, so that several can take turns on one GPU: each has a CUDA stream of its own.
+
+    task: what is trained; a ResNet-18, if none is given."""
 
     def __init__(
         self,
         source: EpochSource,
-        recipe: ImageRecipe,
+        recipe: SgdRecipe,
         *,
+        task: Callable[[EpochSource, SgdRecipe], Task] = _resnet18,
         saved: Saved | None = None,
         measure: Measure = lambda epoch, model: {},
         note: Callable[[str], None] = lambda text: None,
@@ -117,7 +156,9 @@ class ImageTraining:
         self.measure, self.note, self.stop = measure, note, stop
         self.device = source.device
         self.on_gpu = self.device.type == "cuda"
-        self.batch = min(recipe.batch, checks.enough_rows(source.rows, _FEWEST))
+        if source.rows < _FEWEST:
+            raise TooFewRowsError(f"a training needs at least {_FEWEST} rows, got {source.rows}")
+        self.batch = min(recipe.batch, source.rows)
         whole, rest = divmod(source.rows, self.batch)
         self.last = rest if rest >= _FEWEST else 0
         self.per_epoch = whole + (self.last > 0)
@@ -126,12 +167,11 @@ class ImageTraining:
         self._stream = torch.cuda.Stream(self.device) if self.on_gpu else None  # type: ignore[no-untyped-call]
         self._graph = _Graph(self, self._stream) if self._stream is not None and graph else None
         with self._own():
-            draws = DeviceStream(recipe.stream("first weights"))
-            self.model = started(ResNet18(source.classes, recipe.width), draws, self.device)
-            self.net = torch.compile(self.model) if compiled else self.model
-            self.optimiser = torch.optim.SGD(
-                self.model.parameters(), recipe.learning_rate, momentum=0.9, weight_decay=recipe.weight_decay
-            )
+            self.task = task(source, recipe)
+            self.model = self.task.net
+            self.net = cast(nn.Module, torch.compile(self.model)) if compiled else self.model
+            rate, momentum, decay = recipe.learning_rate, recipe.momentum, recipe.weight_decay
+            self.optimiser = torch.optim.SGD(self.model.parameters(), rate, momentum=momentum, weight_decay=decay)
             self.order = torch.zeros(source.rows, dtype=torch.int64, device=self.device)
             self.place = torch.zeros(1, dtype=torch.int64, device=self.device)
             self.loss = torch.zeros((), device=self.device)
@@ -139,6 +179,11 @@ class ImageTraining:
         self._part = 0.0  # of an epoch's loss, before the training was stopped in it
         self.x: Tensor | None = None
         self.y: Tensor | None = None
+
+    @property
+    def rows(self) -> int:
+        """Of all steps together."""
+        return sum(self._rows(step) for step in range(self.total))
 
     def steps(self) -> Iterator[int]:
         """Train, and say after each step how many rows it had."""
@@ -162,13 +207,18 @@ class ImageTraining:
                     self._keep(step)
                 yield self._rows(step)
 
+    @property
+    def _brief(self) -> bool:
+        """Whether steps run in bfloat16."""
+        return self.on_gpu and self.task.low_precision
+
     def _own(self) -> AbstractContextManager[Any]:
         return nullcontext() if self._stream is None else torch.cuda.stream(self._stream)
 
     def _begin(self, epoch: int, first: int) -> None:
         x, y = self.source.epoch(epoch)
         if self.x is None or self.y is None:  # a graph reads from fixed places
-            kind = torch.bfloat16 if self.on_gpu else torch.float32
+            kind = torch.bfloat16 if self._brief else torch.float32
             self.x = torch.empty(x.movedim(1, -1).shape, dtype=kind, device=self.device)  # channels last
             self.y = torch.empty(y.shape, device=self.device)
         self.x.copy_(x.movedim(1, -1))
@@ -194,9 +244,9 @@ class ImageTraining:
         if self.x is None or self.y is None:
             return
         rows = self.order[self.place + within]
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.on_gpu):
-            scores = (self.net if len(rows) == self.batch else self.model)(self.x[rows].movedim(-1, 1))
-        loss = cross_entropy(scores.float(), self.y[rows])
+        net = self.net if len(rows) == self.batch else self.model
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self._brief):
+            loss = self.task.loss(net, self.x[rows].movedim(-1, 1), self.y[rows])
         self.optimiser.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
         self.optimiser.step()

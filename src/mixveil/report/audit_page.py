@@ -19,12 +19,12 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from mixveil.audit.figures import attack_title, caption, promise_caption
+from mixveil.audit.found import Audit
 from mixveil.audit.metrics.catalogue import METRICS
 from mixveil.audit.metrics.detection import Roc
 from mixveil.audit.own_releases import Audited
 from mixveil.audit.sweep import Swept
-from mixveil.audit.thumbnails import LARGEST, shrunk
-from mixveil.audit.verdict import Audit
+from mixveil.audit.thumbnails import LARGEST, released, shrunk
 from mixveil.core import files, strict_json, tensor_files
 from mixveil.core.errors import DataFormatError, ReleaseError, UnreadableFileError
 from mixveil.core.wording.sentences import plural
@@ -114,14 +114,15 @@ def to_json(found: Audit, how: Mapping[str, Any], swept: Swept | None = None) ->
     return {
         "format": FORMAT,
         "version": VERSION,
+        "kind": found.kind,
         "releases": [
             {"id": r.id, "party": r.party, "certified": r.certified, "reproducible": r.reproducible} for r in releases
         ],
         "records": {
             "rows": found.of,
-            "encoded": releases[0].records,
+            "encoded": found.encoded,
             "attacked": len(found.numbers),
-            "shape": list(releases[0].shape),
+            "shape": list(found.shape),
             "classes": list(releases[0].classes),
         },
         "unit": found.unit,
@@ -162,11 +163,8 @@ def _pictures(found: Audit) -> dict[str, Tensor]:
         index = (errors[best] / nothing.clamp(min=1e-12)).argsort()[:_SHOWN]
     else:
         index = torch.arange(min(_SHOWN, len(everything)))
-    released = found.view.releases[0].payload.take(index).x.flatten(1)
-    low, high = released.amin(1, keepdim=True), released.amax(1, keepdim=True)
-    stretched = ((released - low) / (high - low).clamp(min=1e-12)).view(-1, *everything.shape[1:])
     pictures = {name: (images[index] - found.low) / span for name, images in attacks.items()}
-    pictures |= {"original": (everything[index] - found.low) / span, "released": stretched}
+    pictures |= {"original": (everything[index] - found.low) / span, "released": released(found, index)}
     clamped = {name: images.clamp(0, 1).float().contiguous() for name, images in pictures.items()}
     return clamped | {"index": found.numbers[index]} | _behind_features(found)
 
@@ -182,6 +180,11 @@ def _behind_features(found: Audit) -> dict[str, Tensor]:
     index = (errors / nothing.clamp(min=1e-12)).argsort()[:_SHOWN]
     chosen = {f"{_PICTURE}{name}": images[index].float().contiguous() for name, images in found.pictures.items()}
     return {**chosen, f"{_PICTURE}index": found.numbers[index]}
+
+
+def kind_of(whole: Mapping[str, Any]) -> str:
+    """Of the payload that was audited: audits of records did not always say so."""
+    return str(whole.get("kind", "records"))
 
 
 def strips(whole: Mapping[str, Any], pictures: Mapping[str, Tensor]) -> dict[str, list[str]]:
@@ -202,6 +205,7 @@ def _page(whole: Mapping[str, Any], pictures: Mapping[str, Tensor]) -> str:
         .get_template("report.html.j2")
         .render(
             audit=whole,
+            kind=kind_of(whole),
             caption=caption,
             promise_caption=promise_caption,
             title=attack_title,

@@ -11,19 +11,31 @@ from mixveil.audit.figures import attack_title, caption
 from mixveil.core import files
 from mixveil.core.errors import ArgumentError, DataFormatError
 from mixveil.core.wording.sentences import plural
-from mixveil.report.audit_page import BROKEN_FILE, read_audit, strips
+from mixveil.report.audit_page import BROKEN_FILE, kind_of, read_audit, strips
 from mixveil.report.pages import environment
+
+_COMPARED = ("mse", "snr-db", "ssim")
+"""By which the best attacks of audits of different kinds are compared."""
 
 
 @dataclass(frozen=True)
 class Column:
-    """One audit. figures: by attack and metric; runs: by attack; strips: pictures by what they are of."""
+    """One audit. kind: of its releases; figures: by attack and metric; runs: by attack; strips: pictures, by what they
+    are of."""
 
     name: str
+    kind: str
     audit: Mapping[str, Any]
     figures: Mapping[tuple[str, str], Mapping[str, Any]]
     runs: Mapping[str, Mapping[str, Any]]
     strips: Mapping[str, list[str]]
+
+    @property
+    def best(self) -> str | None:
+        """The attack that leaves the least error; attackers who have some of the records are spoken of apart."""
+        errors = [figure for (_, metric), figure in self.figures.items() if metric == "mse"]
+        fair = [figure for figure in errors if figure["kind"] != "prior" and figure["known"] is None]
+        return min(fair, key=lambda figure: float(figure["mean"]))["attack"] if fair else None
 
 
 def write_beside(folders: Sequence[Path | str], out: Path | str) -> Path:
@@ -47,7 +59,7 @@ def _column(folder: Path) -> Column:
     try:
         figures = {(figure["attack"], figure["metric"]): figure for figure in whole["figures"]}
         runs = {run["attack"]: run for run in whole["attacks"]}
-        return Column(folder.resolve().name, whole, figures, runs, strips(whole, pictures))
+        return Column(folder.resolve().name, kind_of(whole), whole, figures, runs, strips(whole, pictures))
     except BROKEN_FILE as error:
         raise DataFormatError(f"{folder}: its audit.json is not whole: {error}") from None
 
@@ -56,9 +68,7 @@ def _page(columns: list[Column]) -> str:
     rows = list(dict.fromkeys(key for column in columns for key in column.figures))
     shown = list(dict.fromkeys(name for column in columns for name in column.strips))
     shown.sort(key=lambda name: (name not in ("original", "released"), name))
-    page: str = (
-        environment()
-        .get_template("beside.html.j2")
-        .render(columns=columns, rows=rows, shown=shown, title=attack_title, caption=caption, plural=plural)
-    )
+    kinds = list(dict.fromkeys(column.kind for column in columns))
+    words = {"title": attack_title, "caption": caption, "plural": plural, "kinds": kinds, "compared": _COMPARED}
+    page: str = environment().get_template("beside.html.j2").render(columns=columns, rows=rows, shown=shown, **words)
     return page

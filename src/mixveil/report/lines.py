@@ -16,7 +16,7 @@ _APART = 40  # of two labels below the axis
 _COLOURS = ("#2f81f7", "#d1242f", "#1a7f37", "#9a6700", "#8250df", "#bf3989", "#0e7c86", "#bc4c00")
 _MARKERS = ("circle", "square", "triangle", "diamond", "cross", "plus", "down", "bar")
 _DASHES = ("", "9 3", "2 3", "9 3 2 3")
-_LEVEL = "#7a8490"
+LEVEL = "#7a8490"
 
 
 class Curve(NamedTuple):
@@ -48,7 +48,7 @@ def plot(title: str, across: str, values: Sequence[float], curves: Sequence[Curv
     for y in heights:
         level = place(xs[0], y)[1]
         parts.append(f'<line x1="{_LEFT}" x2="{_RIGHT}" y1="{level}" y2="{level}" stroke="#8886" stroke-width=".7"/>')
-        parts.append(f'<text x="{_LEFT - 7}" y="{level + 4}" text-anchor="end">{_shown(y, shares)}</text>')
+        parts.append(f'<text x="{_LEFT - 7}" y="{level + 4}" text-anchor="end">{shown(y, shares)}</text>')
     parts += _axis([(place(x, low)[0], f"{x:g}") for x in xs], across)
     for number, curve in enumerate(curves):
         parts.append(_drawn(curve, [place(x, y) for x, y in curve.points]))
@@ -91,7 +91,7 @@ def _axis(places: Sequence[tuple[float, str]], across: str) -> list[str]:
     """A mark at every value, and its label where that does not run into the last one."""
     parts, last = [], -math.inf
     for right, label in places:
-        parts.append(f'<line x1="{right}" x2="{right}" y1="{_BOTTOM}" y2="{_BOTTOM + 4}" stroke="{_LEVEL}"/>')
+        parts.append(f'<line x1="{right}" x2="{right}" y1="{_BOTTOM}" y2="{_BOTTOM + 4}" stroke="{LEVEL}"/>')
         if right - last >= _APART:
             parts.append(f'<text x="{right}" y="{_BOTTOM + 19}" text-anchor="middle">{label}</text>')
             last = right
@@ -104,23 +104,29 @@ def _drawn(curve: Curve, places: Sequence[tuple[float, float]]) -> str:
     colour, dashes = _look(curve)
     points = " ".join(f"{right},{down}" for right, down in places)
     line = f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="1.8"{dashes}/>'
-    return line + "".join(_marker(curve.style, right, down, colour) for right, down in places)
+    return line + "".join(marker(curve.style, right, down, colour) for right, down in places)
 
 
 def _legend(curve: Curve, down: float) -> str:
     colour, dashes = _look(curve)
     line = f'<path d="M{_LEGEND} {down}h30" stroke="{colour}" stroke-width="1.8"{dashes}/>'
-    marker = _marker(curve.style, _LEGEND + 15, down, colour)
-    return f'{line}{marker}<text x="{_LEGEND + 38}" y="{down + 4}">{escape(curve.name)}</text>'
+    drawn = marker(curve.style, _LEGEND + 15, down, colour)
+    return f'{line}{drawn}<text x="{_LEGEND + 38}" y="{down + 4}">{escape(curve.name)}</text>'
+
+
+def look(style: int | None) -> str:
+    """The colour of a style."""
+    return LEVEL if style is None else _COLOURS[style % len(_COLOURS)]
 
 
 def _look(curve: Curve) -> tuple[str, str]:
-    colour = _LEVEL if curve.style is None else _COLOURS[curve.style % len(_COLOURS)]
+    colour = look(curve.style)
     dashes = curve.dashes if curve.style is None else _DASHES[curve.style // len(_COLOURS) % len(_DASHES)]
     return colour, f' stroke-dasharray="{dashes}"' if dashes else ""
 
 
-def _marker(style: int | None, x: float, y: float, colour: str) -> str:
+def marker(style: int | None, x: float, y: float, colour: str) -> str:
+    """The marker of a style at a place; nothing for a level."""
     if style is None:
         return ""
     kind = _MARKERS[(style + 3 * (style // len(_MARKERS))) % len(_MARKERS)]  # the ninth looks unlike the first
@@ -138,15 +144,16 @@ def _marker(style: int | None, x: float, y: float, colour: str) -> str:
     return f'<path d="{shape}" transform="translate({x} {y})" fill="{colour}" stroke="{colour}" stroke-width="1.8"/>'
 
 
-def _shown(value: float, shares: bool) -> str:
+def shown(value: float, shares: bool) -> str:
+    """A figure of an axis. shares: in per cent."""
     return f"{100 * value:.3g} %" if shares else f"{value:.4g}"
 
 
 def _in_words(title: str, across: str, curves: Sequence[Curve], shares: bool) -> str:
     """The same for those who do not see it: where each curve begins and ends."""
     said = [
-        f"{curve.name} from {_shown(curve.points[0][1], shares)} at {curve.points[0][0]:g} to "
-        f"{_shown(curve.points[-1][1], shares)} at {curve.points[-1][0]:g}"
+        f"{curve.name} from {shown(curve.points[0][1], shares)} at {curve.points[0][0]:g} to "
+        f"{shown(curve.points[-1][1], shares)} at {curve.points[-1][0]:g}"
         for curve in curves
     ]
     return f"{title} over {across}, logarithmic: {'; '.join(said)}"

@@ -1,0 +1,156 @@
+"""The audit of releases of representations: every attack that inverts them, measured against the images.
+
+Representations carry no noise and promise nothing, so there is no ceiling, and little that attacks get shows little.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from mixveil.attacks.shared.training import NO_CACHE, TrainingCache
+from mixveil.audit import representations_verdict
+from mixveil.audit.auditing import Profile, Watch, chosen, limits_of, most_rows, run_all, strangers
+from mixveil.audit.found import Audit
+from mixveil.audit.ground_truth import GroundTruth
+from mixveil.audit.judge import Judge
+from mixveil.audit.measuring import Measure
+from mixveil.audit.sample import sample
+from mixveil.audit.truth import ranged
+from mixveil.core.errors import ArgumentError, MismatchError, WrongTruthError
+from mixveil.core.randomness import Stream
+from mixveil.core.types import Batch, Dataset, Release, Rows, View
+from mixveil.core.wording.notes import Note, note
+from mixveil.features.lpips import Lpips
+from mixveil.features.split.half import Half
+from mixveil.releases.kinds.representations import RepresentationSettings
+from mixveil.releases.representations import check_takes, represented
+
+_ROUNDING = 3e-3
+"""How far a representation that another device computed may be off, as a share of the representations' length: GPUs
+convolve numbers of ten bits."""
+
+_ALIKE = 2  # times that: representations that differ by less are hardly told from one another
+_BLOCK = 1024
+
+
+def audit(
+    releases: Sequence[Release],
+    truth: Dataset,
+    *,
+    client: Half,
+    public: Rows | None = None,
+    names: Sequence[str] | None = None,
+    profile: str = "quick",
+    stream: Stream,
+    watch: Watch = lambda _: None,
+    perceptual: Sequence[Lpips] = (),
+    cache: TrainingCache = NO_CACHE,
+) -> Audit:
+    """Attack the representations of `truth` in every way that is known here.
+
+    Args:
+        client: The half that made them. Attackers have it.
+        public: Images like the private ones that attackers hold.
+        names: The attacks to run; else all, but those that train a network only where the profile says so.
+        stream: Of the attacks' own draws.
+        perceptual: The LPIPS to measure, of images.
+    """
+    limits, asked = limits_of(profile), chosen("representations", names, cache)
+    check_client(releases, client)
+    check_takes(client, truth)
+    watch("representations")
+    unsure = check_truth(releases, truth, client)
+    truth = ranged(truth)
+    _, overlap = strangers(truth, public, None)
+    view = View(tuple(releases), public=public, client=client)
+    part, records, numbers = sample(view, truth, _most(truth, client, limits), stream.fork("sample"))
+    known = GroundTruth(part, records, None, len(truth))
+    measured = Measure(known, perceptual, limits.perceptual)
+    units = note("no-units-promised")
+    judge = Judge(known, measured, units=units, pairs=limits.pairs, cache=cache, stream=stream)
+    ran = run_all(judge, asked, names is not None or limits.trains, watch)
+    found = Audit(
+        view=part,
+        pixels=known.pixels,
+        low=truth.low,
+        high=truth.high,
+        numbers=numbers,
+        of=known.rows,
+        unit=None,
+        promised=(),
+        figures=tuple(measured.figures),
+        attacks=ran,
+        promises=(),
+        spread=float(known.scaled(known.pixels).var(0, correction=0).mean()),
+        moved=None,
+        images=measured.images,
+    )
+    warnings = (*representations_verdict.warnings(found), *unsure, *overlap)
+    return replace(found, warnings=warnings, verdict=tuple(representations_verdict.verdict(found, len(warnings))))
+
+
+def _most(truth: Dataset, client: Half, limits: Profile) -> int:
+    """Of larger releases this many rows are attacked."""
+    return min(limits.inverted, most_rows(truth, limits), max(2, limits.values // client.values))
+
+
+def settings_of(release: Release) -> RepresentationSettings:
+    settings = release.envelope.settings
+    if not isinstance(settings, RepresentationSettings):
+        raise MismatchError(f"release {release.id[:8]} holds {release.envelope.kind}, not representations")
+    return settings
+
+
+def check_client(releases: Sequence[Release], client: Half) -> None:
+    """Refuse a half that did not make these representations."""
+    for release in releases:
+        stated = release.assets.get("client")
+        if stated != client.digest or settings_of(release).shape != client.output:
+            raise MismatchError(
+                f"the client half with the digest {client.digest[:8]} did not make release {release.id[:8]}: give that "
+                f"with {str(stated)[:8]}"
+            )
+
+
+def check_truth(releases: Sequence[Release], truth: Dataset, client: Half) -> list[Note]:
+    """Refuse data that the releases were not made of: an audit of other data would say that all is well. All rows are
+    computed again. Returns what representations cannot tell, where the half makes nearly the same of all images."""
+    if len({release.id for release in releases}) != len(releases):
+        raise ArgumentError("releases: one is given twice")
+    for release in releases:
+        if len(release.payload) != len(truth) or release.classes != truth.classes:
+            raise WrongTruthError(
+                f"release {release.id} was made of {len(release.payload)} images in {len(release.classes)} classes, "
+                f"the truth has {len(truth)} in {len(truth.classes)}"
+            )
+    square, total = 0.0, torch.zeros(client.values, dtype=torch.float64)
+    apart: dict[str, list[Tensor]] = {release.id: [] for release in releases}
+    for rows in torch.split(torch.arange(len(truth)), _BLOCK):
+        x, y = represented(truth, client, rows, labelled=True)
+        square, total = square + float(x.double().square().sum()), total + x.double().sum(0)
+        for release in releases:
+            apart[release.id].append(_apart(release, rows, Batch(x, y)))
+    n, mean = len(truth), total / len(truth)
+    most = _ROUNDING * math.sqrt(square / n)
+    for release in releases:
+        if wrong := int((torch.cat(apart[release.id]) > most).sum()):
+            raise WrongTruthError(
+                f"release {release.id} was not made of these data: {wrong} of {n} rows are not what the client half "
+                f"makes of these images"
+            )
+    spread = math.sqrt(max(0.0, square / n - float(mean.square().sum())))
+    return [] if spread > _ALIKE * most else [note("representations-alike", release=r.id[:8]) for r in releases]
+
+
+def _apart(release: Release, rows: Tensor, made: Batch) -> Tensor:
+    """(m,) how far some rows are from what the half makes of their images; their labels must be theirs, if any are."""
+    seen: Batch = release.payload.take(rows)
+    if settings_of(release).labelled and not torch.allclose(made.y, seen.y, atol=1e-6):
+        raise WrongTruthError(f"release {release.id} was not made of these data: its labels are not theirs")
+    apart: Tensor = torch.linalg.vector_norm((seen.x - made.x).double(), dim=1)
+    return apart
