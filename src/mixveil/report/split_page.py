@@ -24,7 +24,7 @@ from mixveil.theory.separability import Separability
 PICTURES = "pictures.safetensors"
 _LIMIT, _HEADER = 64 << 20, 1 << 20
 _NO_PENALTY = "no penalty"
-_CLEARLY = 0.05  # of SSIM, above the mean image
+_CLEARLY = 0.05  # of SSIM
 
 
 class AttackFigures(NamedTuple):
@@ -116,9 +116,14 @@ def _figures(where: str, item: Any, names: tuple[str, ...]) -> dict[str, Any]:
 
 def chosen(points: Sequence[SweepPoint], within: float, nothing: float | None) -> int | None:
     """The number of the point of which attackers recover least, of those within `within` of the accuracy without a
-    penalty. None where there is none, or where the attacks fail without a penalty too: then their failure elsewhere
-    shows nothing. nothing: the SSIM of the mean image, which is guessed without looking."""
-    return _least(points, within, SweepPoint.most) if attacks_work(points, nothing) else None
+    penalty. None where there is none, where attackers do not recover clearly less than without a penalty, or where they
+    fail without a penalty too: then their failure elsewhere shows nothing. nothing: the SSIM of the mean image, which
+    is guessed without looking."""
+    if not attacks_work(points, nothing):
+        return None
+    bare = min(point.most() for point in points if point.penalty == "none")
+    best = _least(points, within, SweepPoint.most)
+    return best if best is not None and points[best].most() < bare - _CLEARLY else None
 
 
 def attacks_work(points: Sequence[SweepPoint], nothing: float | None) -> bool:
