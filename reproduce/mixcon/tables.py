@@ -16,7 +16,9 @@ from reproduce.instahide.break_tables import table
 from reproduce.singular.shared import Row
 
 HERE = Path(__file__).parent
-SETS = {"mnist": "MNIST", "fashion-mnist": "FashionMNIST", "cifar10": "SVHN"}
+SETS = {"MNIST": "mnist", "FashionMNIST": "fashion-mnist"}
+ORDER = ("vanilla", "unicon", "mixcon")
+ATTACKS = ("inversion", "inversion-gan", "inversion-adaptive", "knowing nothing")
 
 
 def rows_of(name: str) -> list[Row]:
@@ -75,14 +77,15 @@ def images() -> str:
     rows = rows_of("images.json")
     paper: dict[tuple[str, str], dict[str, str]] = {}
     for line in claims("table3-4.csv"):
-        case = next(case for case, name in SETS.items() if name == line["dataset"])
-        paper[case, line["method"]] = line
+        if line["dataset"] in SETS:  # SVHN's are not CIFAR-10's
+            paper[SETS[line["dataset"]], line["method"]] = line
     for line in claims("table5.csv"):
         paper["cifar10-vgg", line["method"].partition("_")[0]] = line
     lines = []
-    for case, method, attack in dict.fromkeys((row["case"], row["method"], row["attack"]) for row in rows):
+    wanted = [(case, m, a) for case in dict.fromkeys(row["case"] for row in rows) for m in ORDER for a in ATTACKS]
+    for case, method, attack in wanted:
         here = [row for row in rows if (row["case"], row["method"], row["attack"]) == (case, method, attack)]
-        if attack == "none" or (attack == "knowing nothing" and method != "vanilla"):
+        if not here or (attack == "knowing nothing" and method != "vanilla"):
             continue
         trained = [row for row in rows if (row["case"], row["method"], row["attack"]) == (case, method, "none")]
         lines.append(_line(case, method, attack, here, trained, paper.get((case, method), {})))
