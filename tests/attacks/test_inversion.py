@@ -4,6 +4,7 @@ half of a plain network and of one that was trained with MixCon."""
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,8 @@ from mixveil.attacks.representations.inversion import Inversion
 from mixveil.attacks.representations.inversion_adaptive import InversionAdaptive
 from mixveil.attacks.representations.inversion_gan import InversionGan, Rivals, told_loss
 from mixveil.attacks.shared import nets
-from mixveil.attacks.shared.inverting import Target, Whitening, total_variation
+from mixveil.attacks.shared.inverting import Standard, Target, Whitening, told, total_variation
+from mixveil.attacks.shared.kept_networks import KeptNetworks
 from mixveil.attacks.shared.training import Schedule, TrainingCache
 from mixveil.core.device_random import DeviceStream
 from mixveil.core.errors import ArgumentError
@@ -127,10 +129,8 @@ def test_the_inversion_is_the_papers_to_the_last_step(plain: Half, distance: str
 
 def test_where_the_rate_is_too_large_a_smaller_one_is_taken() -> None:
     """Pixels times 40 have slopes so steep that the rates 10, 1 and 0.1 leave all numbers, and 0.01 does not."""
-    layer = nn.Linear(64, 64, bias=False)
-    layer.load_state_dict({"weight": 40 * torch.eye(64)})
     squares: dict[str, Any] = {"zeta": 0.0, "distance": "mse", "mean_over": 1}
-    view = seen_through(half_of(nn.Sequential(nn.Flatten(), layer)))
+    view = seen_through(times(40))
     found = images(Inversion(**squares), view)
     assert torch.equal(found, images(Inversion(**squares, rate=0.01), view))
     assert float(mse(TRUTH, found).mean()) < 1e-4
@@ -175,6 +175,44 @@ def test_squeezing_blinds_the_papers_attack_and_not_the_adaptive_one(plain: Half
     assert error(ADAPTIVE, squeezed) < 0.01 * NOTHING
 
 
+def decoy(large: float, small: float = 1.0) -> Half:
+    """Sends the image times a small factor, and beside it maps of its mean times a large one."""
+    layer = nn.Conv2d(1, 2, 15, padding=7)
+    weight = torch.zeros(2, 1, 15, 15)
+    weight[0, 0, 7, 7], weight[1] = small, large / 64
+    layer.load_state_dict({"weight": weight, "bias": torch.tensor([0.0, large])})
+    return half_of(nn.Sequential(layer))
+
+
+def times(factor: float) -> Half:
+    """Sends all pixels times a factor."""
+    layer = nn.Linear(64, 64, bias=False)
+    layer.load_state_dict({"weight": factor * torch.eye(64)})
+    return half_of(nn.Sequential(nn.Flatten(), layer))
+
+
+BRIEF = replace(ADAPTIVE, cache=TrainingCache(max_steps=60))
+
+
+@pytest.mark.parametrize("half", [decoy(1e7), *(times(10.0**power) for power in (-38, -20, -6, 6))])
+def test_no_size_of_what_is_sent_hides_images_from_the_adaptive_attack(half: Half) -> None:
+    """Neither large values beside small ones, nor all values large or small."""
+    assert error(BRIEF, half) < 0.01 * NOTHING
+
+
+def test_small_differences_of_large_values_are_used() -> None:
+    """Pixels on top of 10⁵ times their mean: float32 keeps a hundredth of a pixel there."""
+    layer = nn.Linear(64, 64, bias=False)
+    layer.load_state_dict({"weight": torch.eye(64) + 1e5 / 64})
+    assert error(BRIEF, half_of(nn.Sequential(nn.Flatten(), layer))) < 0.1 * NOTHING
+
+
+@pytest.mark.parametrize("half", [decoy(1.0, 1e-7), times(1e-20)])
+def test_the_generator_sees_small_values(half: Half) -> None:
+    """Beside large ones, or alone."""
+    assert error(replace(GAN, schedule=Schedule(epochs=5, batch=32, rate=0.002)), half) < 0.4 * NOTHING
+
+
 def test_what_is_guessed_of_an_image_does_not_depend_on_the_others_attacked(defended: Half) -> None:
     brief = replace(ADAPTIVE, cache=TrainingCache(max_steps=20))
     all_of_them, some = (images(brief, seen_through(defended, rows)) for rows in (N, 4))
@@ -200,6 +238,18 @@ def test_whitened_representations_are_uncorrelated(values: int) -> None:
     assert w.shape == (60, 4)
     assert torch.allclose(w.mean(0), torch.zeros(4, dtype=torch.float64), atol=5e-2)
     assert torch.allclose(w.T @ w / 60, torch.eye(4, dtype=torch.float64), atol=5e-2)
+
+
+def test_each_value_is_standardised_by_itself_and_what_does_not_vary_is_dropped() -> None:
+    z = SeededStream(4).normal(50, 4).float() * torch.tensor([1e-30, 1.0, 1e20, 0.0]) + torch.tensor([0, 5, 0, 7.0])
+    standard = Standard.of(z)
+    wide = z.double()
+    slow = (wide - wide.mean(0)) / wide.std(0, correction=0)
+    assert torch.allclose(standard(z)[:, :3], slow[:, :3]) and bool((standard(z)[:, 3] == 0).all())
+    other = z.clone()
+    other[:, 3] = 1e9  # what never varied in public says nothing of how images differ
+    assert bool((standard(other)[:, 3] == 0).all())
+    assert torch.allclose(Whitening.of(z)(z).double().square().mean(0), torch.ones(3, dtype=torch.float64), atol=1e-3)
 
 
 def test_each_of_the_rivals_learns_from_its_own_loss_alone(plain: Half) -> None:
@@ -236,3 +286,51 @@ def test_a_finished_gan_is_taken_from_the_cache_and_a_damaged_one_is_not(plain: 
     said.clear()
     images(replace(cached, xi=1.0), view)
     assert said and len([*(tmp_path / "attacks").iterdir()]) == 2
+
+
+class Unnamed:
+    """A client part that has no digest."""
+
+    def __init__(self, half: Half) -> None:
+        self.half, self.shape, self.low, self.high = half, half.shape, half.low, half.high
+        self.all_values = half.all_values
+
+    def on(self, device: torch.device) -> Callable[[Tensor], Tensor]:
+        return self.half.on(device)
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_networks_of_another_client_half_or_range_have_another_key(named: bool) -> None:
+    """Of two halves that do the same to all public images, and of one with another range of pixels."""
+    x = PUBLIC.take(torch.arange(100)).x
+    most = float(x.flatten(1).sum(1).max()) + 1
+    keys = []
+    for large, high in ((0.0, 1.0), (100.0, 1.0), (0.0, 2.0)):
+        layer = nn.Linear(64, 65)
+        weight = torch.cat([torch.eye(64), torch.full((1, 64), large)])
+        layer.load_state_dict({"weight": weight, "bias": torch.cat([torch.zeros(64), torch.tensor([-large * most])])})
+        half = replace(half_of(nn.Sequential(nn.Flatten(), layer, nn.ReLU())), high=high)
+        client: Any = half if named else Unnamed(half)
+        z = half.on(CPU)(x)
+        keys.append(told(Target(z, half.on(CPU), client, half.output), x, z))
+    assert keys[0]["sent"] == keys[1]["sent"] and keys[0]["client"] != keys[1]["client"]
+    assert keys[0] != keys[2] and keys[2]["high"] == 2.0
+
+
+def test_attacks_that_train_tell_client_halves_apart_in_their_caches(plain: Half, tmp_path: Path) -> None:
+    for attack in (GAN, ADAPTIVE):
+        for number, half in enumerate((plain, replace(plain, high=2.0)), start=1):
+            cached = replace(attack, cache=TrainingCache(tmp_path / attack.name, max_steps=2))
+            images(cached, seen_through(half, 2))
+            assert len([*(tmp_path / attack.name / "attacks").glob("*.safetensors")]) == number
+
+
+@pytest.mark.parametrize("wrong", [torch.full((2, 2), torch.nan), torch.ones(2, 2, dtype=torch.float64)])
+def test_kept_networks_of_no_numbers_or_another_type_are_not_used(wrong: Tensor, tmp_path: Path) -> None:
+    net, other = nn.Linear(2, 2, bias=False), nn.Linear(2, 2, bias=False)
+    kept = KeptNetworks.of({"attack": "toy"}, TrainingCache(tmp_path))
+    kept.keep(net)
+    assert kept.taken(other) and torch.equal(net.weight, other.weight)
+    net.weight = nn.Parameter(wrong)
+    kept.keep(net)
+    assert not kept.taken(other) and bool(other.weight.isfinite().all())

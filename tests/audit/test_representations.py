@@ -24,11 +24,13 @@ from mixveil.attacks.shared.training import NO_CACHE, TrainingCache
 from mixveil.audit import auditing
 from mixveil.audit.found import Audit
 from mixveil.audit.representations import audit, check_truth
+from mixveil.audit.self_test import bare_half
 from mixveil.audit.thumbnails import mosaic
 from mixveil.core.errors import ArgumentError, MismatchError, WrongTruthError
 from mixveil.core.randomness import SeededStream, Stream
 from mixveil.core.types import AttackKind, Batch, Guess, Release, View
 from mixveil.core.wording.sentences import WORDS
+from mixveil.data.images import from_tensors
 from mixveil.data.similarity import mse
 from mixveil.features.split.half import Half, halves, write_half
 from mixveil.releases.kinds.records import Records
@@ -59,7 +61,7 @@ MAPS = half(nn.Conv2d(1, 5, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2))
 
 
 class ReadOff(BaseAttack):
-    """Takes representations for images: right where the half hides nothing."""
+    """Takes representations for images, times one factor: right where the half hides nothing."""
 
     name: ClassVar[str] = "read-off"
     kind: ClassVar[AttackKind] = "reconstruction"
@@ -70,8 +72,9 @@ class ReadOff(BaseAttack):
     def __call__(self, view: View, *, stream: Stream) -> Guess:
         z = view.releases[0].payload.take(torch.arange(len(view.releases[0].payload))).x
         assert view.client is not None
+        white = view.client.on(torch.device("cpu"))(torch.ones(1, *view.client.shape))
         wide = torch.zeros(len(z), 64)
-        wide[:, : min(64, z.shape[1])] = z[:, :64]
+        wide[:, : min(64, z.shape[1])] = (z / white.abs().mean())[:, :64]
         return Guess(images=wide.view(-1, *view.client.shape).double())
 
 
@@ -168,6 +171,49 @@ def test_an_attack_that_fails_where_nothing_is_hidden_is_broken() -> None:
     assert not [figure for figure in found.figures if figure.attack == "grey"]
 
 
+class Small(ReadOff):
+    """Is right where representations are as large as pixels, and not where they are larger."""
+
+    name: ClassVar[str] = "small"
+
+    def __call__(self, view: View, *, stream: Stream) -> Guess:
+        images = super().__call__(view, stream=stream).images
+        assert images is not None
+        z = view.releases[0].payload.take(torch.arange(len(images))).x
+        return Guess(images=images if float(z.max()) < 10 else torch.zeros_like(images))
+
+
+def times(factor: float) -> Half:
+    made = half(nn.Flatten(), nn.Linear(64, 64, bias=False))
+    layer = made.net[1]
+    assert isinstance(layer, nn.Linear)
+    layer.weight.data = factor * torch.eye(64)
+    return made
+
+
+@pytest.mark.parametrize("factor", [1e-30, 1e-6, 1.0, 1e6])
+def test_the_half_that_hides_nothing_is_as_large_as_the_attacked_one(factor: float) -> None:
+    sent, bare = in_memory(DATA, times(factor)).payload.take(torch.arange(40)).x, bare_half(DATA, size_of(factor))
+    pixels = in_memory(DATA, bare).payload.take(torch.arange(40)).x
+    assert torch.allclose(pixels / factor, sent / factor, rtol=1e-5)
+    vectors = from_tensors(DATA.take(torch.arange(40)).x.flatten(1), DATA.labels, classes=10)
+    flat = in_memory(vectors, bare_half(vectors, size_of(factor))).payload.take(torch.arange(40)).x
+    assert torch.allclose(flat / factor, sent / factor, rtol=1e-5)
+
+
+def size_of(factor: float) -> float:
+    return factor * float(DATA.take(torch.arange(40)).x.double().square().mean().sqrt())
+
+
+def test_an_attack_that_fails_at_the_size_of_what_was_sent_is_broken() -> None:
+    with ATTACKS.including(Small):
+        known = {"small": Small}
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("mixveil.audit.auditing.known_attacks", lambda: known)
+            assert statuses(audited(times(1.0), ["small"])) == {"small": "ran"}
+            assert statuses(audited(times(1e4), ["small"])) == {"small": "broken"}
+
+
 def test_attacks_that_train_run_where_they_are_asked_for_and_are_tried_briefly() -> None:
     cache = TrainingCache(max_steps=777)
     quick = audited(names=None, public=PUBLIC, cache=cache)
@@ -245,6 +291,28 @@ def test_other_data_are_refused_and_another_device_s_rounding_is_not() -> None:
         check_truth([release, release], DATA, MAPS)
 
 
+def test_large_values_do_not_hide_that_small_ones_are_of_other_images() -> None:
+    """Mirrored images have the same mean: beside 10⁷ times that, pixels have no length."""
+    layer = nn.Conv2d(1, 2, 15, padding=7)
+    client = half(layer)
+    (copied,) = client.net
+    assert isinstance(copied, nn.Conv2d) and copied.bias is not None
+    copied.weight.data.zero_()
+    copied.bias.data = torch.tensor([0.0, 1e7])
+    copied.weight.data[0, 0, 7, 7], copied.weight.data[1] = 1.0, 1e7 / 64
+    release = in_memory(DATA, client)
+    assert check_truth([release], DATA, client) == []
+    mirrored = replace(DATA, read=lambda index: DATA.read(index).flip(3))
+    with pytest.raises(WrongTruthError, match="40 of 40 rows"):
+        check_truth([release], mirrored, client)
+    x = release.payload.take(torch.arange(40)).x
+    assert (
+        check_truth([changed(release, x * (1 + 1e-3 * SeededStream(2).normal(*x.shape).float()))], DATA, client) == []
+    )
+    with pytest.raises(WrongTruthError, match="40 of 40 rows"):
+        check_truth([changed(release, torch.full_like(x, torch.nan))], DATA, client)
+
+
 def test_labels_that_are_not_those_of_the_data_are_refused() -> None:
     others = replace(DATA, labels=DATA.labels.roll(1))
     with pytest.raises(WrongTruthError, match="labels"):
@@ -286,7 +354,7 @@ def test_the_whole_job_takes_folders_and_keeps_the_ledger_s_word(folder: Path) -
     again = mixveil.audit([folder / "r"], DATA, client=MAPS, public=PUBLIC, attacks=["read-off"])
     assert found.audit.figures == again.audit.figures and found.swept is None
     assert "in-all" in codes(found.audit.verdict) and "for-knowing" not in codes(found.audit.verdict)
-    assert isinstance(found.audit.view.public, mixveil.data.row_views.Subset) and len(found.audit.view.public) == 60
+    assert found.audit.view.public is not None and len(found.audit.view.public) == 120
 
 
 def test_what_does_not_belong_to_representations_is_refused(folder: Path) -> None:
@@ -357,7 +425,8 @@ def test_the_page_shows_pictures_and_speaks_of_representations_alone(tmp_path: P
         "index": (8,),
     }  # fmt: skip
     rows = in_memory(DATA, MAPS).payload.take(pictures["index"]).x[0].view(5, 4, 4)
-    assert torch.allclose(pictures["released"][0, 0], tiled((rows - rows.min()) / (rows.max() - rows.min()), 3))
+    low, high = rows.amin((1, 2), keepdim=True), rows.amax((1, 2), keepdim=True)  # each map by itself
+    assert torch.allclose(pictures["released"][0, 0], tiled((rows - low) / torch.where(high > low, high - low, 1), 3))
     text = (tmp_path / "a" / "report.html").read_text()
     assert text.count("data:image/png") == 4 * 8 and shows(text, "page-leaves-representations")
     for code in ("page-released", "page-stays", "page-figures", "page-unprotected", "page-labels"):

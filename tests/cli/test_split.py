@@ -37,6 +37,7 @@ def test_train_encode_and_answer(run: Run, digits: Path) -> None:
     made, client = told.json, mixveil.read_half("n/client")
     assert made["client"] == "n/client" and made["server"] == "n/server" and made["shape"] == [16, 5, 5]
     assert made["digest"] == client.digest and made["tested"]["rows"] == 20 and 0 <= made["tested"]["accuracy"] <= 1
+    assert {"halves-warning", "halves-promise-nothing"} == codes(read(made["warnings"]))
     assert 0 < made["tested"]["least"] <= made["tested"]["mean"] <= 2 and made["loss"] > 0
     assert json.loads((digits / "n" / "training.json").read_text())["tested"] == made["tested"]
     sent = run("split", "encode", "test.npz", "--client", "n/client", "--out", "r", "--party", "north", "--json")
@@ -56,7 +57,7 @@ def test_train_and_encode_in_words(run: Run, digits: Path) -> None:
     assert "n/client: for parties; it turns an image into 16×5×5 values" in told.out
     assert "n/server: for the server; it tells 10 classes apart" in told.out
     assert "accuracy on 20 test images: " in told.out and "distances of representations" in told.out
-    assert "promise nothing" in told.err
+    assert shows(told.err, "halves-promise-nothing") and shows(told.err, "halves-warning")
     untested = run("split", "train", "train.npz", "--out", "m", "--penalty", "none", "--cut", "block1", *QUICK)
     assert untested.code == 0 and "accuracy" not in untested.out and "6×14×14" in untested.out
     sent = run("split", "encode", "test.npz", "--client", "n/client", "--out", "r", "--labelled")
@@ -107,6 +108,7 @@ def test_sweep(run: Run, digits: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("none", 0, 0), ("mixcon", 1, 0.01), ("mixcon", 1, 0)
     ]  # fmt: skip
     assert told.json["chosen"] in (None, points[1], points[2]) and told.json["page"] == "s/sweep.html"
+    assert {"halves-warning", "sweep-warning", "sweep-untrained"} == codes(read(told.json["warnings"]))
     for point in points:
         assert set(point["attacks"]) == {"inversion"} and -1 <= point["attacks"]["inversion"]["ssim"] <= 1
     monkeypatch.setattr(sweeping, "in_turns", lambda job, asked, **_: iter(asked))  # nothing is left to train
@@ -114,6 +116,8 @@ def test_sweep(run: Run, digits: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert text.code == 0, text.err
     for word in ("no penalty", "mean distance", "SSIM of inversion", "s/sweep.html"):
         assert word in text.out
+    assert shows(text.err, "sweep-warning") and shows(text.err, "sweep-untrained", attacks="inversion")
+    assert shows(text.err, "halves-warning")
     best = min(points[1:], key=lambda point: point["attacks"]["inversion"]["ssim"])
     marked = f"on these test images: λ = 1, β = {best['beta']:g}." in text.out
     assert marked != ("No setting is marked by what attackers recover: the page says why." in text.out)

@@ -5,12 +5,17 @@ from __future__ import annotations
 import json
 from collections import OrderedDict
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+import torch
 from torch import nn
 
+from mixveil.audit import representations
+from mixveil.audit.found import Audit
 from mixveil.core.randomness import SeededStream
-from mixveil.features.split.half import halves, write_half
+from mixveil.features.split.half import halves, read_half, write_half
 from mixveil.releases.representations import split_encode
 from tests.audited import digits
 from tests.command import Run, refused
@@ -49,6 +54,42 @@ def test_the_paper_s_inversion_sees_through_one_layer_and_the_page_shows_it(sent
     }  # fmt: skip
     page = (sent / "a" / "report.html").read_text()
     assert page.count("data:image/png") == 3 * 8 and shows(page, "page-released-representations")
+
+
+def test_attackers_get_all_public_images(sent: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Membership is not measured, so that no image is kept as a stranger."""
+    seen, attack = list[int](), representations.audit
+
+    def noted(*releases: Any, public: Any, **asked: Any) -> Audit:
+        seen.append(len(public))
+        return attack(*releases, public=public, **asked)
+
+    monkeypatch.setattr(representations, "audit", noted)
+    few = digits(0, 10)
+    np.savez(sent / "few.npz", x=few.take(torch.arange(10)).x.numpy(), y=few.labels.numpy(), classes=few.classes)
+    words = ("audit", "r", "--truth", "digits:test", "--client", "client")
+    told = run(*words, "--public", "few.npz", "--attacks", "inversion-adaptive", "--out", "a")
+    assert told.code == 0 and seen == [10], told.err
+    whole = json.loads((sent / "a" / "audit.json").read_text())
+    (ran,) = whole["attacks"]
+    assert ran["status"] == "skipped" and holds(read([ran["why"]]), "too-few-public-images", rows=10)
+    page = (sent / "a" / "report.html").read_text()
+    assert "strangers" not in page and "strangers" not in told.out
+    assert "too-few-public-rows" not in json.dumps(whole)
+    np.savez(sent / "one.npz", x=few.take(torch.arange(1)).x.numpy(), y=few.labels[:1].numpy(), classes=few.classes)
+    assert refused(run(*words, "--public", "one.npz", "--out", "b", "--json"), "ArgumentError")
+
+
+@pytest.mark.filterwarnings("error")
+def test_one_row_has_no_deviation_and_no_warning_of_torch(sent: Path, run: Run) -> None:
+    one, client = digits(0, 1), read_half(sent / "client")
+    np.savez(sent / "one.npz", x=one.take(torch.arange(1)).x.numpy(), y=one.labels.numpy(), classes=one.classes)
+    split_encode(sent / "one.npz", sent / "q", client=client)
+    told = run("audit", "q", "--truth", "one.npz", "--client", "client", "--out", "a")
+    assert told.code == 0 and "std()" not in told.err, told.err
+    figures = json.loads((sent / "a" / "audit.json").read_text())["figures"]
+    mse = next(figure for figure in figures if (figure["attack"], figure["metric"]) == ("inversion", "mse"))
+    assert mse["std"] is None and mse["mean"] == mse["worst"] < mse["know_nothing"]
 
 
 def test_what_is_wrong_is_refused_by_its_own_error(sent: Path, run: Run) -> None:

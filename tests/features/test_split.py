@@ -17,6 +17,11 @@ from torch import Tensor, nn
 from torch.nn.utils import spectral_norm
 from torch.nn.utils.parametrizations import weight_norm
 
+from mixveil.attacks.representations.inversion import Inversion
+from mixveil.attacks.representations.inversion_adaptive import InversionAdaptive
+from mixveil.attacks.representations.inversion_gan import InversionGan
+from mixveil.attacks.shared.inverting import Target
+from mixveil.attacks.shared.training import TrainingCache
 from mixveil.core.errors import (
     ArgumentError,
     DataFormatError,
@@ -27,10 +32,13 @@ from mixveil.core.errors import (
     VersionError,
 )
 from mixveil.core.randomness import SeededStream
+from mixveil.core.types import Attack, View
 from mixveil.features.split import layers, networks
 from mixveil.features.split.half import Half, halves, read_half, write_half
 from mixveil.features.split.networks import cut
 from mixveil.features.split.shapes import shapes
+from mixveil.releases.representations import in_memory
+from tests.made import images
 from tests.made import write as write_records
 
 CPU = torch.device("cpu")
@@ -338,6 +346,86 @@ def test_shapes_are_those_of_the_network_itself() -> None:
         assert found == expected
 
 
+def test_the_work_is_counted_from_the_shapes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Convolution: 3 outputs of 8 × 8 from windows of 2 × 3 × 3; pool: 3 × 4 × 4 from windows of 2 × 2; linear: 48 to
+    5; the rest passes values on."""
+    conv2d, pooled = nn.Conv2d(2, 3, 3, padding=1), nn.Sequential(nn.Tanh(), nn.MaxPool2d(2))
+    net = nn.Sequential(conv2d, pooled, nn.Flatten(), nn.Linear(48, 5))
+    work = 3 * 64 * 2 * 9 + 10 * 3 * 64 + 100 * 48 * 4 + 10 * 48 + 48 * 5
+    monkeypatch.setattr("mixveil.features.split.shapes.MOST_WORK", work)
+    assert shapes(net, (2, 8, 8))[-1] == (5,)
+    monkeypatch.setattr("mixveil.features.split.shapes.MOST_WORK", work - 1)
+    with pytest.raises(MismatchError, match="multiply-adds"):
+        shapes(net, (2, 8, 8))
+
+
+def test_a_half_that_works_for_very_long_is_not_made_and_large_networks_are() -> None:
+    pools = [nn.AvgPool2d(8191, 1, 4095), nn.AvgPool2d(4096, 1)]
+    net = nn.Sequential(nn.Conv2d(1, 1, 1, padding=2044), *pools, nn.Flatten(), nn.Linear(1, 2))
+    with pytest.raises(MismatchError, match="multiply-adds"):
+        halves(*cut(net, "2"), (1, 8, 8), names(2))
+    with torch.device("meta"):
+        assert shapes(networks.vgg16((3, 224, 224), 1000), (3, 224, 224))[-1] == (1000,)
+    assert shapes(networks.lenet5((1, 8, 8), 10), (1, 8, 8))[-1] == (10,)
+
+
+def test_all_values_are_those_of_every_layer() -> None:
+    """What hooks on every layer see, and the image itself."""
+    client, _ = split(own(), "middle", (2, 8, 8), 3)
+    net, seen = copy.deepcopy(client.net), [2 * 8 * 8]
+    for each in net.modules():
+        if not isinstance(each, nn.Sequential):
+            each.register_forward_hook(lambda layer, given, made: seen.append(made.numel()))
+    outputs(net, uniform(1, 2, 8, 8))
+    assert client.all_values == sum(seen)
+
+
+def wide(channels: int = 16_384, activations: int = 30) -> Half:
+    """A small file that makes much of an image."""
+    inner = nn.Sequential(
+        nn.Conv2d(1, channels, 1), *[nn.ReLU() for _ in range(activations)], nn.Conv2d(channels, 1, 1)
+    )
+    net = nn.Sequential(OrderedDict(wide=inner, flat=nn.Flatten(), last=nn.Linear(64, 2)))
+    return halves(*cut(net, "wide"), (1, 8, 8), names(2))[0]
+
+
+def test_attacks_work_on_fewer_images_where_a_half_makes_much_of_each() -> None:
+    def together(client: Half) -> int:
+        return Target(torch.zeros(1, client.values), client.on(CPU), client, client.output).together
+
+    assert together(split(own(), "stem", (2, 8, 8), 3)[0]) == 512
+    assert wide().all_values == 64 * (2 + 31 * 16_384) and together(wide()) == 4  # 2^27 values: 512 MB
+    assert together(wide(activations=300)) == 1
+
+
+@pytest.mark.parametrize("attack", ["inversion", "inversion-adaptive", "inversion-gan"])
+def test_what_attacks_get_does_not_depend_on_how_many_go_at_once(attack: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    client, cache = wide(8, 2), TrainingCache(None, 3)
+    data, public = (images(n, (1, 8, 8), seed=n) for n in (9, 60))
+    view = View((in_memory(data, client),), client=client, public=public)
+    made: dict[str, Attack] = {
+        "inversion": Inversion(steps=3),
+        "inversion-adaptive": InversionAdaptive(steps=4, cache=cache),
+        "inversion-gan": InversionGan(cache=cache),
+    }
+    whole = made[attack](view, stream=SeededStream(0)).images
+    most, run = 0, Half.on
+
+    def counted(half: Half, device: torch.device) -> Callable[[Tensor], Tensor]:
+        def through(x: Tensor) -> Tensor:
+            nonlocal most
+            most = max(most, len(x))
+            return run(half, device)(x)
+
+        return through
+
+    monkeypatch.setattr(Half, "on", counted)
+    monkeypatch.setattr("mixveil.attacks.shared.inverting._VALUES_TOGETHER", 4 * client.all_values)
+    few = made[attack](view, stream=SeededStream(0)).images
+    assert most == 4 and whole is not None and few is not None
+    torch.testing.assert_close(few, whole, rtol=1e-3, atol=1e-3)
+
+
 # Forged halves.
 
 
@@ -350,8 +438,13 @@ def conv(inputs: int, outputs: int, size: int = 1, stride: int = 1, padding: int
     return layer("convolution", **sizes, padding=padding, bias=0)
 
 
-def pool(size: int, padding: int) -> dict[str, Any]:
-    return layer("max-pool", kernel_size=size, stride=1, padding=padding)
+def pool(size: int, padding: int, code: str = "max-pool") -> dict[str, Any]:
+    return layer(code, kernel_size=size, stride=1, padding=padding)
+
+
+def row(*given: dict[str, Any]) -> list[dict[str, Any]]:
+    """Layers one behind the other: names are different."""
+    return [{**each, "name": f"a{number}"} for number, each in enumerate(given)]
 
 
 def card(folder: Path, change: Callable[[dict[str, Any]], Any]) -> None:
@@ -484,6 +577,14 @@ FORGED: dict[str, Callable[[Path], Any]] = {
     "large window": only(conv(2, 2, 9)),
     "vector to a window": only(conv(8, 8), shape=(8, 8)),
     "vector to a pool": only(pool(2, 0), shape=(8, 8)),
+    **{
+        f"long {code}": only(*row(conv(2, 1, padding=2044), pool(8191, 4095, code), pool(4096, 0, code)))
+        for code in ("max-pool", "average-pool")
+    },
+    "long convolution": only(conv(2, 1, 1001, padding=2044)),
+    "long linear": only(*row(conv(2, 1, padding=2044), linear(4096, 4096), linear(4096, 4096))),
+    "long convolutions": only(*row(conv(2, 64, padding=60), *[conv(64, 64, 9, padding=4)] * 30)),
+    "long activations": only(*row(conv(2, 1, padding=2044), *[layer("gelu")] * 900)),
     "norm": only(layer("batch-norm", num_features=3)),
     "nan": tensors(lambda held: held["stem.0.weight"].view(-1)[3].fill_(torch.nan)),
     "infinity": tensors(lambda held: held["stem.1.running_mean"][0].fill_(torch.inf)),
@@ -512,7 +613,8 @@ def test_forged_halves_are_refused_before_anything_is_run(
         return found
 
     monkeypatch.setattr(torch, "zeros", small)
-    with pytest.raises(DataFormatError):
+    why = "multiply-adds" if which.startswith("long ") else None
+    with pytest.raises(DataFormatError, match=why):
         read_half(tmp_path / "c")
 
 

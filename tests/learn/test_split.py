@@ -378,6 +378,19 @@ def test_the_server_half_answers_its_own_client_alone(tmp_path: Path) -> None:
         split_answer(forged, one.server)
 
 
+def test_scores_that_are_not_finite_are_no_answer() -> None:
+    """Rows are finite, and their scores overflow."""
+    job = SplitJob.of(SOME, tiny(), "block")
+    ((_, made),) = in_turns(job, [(QUICK, None)])
+    release = in_memory(FEW, made.client)
+    x = release.payload.take(torch.arange(3)).x.clone()
+    scores = dict(made.server.net.named_parameters())["scores.weight"][0]
+    x[1] = 3e38 * scores.detach().sign()
+    forged = Release(release.envelope, Records((Batch(x, torch.zeros(3, 0)),), None))
+    with pytest.raises(errors.NotFiniteError, match="of row 1 the server half makes scores that are not finite"):
+        split_answer(forged, made.server)
+
+
 def test_a_training_that_diverges_says_so(tmp_path: Path) -> None:
     with pytest.raises(errors.TrainingError, match="smaller learning rate"):
         split_train(SOME, tmp_path / "a", network=tiny(), cut="block", recipe=replace(QUICK, learning_rate=1e30))

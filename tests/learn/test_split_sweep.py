@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from mixveil.core import errors, files
 from mixveil.core.errors import ArgumentError, BusyError, DataFormatError, MixveilError, TrainingStopped
 from mixveil.core.types import Guess, View
+from mixveil.core.wording.notes import note
 from mixveil.data.images import Images, from_tensors
 from mixveil.data.opening import open_data
 from mixveil.data.similarity import mse, ssim
@@ -33,6 +34,7 @@ from mixveil.learn.split_training import SplitRecipe
 from mixveil.report.split_page import AttackFigures, SweepPoint, chosen, page
 from mixveil.theory.separability import Separability
 from tests.learn.test_split import counting, told_at
+from tests.notes import shows
 
 TRAIN = open_data("digits:train").part(torch.arange(120))
 TEST = open_data("digits:test").part(torch.arange(40))
@@ -282,6 +284,15 @@ def _edited(folder: Path, **fields: Any) -> None:
     (folder / "figures.json").write_text(json.dumps({**item, **fields}))
 
 
+def _attacked(folder: Path, **fields: Any) -> None:
+    figures = json.loads((folder / "figures.json").read_text())["attacks"]["inversion"]
+    _edited(folder, attacks={"inversion": {**figures, **fields}})
+
+
+def _all_pictures(folder: Path, x: Tensor) -> None:
+    _pictures(folder, original=x, inversion=x.clone())
+
+
 def _pictures(folder: Path, **tensors: Tensor) -> None:
     path = folder / "pictures.safetensors"
     found = {**load_file(path), **tensors}
@@ -303,6 +314,25 @@ DAMAGES: dict[str, Any] = {
     "a figure": lambda folder: _edited(
         folder, attacks={"inversion": {"ssim": "a", "ssim_std": 0, "ssim_worst": 0, "mse": 0, "mse_worst": 0}}
     ),
+    "accuracy of 7": lambda folder: _edited(folder, accuracy=7.0),
+    "accuracy below 0": lambda folder: _edited(folder, accuracy=-0.1),
+    "a distance below 0": lambda folder: _edited(folder, separability={"least": -0.1, "most": 0.2, "mean": 0.1}),
+    "a distance of 3": lambda folder: _edited(folder, separability={"least": 0.1, "most": 3.0, "mean": 0.1}),
+    "SSIM of -5": lambda folder: _attacked(folder, ssim=-5.0),
+    "SSIM of 2": lambda folder: _attacked(folder, ssim_worst=2.0),
+    "a deviation below 0": lambda folder: _attacked(folder, ssim_std=-0.1),
+    "an error below 0": lambda folder: _attacked(folder, mse=-0.1),
+    "no SSIM": lambda folder: _attacked(folder, ssim=None),
+    "no SSIM at all": lambda folder: _attacked(folder, ssim=None, ssim_std=None, ssim_worst=None),
+    "no error": lambda folder: _attacked(folder, mse=None),
+    "failed, with pictures": lambda folder: _attacked(folder, **dict.fromkeys(AttackFigures._fields)),
+    "beyond white": lambda folder: _pictures(folder, inversion=torch.full((3, 1, 8, 8), 1e30)),
+    "below black": lambda folder: _pictures(folder, inversion=torch.full((3, 1, 8, 8), -0.1)),
+    "other originals": lambda folder: _pictures(folder, original=torch.zeros(3, 1, 8, 8)),
+    "empty pictures": lambda folder: _all_pictures(folder, torch.zeros(3, 1, 0, 0)),
+    "numbers, not pictures": lambda folder: _all_pictures(folder, torch.zeros(3)),
+    "wide pictures": lambda folder: _all_pictures(folder, torch.zeros(3, 1, 1, 4000)),
+    "more pictures": lambda folder: _all_pictures(folder, torch.zeros(4, 1, 8, 8)),
     "no pictures": lambda folder: (folder / "pictures.safetensors").unlink(),
     "not pictures": lambda folder: (folder / "pictures.safetensors").write_bytes(b"x" * 100),
     "no originals": lambda folder: _pictures(folder, original=torch.zeros(0)),
@@ -355,13 +385,75 @@ def test_nothing_is_marked_where_the_attack_fails_without_a_penalty_too(
     quick: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Also a guess that is no number is a failure, not an error."""
-    for number, value in enumerate((0.3, float("nan"))):
+    learning = {**ASKED, "recipe": replace(RECIPE, epochs=8)}
+    for value, said in ((0.3, "without any penalty too"), (float("nan"), "without a penalty an attack failed")):
         quick.setattr(Quick, "value", value)
-        found = split_sweep(TRAIN, tmp_path / str(number), test=TEST, **ASKED, within=1.0)
+        found = split_sweep(TRAIN, tmp_path / str(value), test=TEST, **learning, within=1.0)
         assert found.chosen is None
         shown = found.page.read_text()
-        assert "No setting is marked" in shown and "without any penalty too" in shown
+        assert "No setting is marked" in shown and said in shown
         assert len(re.findall('r="9" fill="none"', shown)) == 1  # the one whose representations lie closest together
+
+
+def test_an_attack_that_gives_no_number_has_failed_and_is_no_defence(quick: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """One value of one image is enough. The attack sees through the network without a penalty, and fails elsewhere."""
+    truth = TEST.take(torch.arange(3)).x.double()
+
+    def fails(self: Quick, view: View, *, stream: Any) -> Guess:
+        self.calls.append(view)
+        guess = truth.clone()
+        if len(self.calls) > 1:
+            guess[1, 0, 3, 3] = (torch.nan, torch.inf)[len(self.calls) % 2]
+        return Guess(images=guess)
+
+    quick.setattr(Quick, "__call__", fails)
+    asked = {**ASKED, "recipe": replace(RECIPE, epochs=8), "within": 1.0}
+    found = split_sweep(TRAIN, tmp_path / "s", test=TEST, **asked)
+    assert found.points[0].attacks["inversion"].ssim == pytest.approx(1) and found.chosen is None
+    for failed in found.points[1:]:
+        assert failed.attacks["inversion"] == AttackFigures(None, None, None, None, None)
+        assert failed.failed == ["inversion"] and failed.recovered is None
+    shown = found.page.read_text()
+    assert shown.count('<td class="n">failed</td>') == 2 and "values that are not finite" in shown
+    assert shown.count("<img") == 3 * 2 and shown.count('<div class="strip">failed</div>') == 2
+    begun = trainings(quick)
+    again = split_sweep(TRAIN, tmp_path / "s", test=TEST, **asked)
+    assert again.points == found.points and not begun and again.page.read_text() == shown
+
+
+def test_nothing_is_marked_of_a_network_that_learned_nothing(quick: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The attack gets less with a penalty, and no accuracy is lost, as there is none."""
+    truth = TEST.take(torch.arange(3)).x.double()
+
+    def weaker(self: Quick, view: View, *, stream: Any) -> Guess:
+        self.calls.append(view)
+        return Guess(images=truth / len(self.calls))
+
+    quick.setattr(Quick, "__call__", weaker)
+    lazy = {**ASKED, "recipe": replace(RECIPE, epochs=1, learning_rate=1e-9), "within": 1.0}
+    found = split_sweep(TRAIN, tmp_path / "lazy", test=TEST, **lazy)
+    shown, commonest = found.page.read_text(), max(TEST.labels.bincount().tolist()) / len(TEST)
+    assert found.points[0].accuracy < commonest + 0.05 and found.chosen is None
+    assert (
+        "does not clearly beat naming the commonest class" in shown and f"that class {100 * commonest:.2f} %" in shown
+    )
+    assert 'r="9" fill="none"' not in shown
+    Quick.calls.clear()
+    quick.setattr(Quick, "__call__", weaker)
+    able = split_sweep(TRAIN, tmp_path / "able", test=TEST, **{**lazy, "recipe": replace(RECIPE, epochs=8)})
+    assert able.chosen == 2 and "commonest class" not in able.page.read_text()
+
+
+def test_a_sweep_warns_and_says_whether_attackers_who_train_were_tried(
+    whole: SplitSweep, quick: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert [told.code for told in whole.warnings] == ["halves-warning", "sweep-warning", "sweep-untrained"]
+    assert all(shows(whole.page.read_text(), told.code, **told.figures) for told in whole.warnings[1:])
+    quick.setattr(Quick, "trains", True)
+    quick.setattr(sweeping, "with_cache", lambda attack, cache: attack)
+    trained = split_sweep(TRAIN, tmp_path / "s", test=TEST, **ASKED)
+    assert [told.code for told in trained.warnings] == ["halves-warning", "sweep-warning"]
+    assert not shows(trained.page.read_text(), "sweep-untrained")
 
 
 def test_an_attack_that_learns_from_public_images_gets_the_training_data(
@@ -422,6 +514,13 @@ def test_what_is_recovered_least_within_the_loss_is_chosen() -> None:
     assert chosen(points[:1], 0.01, 0.2) is None and chosen([BARE, points[3]], 0.01, 0.2) is None
     assert chosen(points, 0.011, 0.76) is None  # the attack is hardly better than the mean image without a penalty
     assert chosen(points, 0.011, None) is None
+    assert chosen(points, 0.011, 0.2, 0.84) == 2 and chosen(points, 0.011, 0.2, 0.86) is None  # it learned little
+    failed = AttackFigures(None, None, None, None, None)
+    half = {"inversion": points[2].attacks["inversion"], "adaptive": failed}
+    assert chosen([BARE, points[1], replace(points[2], attacks=half)], 0.011, 0.2) == 1  # no point with a failed attack
+    assert chosen([BARE, replace(points[2], attacks=half)], 0.011, 0.2) is None
+    bare = replace(BARE, attacks={**BARE.attacks, "adaptive": failed})  # what the other recovers there is known
+    assert chosen([bare, points[1]], 0.011, 0.2) == 1 and chosen([bare, point(0.9, 0.79)], 0.011, 0.2) is None
     more = {name: figures._replace(ssim=0.99) for name, figures in points[2].attacks.items()}
     assert chosen([BARE, replace(points[2], attacks=more)], 0.011, 0.2) is None  # more is recovered than without
     strong = {"inversion": points[2].attacks["inversion"], "adaptive": AttackFigures(0.7, 0.0, 0.7, 0.1, 0.1)}
@@ -432,18 +531,21 @@ def test_the_page_says_what_is_chosen_in_good_english_and_escapes_names() -> Non
     bad = '<b a="&">'
     figures = AttackFigures(0.3, 0.0, 0.4, 0.1, 0.05)
     points = [replace(each, attacks={bad: figures._replace(ssim=each.recovered)}) for each in (BARE, point(0.9, 0.3))]
-    about = {"network": bad, "cut": bad, "attacked": 5}
-    shown = page(points, about=about, within=0.01, nothing=0.2)
+    about: dict[str, Any] = {"about": {"network": bad, "cut": bad, "attacked": 5}, "commonest": 0.1}
+    about["warnings"] = [note("sweep-warning")]
+    shown = page(points, **about, within=0.01, nothing=0.2)
+    assert shows(shown, "sweep-warning")
     assert bad not in shown and "&lt;b a=" in shown
     assert "lose at most 1 point of accuracy" in shown and "<strong>λ = 1, β = 0.1</strong>: accuracy 90.00 %" in shown
     assert shown.count('r="9" fill="none"') == 2
-    assert "lose at most 2.5 points of accuracy" in page(points, about=about, within=0.025, nothing=0.2)
-    lossy = page([points[0], replace(points[1], accuracy=0.5)], about=about, within=0.01, nothing=0.2)
+    assert "lose at most 2.5 points of accuracy" in page(points, **about, within=0.025, nothing=0.2)
+    lossy = page([points[0], replace(points[1], accuracy=0.5)], **about, within=0.01, nothing=0.2)
     assert "Every setting loses more than 1 point of accuracy" in lossy and 'r="9" fill="none"' not in lossy
 
 
 def test_points_are_read_as_they_were_written() -> None:
-    for each in (BARE, point(0.5, None), point(0.25, 0.125)):
+    failed = {"inversion": AttackFigures(None, None, None, None, None)}
+    for each in (BARE, point(0.5, None), point(0.25, 0.125), point(0.25, None, attacks=failed)):
         assert SweepPoint.read(json.loads(json.dumps(each.plain())), Path("x")) == each
 
 

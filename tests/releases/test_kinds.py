@@ -139,6 +139,7 @@ def test_representations(tmp_path: Path, labelled: bool) -> None:
     again = read_release(tmp_path / "r")
     assert torch.equal(again.payload.take(torch.arange(20)).x, x) and stated.rows == 20
     assert stated.not_promised[0] == ("labels-shown" if labelled else "labels-not-sent")
+    assert ("rows-in-data-order" in stated.not_promised) is not labelled
     assert "nothing-promised" in stated.not_promised and Ledger().entries()[0].kind == "representations"
     with pytest.raises(errors.MismatchError, match="not records"):
         again.encoder  # noqa: B018

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from mixveil.core import errors
+from mixveil.core.randomness import SeededStream
 from mixveil.data.images import Images, from_tensors
 from mixveil.data.opening import DataOptions, open_data
 from mixveil.features.split.half import Half, halves, write_half
@@ -54,7 +55,7 @@ def test_it_promises_nothing_and_says_so(tmp_path: Path, labelled: bool) -> None
     stated = made.manifest
     assert stated.guarantees == () and not stated.certified and stated.mu is None and stated.label_epsilon is None
     codes = {"nothing-promised", "hardness-not-promised", "labels-shown" if labelled else "labels-not-sent"}
-    assert codes <= {*stated.not_promised}
+    assert codes <= {*stated.not_promised} and ("rows-in-data-order" in stated.not_promised) is not labelled
     assert heard[0] == made.warnings[0].code == "representations-warning"
     y = read_release(tmp_path / "r").payload.take(torch.arange(20)).y
     assert torch.equal(y, images().take(torch.arange(20)).y if labelled else torch.empty(20, 0))
@@ -105,15 +106,59 @@ def test_what_does_not_belong_together_is_refused_before_it_is_entered(tmp_path:
     assert Ledger().entries() == [] and not (tmp_path / "r").exists()
 
 
-def test_values_that_are_not_finite_are_not_sent(tmp_path: Path) -> None:
-    """A half of others may give infinity for images of this owner: no release is left that would not verify."""
+@pytest.mark.parametrize(("weight", "bias"), [(3e38, 0.0), (1e30, 0.0), (-1e30, 0.0), (0.0, 2e30), (3e38, -3e38)])
+def test_a_half_that_makes_no_usable_values_is_refused_before_it_is_entered(
+    tmp_path: Path, weight: float, bias: float
+) -> None:
     net = nn.Sequential(nn.Flatten(), nn.Linear(16, 3), nn.Linear(3, 4))
-    for parameter in net.parameters():
-        parameter.data.fill_(3e38)
+    net.get_parameter("1.weight").data.fill_(weight)
+    net.get_parameter("1.bias").data.fill_(bias)
     client = halves(*cut(net, "1"), (1, 4, 4), CLASSES)[0]
+    data = from_tensors(torch.zeros(6, 1, 4, 4), torch.arange(6) % 4, classes=4)
     with pytest.raises(errors.MismatchError, match="finite"):
-        split_encode(images(), tmp_path / "r", client=client)
-    assert not (tmp_path / "r").exists()
+        split_encode(data, tmp_path / "r", client=client)
+    assert not (tmp_path / "r").exists() and Ledger().entries() == []
+
+
+def test_values_that_are_not_finite_are_not_sent(tmp_path: Path) -> None:
+    """A half of others may give infinity for one image of this owner, whose one pixel is brighter than all others
+    together: no release is left that would not verify. Which image it was would tell, so the entry counts."""
+    net = nn.Sequential(nn.Flatten(), nn.Linear(16, 3), nn.ReLU(), nn.Linear(3, 4), nn.Linear(4, 4))
+    with torch.no_grad():
+        net.get_parameter("1.weight").fill_(-1.0)[:, 3] = 1.0
+        net.get_parameter("1.bias").fill_(-0.1)
+        net.get_parameter("3.weight").fill_(3e38)
+        net.get_parameter("3.bias").zero_()
+    client = halves(*cut(net, "3"), (1, 4, 4), CLASSES)[0]
+    x = torch.zeros(4, 1, 4, 4)
+    split_encode(from_tensors(x, torch.arange(4), classes=4), tmp_path / "dark", client=client)
+    x = x.clone()
+    x[2, 0, 0, 3] = 1.0
+    with pytest.raises(errors.MismatchError, match="finite"):
+        split_encode(from_tensors(x, torch.arange(4), classes=4), tmp_path / "r", client=client)
+    assert not (tmp_path / "r").exists() and len(Ledger().entries()) == 2
+
+
+SORTED: list[tuple[list[int], int]] = [  # labels, and how many runs are told; 0: no warning
+    ([0] * 15 + [1] * 15, 2),
+    ([0] * 5 + [3] * 5 + [1] * 5, 3),
+    ([*range(4)] * 5, 0),
+    ([0, 1], 0),
+    ([0, 0, 1, 0, 1, 1, 0, 1], 0),
+    ([2] * 20, 0),  # the name of the only class shows it
+    ([0] * 30 + [1] * 30 + [0] * 30 + [1] * 30, 4),
+    (SeededStream(1).uniform(200).mul(4).int().tolist(), 0),
+]
+
+
+@pytest.mark.parametrize("labelled", [False, True])
+@pytest.mark.parametrize(("labels", "runs"), SORTED)
+def test_owners_of_sorted_data_are_warned(tmp_path: Path, labels: list[int], runs: int, labelled: bool) -> None:
+    x = images(len(labels)).take(torch.arange(len(labels))).x
+    data = from_tensors(x, torch.tensor(labels), classes=4)
+    made = split_encode(data, tmp_path / "r", client=CLIENT, labelled=labelled)
+    told = [dict(warning.figures) for warning in made.warnings if warning.code == "labels-sorted"]
+    assert told == ([{"rows": len(labels), "runs": runs}] if runs and not labelled else [])
 
 
 @pytest.mark.parametrize("labelled", [False, True])

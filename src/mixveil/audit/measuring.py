@@ -174,8 +174,9 @@ class Measure:
 
 
 def _averaged(name: str, attack: Attack, metric: Metric, values: Tensor, nothing: float) -> Figure:
-    """The figure of (n,) values. nothing: what knowing nothing gets."""
-    mean, std, worst = finite(values.mean()), finite(values.std()), finite(metric.worst(values))
+    """The figure of (n,) values; one value has no deviation. nothing: what knowing nothing gets."""
+    mean, worst = finite(values.mean()), finite(metric.worst(values))
+    std = None if len(values) < 2 else finite(values.std())
     return Figure(name, attack.kind, metric.code, mean, std, worst, nothing)
 
 

@@ -88,6 +88,16 @@ def public_halves(public: Any, data: Dataset) -> tuple[Subset | None, Tensor | N
     return known_half(public), public.take(strange[some]).x
 
 
+def public_whole(public: Images | None, data: Dataset) -> Images | None:
+    """Public data for attacks that need no strangers: the attacker knows them all."""
+    if public is None:
+        return None
+    check_same_kind(data, public)
+    if len(public) < 2:
+        raise ArgumentError(f"{len(public)} rows are too few for public data: give 2 at least")
+    return public
+
+
 def known_half(public: Any) -> Subset:
     """Every other row of public data: sets are often sorted by class."""
     return Subset(public, torch.arange(0, len(public), 2))

@@ -83,7 +83,7 @@ def audit(
     Args:
         releases: The folders of one release, or of several of the same data.
         truth: The data that they were made of.
-        public: Similar data that an attacker may hold; half of them are the non-members.
+        public: Similar data that an attacker may hold; of releases of records, half of them are the non-members.
         client: The client half that made representations, or its folder; attackers have it too.
         attacks: Names of those to run. Else all; those that train a network only with the profile `full`.
         profile: `quick`, or `full`, which tries more and trains networks.

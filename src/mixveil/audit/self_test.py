@@ -21,12 +21,14 @@ from mixveil.encoders.identity import Identity
 from mixveil.encoders.instahide import CalibratedInstaHide
 from mixveil.encoders.mixup import Mixup
 from mixveil.features.split.half import Half
+from mixveil.features.split.layers import BatchNorm
 from mixveil.releases.representations import in_memory
 
 _ROWS = 300
 _PAIR_ROWS = 16
 _COVERS, _FIRST = 500, 0.25
 _PICTURES = 0.97  # what a brief training may leave of the error of pictures: features show them least
+_EPSILON = 1e-5  # what a layer of batch normalisation adds to a variance
 _SIGNS = 0.95  # what a brief training may leave of the wrong signs that one sign for all has
 
 
@@ -103,9 +105,10 @@ def _left(code: str, pixels: Tensor, guess: Tensor, largest: float) -> Note | No
 
 def fails_on_bare_representations(attack: Attack, view: View, records: Dataset, stream: Stream) -> Note | None:
     """The same for an attack on representations: it must get images where the client half hides nothing, and what is
-    sent is the pixels themselves. Attacks that train are tried briefly."""
+    sent is the pixels themselves, as large as what the attacked half sends. Attacks that train are tried briefly."""
     part = Subset(records, torch.arange(min(len(records), _ROWS)))
-    half = bare_half(part)
+    sent = view.releases[0].payload
+    half = bare_half(part, size(sent.take(torch.arange(min(len(sent), _ROWS))).x))
     seen = View((in_memory(part, half),), public=view.public, client=half)
     pixels, images = part.take(torch.arange(len(part))).x, attack(seen, stream=stream.fork("attack")).images
     if images is None:
@@ -120,9 +123,21 @@ OF_PAYLOAD = {"representations": fails_on_bare_representations}
 """For attacks on other payloads than records."""
 
 
-def bare_half(like: Dataset) -> Half:
-    """A client half that hides nothing: representations are pixels."""
-    net = nn.Sequential(OrderedDict(flat=nn.Flatten()))
+def size(rows: Tensor) -> float:
+    """The root of the mean square of all values."""
+    return float(rows.double().square().mean().sqrt())
+
+
+def bare_half(like: Dataset, wanted: float) -> Half:
+    """A client half that hides nothing: representations are pixels, all times one factor by which they have the wanted
+    size; as they are, where nothing is sent but zeros, or no factor of float32 does it."""
+    scale, pixels = BatchNorm(like.shape[0]), size(like.take(torch.arange(len(like))).x)
+    factor = wanted / pixels if pixels > 0 else 1.0
+    usual = 0 < factor < torch.finfo(torch.float32).max
+    with torch.no_grad():
+        scale.running_var.fill_(1 - _EPSILON)
+        scale.weight.fill_(factor if usual else 1.0)
+    net = nn.Sequential(OrderedDict(scale=scale, flat=nn.Flatten())).eval()
     return Half("client", net, like.shape, (math.prod(like.shape),), like.classes, like.low, like.high)
 
 

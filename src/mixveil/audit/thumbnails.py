@@ -40,15 +40,22 @@ def thumbnails(result: Audit, guess: Tensor, row: int, numbers: Tensor) -> Thumb
 
 def released(result: Audit, index: Tensor) -> Tensor:
     """(m, …) in [0, 1]: some rows of the first release, each stretched to its own range. Rows of records have the shape
-    of records; representations are pictures (m, 1, h, w), their maps side by side."""
+    of records; representations are pictures (m, 1, h, w), their maps side by side, each stretched by itself: a map of
+    large values does not blacken the others."""
     first = result.view.releases[0]
     rows: Tensor = first.payload.take(index).x.flatten(1)
-    low, high = rows.amin(1, keepdim=True), rows.amax(1, keepdim=True)
-    stretched = (rows - low) / (high - low).clamp(min=1e-12)
     settings = first.envelope.settings
     if isinstance(settings, RepresentationSettings):
-        return _within(mosaic(stretched, settings.shape), LARGEST)
-    return stretched.view(-1, *result.shape)
+        maps = settings.shape[0] if len(settings.shape) == 3 else 1
+        return _within(mosaic(_stretched(rows.view(len(rows), maps, -1)).flatten(1), settings.shape), LARGEST)
+    return _stretched(rows).view(-1, *result.shape)
+
+
+def _stretched(values: Tensor) -> Tensor:
+    """(…, k) in [0, 1]: each to the whole range; 0 where all k are equal."""
+    wide = values.double()
+    low, high = wide.amin(-1, keepdim=True), wide.amax(-1, keepdim=True)
+    return ((wide - low) / torch.where(high > low, high - low, 1.0)).to(values.dtype)
 
 
 def mosaic(rows: Tensor, shape: tuple[int, ...]) -> Tensor:

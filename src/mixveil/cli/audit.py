@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 Releases = Annotated[list[Path], typer.Argument(metavar="RELEASE…", help="One release, or several of the same data.")]
 Truth = Annotated[str, typer.Option("--truth", help="The data that the releases were made of: as DATA of encode.")]
 PublicData = Annotated[
-    str | None, typer.Option("--public", help="Similar data that an attacker may hold; half of them as non-members.")
+    str | None,
+    typer.Option(
+        "--public", help="Similar data that an attacker may hold; of records, half of them are the non-members."
+    ),
 ]
 Names = Annotated[
     str | None,

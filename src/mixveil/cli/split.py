@@ -87,8 +87,9 @@ def train(
 ) -> None:
     """Train both halves of a network on DATA that you hold, with a loss that adjusts how far representations lie apart.
 
-    OUT/client is for parties, OUT/server stays with the server. A training that is stopped keeps its state beside OUT;
-    the same command goes on.
+    OUT/client is for parties, OUT/server stays with the server. Halves are trained without noise: their weights may
+    show training images, and the client half goes to all parties. Train on public data, or on data that may be shown.
+    A training that is stopped keeps its state beside OUT; the same command goes on.
     """
     recipe = _recipe(locals())
     import mixveil
@@ -175,7 +176,7 @@ def sweep(
     accuracy, separability and pictures.
 
     A sweep that is stopped goes on with the same command. What it marks was chosen on the test images: measure the
-    setting that you take on others.
+    setting that you take on others. Halves are trained without noise: their weights may show training images.
     """
     recipe = _recipe(locals())
     import mixveil
@@ -201,7 +202,8 @@ def sweep(
     )
     if as_json:
         chosen = None if made.chosen is None else made.points[made.chosen].plain()
-        print_json({"page": str(made.page), "points": [point.plain() for point in made.points], "chosen": chosen})
+        told = {"page": str(made.page), "points": [point.plain() for point in made.points], "chosen": chosen}
+        print_json({**told, "warnings": _common.plain(made.warnings)})
     else:
         _show_sweep(made)
 
@@ -229,7 +231,8 @@ def _numbers(name: str, text: str) -> list[float]:
 def _plain(folder: Path, made: SplitTrained) -> dict[str, Any]:
     figures = None if made.figures is None else made.figures.plain()
     halves = {"client": str(folder / "client"), "server": str(folder / "server"), "digest": made.client.digest}
-    return {**halves, "shape": list(made.client.output), "tested": figures, "loss": made.curve[-1]["loss"]}
+    told = {"shape": list(made.client.output), "tested": figures, "loss": made.curve[-1]["loss"]}
+    return {**halves, **told, "warnings": _common.plain(made.warnings)}
 
 
 def _show(folder: Path, made: SplitTrained) -> None:
@@ -243,7 +246,8 @@ def _show(folder: Path, made: SplitTrained) -> None:
             f"  distances of representations, scaled to norm 1: least {apart.least:.3g}, mean {apart.mean:.3g}, "
             f"largest across classes {apart.most:.3g}"
         )
-    _common.warn("representations promise nothing: see what attackers get (`mixveil audit --client`)")
+    for told in made.warnings:
+        _common.warn(told)
 
 
 def _show_sweep(made: SplitSweep) -> None:
@@ -253,7 +257,8 @@ def _show_sweep(made: SplitSweep) -> None:
     table = Table("setting", "accuracy", "mean distance", *(f"SSIM of {name}" for name in names))
     for place, point in enumerate(made.points):
         cells = [point.label, f"{point.accuracy:.2%}", number(point.separability.mean)]
-        cells += [number(point.attacks[name].ssim) for name in names]
+        found = [point.attacks[name] for name in names]
+        cells += ["failed" if figures.failed else number(figures.ssim) for figures in found]
         table.add_row(*cells, style="bold" if place == made.chosen else "")
     out.print(table)
     if made.chosen is not None:
@@ -261,3 +266,5 @@ def _show_sweep(made: SplitSweep) -> None:
     else:
         say("No setting is marked by what attackers recover: the page says why.")
     say(f"Plots and pictures of test images: {escape(str(made.page))}")
+    for told in made.warnings:
+        _common.warn(told)

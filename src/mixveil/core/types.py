@@ -509,6 +509,8 @@ class ClientPart(Protocol):
     Attributes:
         shape: Of one image that it takes.
         low, high: The range of a pixel.
+        all_values: How many values all of its layers together make of one image: attacks, which keep them for their
+            gradients, work on fewer images at once where these are many.
     """
 
     @property
@@ -517,6 +519,8 @@ class ClientPart(Protocol):
     def low(self) -> float: ...
     @property
     def high(self) -> float: ...
+    @property
+    def all_values(self) -> int: ...
     def on(self, device: torch.device) -> Callable[[Tensor], Tensor]:
         """The network on a device, from (m, *shape) images to (m, values) flat representations: float32 and
         differentiable in its argument; its own weights are fixed."""

@@ -19,9 +19,10 @@ from torch import Tensor, nn
 
 from mixveil.core import checkpoint, files
 from mixveil.core.checkpoint import Saved
-from mixveil.core.errors import ArgumentError, MismatchError, TooFewRowsError
+from mixveil.core.errors import ArgumentError, MismatchError, NotFiniteError, TooFewRowsError
 from mixveil.core.types import Progress, Release
 from mixveil.core.watching import Watch, unwatched
+from mixveil.core.wording.notes import Note, note
 from mixveil.data.images import Images
 from mixveil.data.opening import DataOptions, DataSpec
 from mixveil.features.split import layers
@@ -68,6 +69,11 @@ class SplitTrained:
     figures: SplitFigures | None
     curve: tuple[Mapping[str, Any], ...]
 
+    @property
+    def warnings(self) -> tuple[Note, ...]:
+        """What to know before a half is given to others."""
+        return (note("halves-warning"), note("halves-promise-nothing"))
+
 
 def split_train(
     data: DataSpec,
@@ -84,6 +90,9 @@ def split_train(
 ) -> SplitTrained:
     """Train both halves of a network on data that the trainer holds, and write them: `out/client` is for parties,
     `out/server` stays with the server, `out/training.json` has the figures.
+
+    Halves are trained without noise: their weights may show training images, and the client half goes to all parties.
+    Train on public data, or on data that may be shown.
 
     Args:
         out: The folder to make. It must not exist. The state of a long training is kept beside it, in `.NAME.training`:
@@ -267,7 +276,8 @@ class Answers:
 
 
 def split_answer(release: Release | Path | str, server: Half | Path | str) -> Answers:
-    """What the server half makes of a release of representations. One that another client half made is refused."""
+    """What the server half makes of a release of representations. One that another client half made is refused, and one
+    of which the server half makes scores that are not finite."""
     opened = release if isinstance(release, Release) else read_release(Path(release), "representations")
     half = server if isinstance(server, Half) else read_half(server, "server")
     settings = opened.envelope.settings
@@ -281,4 +291,8 @@ def split_answer(release: Release | Path | str, server: Half | Path | str) -> An
         raise MismatchError(f"the server half takes representations of {half.shape}, and these have {settings.shape}")
     parts = torch.split(torch.arange(len(opened.payload)), 4096)
     scores = torch.cat([half.in_batches(opened.payload.take(part).x) for part in parts])
+    sound = scores.isfinite().all(1)
+    if not bool(sound.all()):  # the likeliest of such scores is no answer
+        row = int((~sound).nonzero()[0])
+        raise NotFiniteError(f"release {opened.id[:8]}: of row {row} the server half makes scores that are not finite")
     return Answers(tuple(half.classes[number] for number in scores.argmax(1).tolist()), scores)

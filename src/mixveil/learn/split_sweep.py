@@ -24,6 +24,7 @@ from mixveil.core.errors import ArgumentError, DataFormatError, ManifestError, M
 from mixveil.core.randomness import SeededStream
 from mixveil.core.types import View
 from mixveil.core.watching import Watch, unwatched
+from mixveil.core.wording.notes import Note, note
 from mixveil.data.images import Images
 from mixveil.data.opening import DataOptions, DataSpec
 from mixveil.data.similarity import mse, ssim
@@ -44,12 +45,14 @@ _PICTURES = 8
 class SplitSweep:
     """A sweep that is finished. page: plots and pictures, for the owner of the data that were attacked; chosen: the
     number of the point of which attackers recover least, of those within `within` of the accuracy without a penalty;
-    None where there is none, or where the attacks recover nothing without a penalty either."""
+    None where there is none, where the network learned nothing, or where the attacks recover nothing without a penalty
+    either; warnings: what to know before figures or halves are used."""
 
     folder: Path
     page: Path
     points: tuple[SweepPoint, ...]
     chosen: int | None
+    warnings: tuple[Note, ...] = ()
 
 
 def split_sweep(
@@ -99,7 +102,7 @@ def split_sweep(
     _begin(out, {**settings, "steps": steps, "tested": digest(tested)})
     target = _Target(tested, attacked, tuple(attacks), job.images, TrainingCache(max_steps=steps))
     with files.alone(out), stopping() as stop, watch("sweep", rows * len(recipes)) as step:
-        points = _points(out, recipes, target.names)
+        points = _points(out, recipes, target)
         step(rows * len(points))
         missing = [number for number in range(len(recipes)) if number not in points]
         asked = [(recipes[number], _folder(out, number).with_name(f".{number:03d}.training")) for number in missing]
@@ -109,9 +112,18 @@ def split_sweep(
             points[number] = _written(_folder(out, number), found, recipes[number], *target.attacked(found))
             checkpoint.discard(asked[place][1])
         done = tuple(points[number] for number in range(len(recipes)))
-        nothing = target.nothing()
-        split_page.write_page(out / PAGE, done, about=settings, within=within, nothing=nothing)
-    return SplitSweep(out, out / PAGE, done, split_page.chosen(done, within, nothing))
+        nothing, common, warnings = target.nothing(), target.commonest(), _warnings(attacks)
+        judged = {"within": within, "nothing": nothing, "commonest": common}
+        split_page.write_page(out / PAGE, done, about=settings, warnings=warnings, **judged)
+    marked = split_page.chosen(done, within, nothing, common)
+    return SplitSweep(out, out / PAGE, done, marked, (note("halves-warning"), *warnings))
+
+
+def _warnings(attacks: Sequence[str]) -> tuple[Note, ...]:
+    """What the figures do not show."""
+    trains = any(known_attacks()[name].trains for name in attacks)
+    untried = () if trains else (note("sweep-untrained", attacks=", ".join(attacks)),)
+    return (note("sweep-warning"), *untried)
 
 
 def _check(attacks: Sequence[str], attacked: int, within: float, steps: int | None) -> None:
@@ -188,17 +200,29 @@ class _Target:
         mean = self.public.take(torch.arange(len(self.public))).x.double().mean(0)
         return float(ssim(truth, self.scaled(mean).expand_as(truth)).mean())
 
+    def commonest(self) -> float:
+        """The share of the commonest test class."""
+        return float(self.tested.labels.bincount().max()) / len(self.tested)
+
+    def originals(self) -> Tensor:
+        """(m, …) the images that are shown."""
+        return self.scaled(self.truth[:_PICTURES]).float()
+
     def attacked(self, trained: SplitTrained) -> tuple[dict[str, AttackFigures], dict[str, Tensor]]:
-        """The figures of each attack, and a few of its pictures beside the originals."""
+        """The figures of each attack, and a few of its pictures beside the originals. An attack whose guess is not
+        finite failed: it has no figures and no pictures."""
         some, truth = self.tested.part(torch.arange(self.count)), self.scaled(self.truth)
         view = View((in_memory(some, trained.client),), public=self.public, client=trained.client)
-        figures, pictures = {}, {"original": truth[:_PICTURES].float()}
+        figures, pictures = {}, {"original": self.originals()}
         for name in self.names:
             attack = with_cache(known_attacks()[name](), self.cache)
             guess = attack(view, stream=SeededStream(0).fork(name)).images
             if guess is None:
                 raise ArgumentError(f"the attack {name} guesses no images")
-            found = self.scaled(guess).nan_to_num(nan=0.0).clamp(0, 1)
+            if not bool(guess.isfinite().all()):
+                figures[name] = AttackFigures(None, None, None, None, None)
+                continue
+            found = self.scaled(guess).clamp(0, 1)
             figures[name] = AttackFigures.of(ssim(truth, found) if truth.dim() == 4 else None, mse(truth, found))
             pictures[name] = found[:_PICTURES].float()
         return figures, pictures
@@ -223,15 +247,15 @@ def _written(
     return replace(point, folder=folder)
 
 
-def _points(out: Path, recipes: Sequence[SplitRecipe], names: tuple[str, ...]) -> dict[int, SweepPoint]:
+def _points(out: Path, recipes: Sequence[SplitRecipe], target: _Target) -> dict[int, SweepPoint]:
     """The points that earlier calls finished, by number. What a killed one left of a point is removed."""
     for left in (out / POINTS).glob(f".*.point{files.PARTIAL}"):
         shutil.rmtree(left, ignore_errors=True)
-    found = {number: _kept(_folder(out, number), each, names) for number, each in enumerate(recipes)}
+    found = {number: _kept(_folder(out, number), each, target) for number, each in enumerate(recipes)}
     return {number: point for number, point in found.items() if point is not None}
 
 
-def _kept(folder: Path, recipe: SplitRecipe, names: tuple[str, ...]) -> SweepPoint | None:
+def _kept(folder: Path, recipe: SplitRecipe, target: _Target) -> SweepPoint | None:
     """A point that an earlier call finished; None where it is not there."""
     if not folder.exists():
         return None
@@ -239,9 +263,13 @@ def _kept(folder: Path, recipe: SplitRecipe, names: tuple[str, ...]) -> SweepPoi
         item = strict_json.parsed(files.read_small(folder / FIGURES, strict_json.MANIFEST_LIMIT))
         point = SweepPoint.read(item, folder)
         settings = (point.penalty, point.weight, point.beta, *point.attacks)
-        if settings != (recipe.penalty, recipe.weight, recipe.beta, *names):
+        if settings != (recipe.penalty, recipe.weight, recipe.beta, *target.names):
             raise ManifestError("it is of other settings")
-        split_page.read_pictures(point)
+        if not torch.equal(split_page.read_pictures(point)["original"], target.originals()):
+            raise ManifestError("its originals are not the images that this sweep attacks")
+        images = target.truth.dim() == 4
+        if any((figures.ssim is None) == images for figures in point.attacks.values() if not figures.failed):
+            raise ManifestError("images have an SSIM, and other records have none")
     except MixveilError as error:
         raise DataFormatError(f"{folder} is not a point of this sweep ({error}): remove it to train it again") from None
     return point

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from mixveil.core import tensor_files
 from mixveil.core.errors import ArgumentError, MismatchError, TooFewRowsError
+from mixveil.core.randomness import SeededStream
 from mixveil.core.types import Batch, Dataset, Progress, Release
 from mixveil.core.watching import Warn, Watch, unheard, unwatched
 from mixveil.core.wording.notes import Note, note
@@ -26,6 +27,9 @@ from mixveil.releases.spending import Standing
 from mixveil.releases.writing import LedgerTerms, Produced, check_output, write, write_tensors
 
 _SHARD_BYTES = 64 << 20
+_LARGEST = 1e30  # of a value: squares of larger ones, and sums of many, are no float32
+_NOISY = 4  # images of noise that a half is tried on
+_FEW = 10  # labels are sorted that change in fewer than one of so many of the places where chance would change them
 
 
 @dataclass(frozen=True)
@@ -67,7 +71,8 @@ def split_encode(
     images = options.open(data)
     check_takes(half, images)
     owners = accounting.owners_of(ledger, images, watch)
-    warnings = [note("representations-warning"), *images.warnings(), *accounting.copies(owners)]
+    shown = [] if labelled else labels_sorted(images.labels)
+    warnings = [note("representations-warning"), *shown, *images.warnings(), *accounting.copies(owners)]
     for item in warnings:
         warn(item)
     terms = LedgerTerms(recipient=recipient, budget=budget, label_budget=label_budget, owners=owners, ledger=ledger)
@@ -91,6 +96,7 @@ def write_representations(
         raise ArgumentError("representations promise nothing to units: leave the units out")
     if not len(rows):
         raise TooFewRowsError("there are no images to make representations of: give one at least")
+    check_runs(client)
     envelope = _envelope(rows, client, labelled, party)
     row = 4 * (client.values + len(rows.classes) * labelled)
     together = max(1, (_SHARD_BYTES - tensor_files.HEADER) // row)
@@ -139,6 +145,33 @@ def check_takes(client: Half, data: Dataset) -> None:
             f"the client half takes pixels in [{client.low:g}, {client.high:g}], these lie in "
             f"[{data.low:g}, {data.high:g}]"
         )
+
+
+def check_runs(client: Half) -> None:
+    """Refuse a half that makes no usable values of any image, before the ledger has an entry of what cannot be sent. It
+    is tried on images that are made: black, grey, white, and noise."""
+    low, size, stream = client.low, client.high - client.low, SeededStream(0)
+    made = [torch.full((1, *client.shape), part, dtype=torch.float64) for part in (0.0, 0.5, 1.0)]
+    for number in range(len(made) + _NOISY):
+        x = made[number] if number < len(made) else stream.uniform(1, *client.shape)
+        most = float(client.in_batches((low + size * x).float()).abs().max())
+        if not most <= _LARGEST:  # no number is not less either
+            raise MismatchError(
+                f"the client half makes values up to {most:g} of plain images, not finite ones within ±{_LARGEST:g}: "
+                "train it again"
+            )
+
+
+def labels_sorted(labels: Tensor) -> list[Note]:
+    """A warning where the order of rows shows their (n,) labels: they change far more seldom than by chance, or each
+    class has one run."""
+    counts, rows = torch.bincount(labels).double(), len(labels)
+    changes = int((labels[1:] != labels[:-1]).sum())
+    by_chance = rows - float(counts.square().sum()) / max(1, rows)  # the mean over all orders
+    whole = changes + 1 == int((counts > 0).sum()) and 2 * changes <= by_chance
+    if changes and (_FEW * changes < by_chance or whole):
+        return [note("labels-sorted", rows=rows, runs=changes + 1)]
+    return []
 
 
 def _envelope(rows: Dataset, client: Half, labelled: bool, party: str) -> Envelope:

@@ -1,8 +1,9 @@
 """An attacker who knows MixCon and all of its attacks, and does better than those.
 
 They put public images through the client part itself, so whatever it was trained to hide, they see how much of it is
-left. Representations are rescaled first by how those of public images vary: a defence that squeezes them into a small
-ball leaves every direction as visible as before. Then
+left. Representations are rescaled first by how those of public images vary, each value by itself and then all of them
+together: a defence that squeezes them into a small ball, or sends large values beside small ones, leaves every
+direction as visible as before. Then
 
 1. a decoder: the best linear map to images, and a network that adds to its logits; what that changes is scaled by what
    it is worth on images that the network has not seen;
@@ -28,12 +29,11 @@ from torch import Tensor
 from mixveil.attacks.shared import model, nets, training
 from mixveil.attacks.shared.estimates import held_out, worth_of
 from mixveil.attacks.shared.inverting import (
-    TOGETHER,
     Target,
     TaughtAttack,
     Whitening,
     public_pairs,
-    rounding,
+    told,
     total_variation,
 )
 from mixveil.attacks.shared.training import NO_CACHE, Schedule, TrainingCache
@@ -89,7 +89,7 @@ class Descent:
 
     def found(self, z: Tensor, prior: Prior, *, brief: bool = False) -> Tensor:
         """(m, c, h, w) for representations z. brief: from the decoder's images alone, in few steps."""
-        return torch.cat([self._found(part, prior, brief) for part in torch.split(z, TOGETHER)])
+        return torch.cat([self._found(part, prior, brief) for part in torch.split(z, self.target.together)])
 
     def _found(self, z: Tensor, prior: Prior, brief: bool) -> Tensor:
         seen, wanted = self.decode(z), self.white(z)
@@ -135,7 +135,7 @@ class InversionAdaptive(TaughtAttack):
         held, fitted = (index.to(target.device) for index in held_out(torch.arange(len(x))))
         white = Whitening.of(z[fitted])
         decode = self._decoder(target, x, z, (held, fitted), white, stream)
-        apart = torch.cat([x[part] - decode(z[part]).images for part in torch.split(held, TOGETHER)])
+        apart = torch.cat([x[part] - decode(z[part]).images for part in torch.split(held, target.together)])
         least = _LEAST * (target.client.high - target.client.low)
         error = apart.square().mean(0).add(apart.square().mean()).div(2).sqrt().clamp(min=least)
         steps = min(self.steps, self.cache.max_steps or self.steps)
@@ -143,7 +143,7 @@ class InversionAdaptive(TaughtAttack):
         some = held[model.spaced(len(held), _CHOSEN_ON).to(target.device)]
         prior, worth = self._chosen(descent, x[some], z[some])
         self.cache.watch(f"{self.name}: descending")
-        plain = torch.cat([decode(part).images for part in torch.split(target.z, TOGETHER)])
+        plain = torch.cat([decode(part).images for part in torch.split(target.z, target.together)])
         found = plain + worth * (descent.found(target.z, prior) - plain) if worth else plain
         return Guess(images=target.inside(found).cpu().double())
 
@@ -170,8 +170,6 @@ class InversionAdaptive(TaughtAttack):
         held, fitted = parts
         mean, low, size = x[fitted].mean(0), target.client.low, target.client.high - target.client.low
         unit = max(float(x[fitted].std()), _LEAST * size)
-        centre, spread = z[fitted].mean(0), z[fitted].std(0)
-        spread = spread.clamp(min=max(1e-3 * float(spread.max()), rounding(z[fitted])))
         straight = _straight(white(z), (x - mean).flatten(1), fitted, held)
         net = nets.MapDecoder(target.output, target.shape, self.base, normalised=True)
         net = nets.started(net, DeviceStream(stream.fork("first weights")), target.device)
@@ -181,7 +179,7 @@ class InversionAdaptive(TaughtAttack):
 
         def bent(rows: Tensor) -> Tensor:
             with training.low_precision(target.device):
-                found: Tensor = net((rows - centre) / spread)
+                found: Tensor = net(white.standard(rows).float())
             return low + size * torch.sigmoid(torch.logit((plain(rows) - low) / size, _EDGE) + found.float())
 
         def loss(rows: Tensor, draws: DeviceStream) -> Tensor:
@@ -189,7 +187,7 @@ class InversionAdaptive(TaughtAttack):
             return ((x[rows] - bent(z[rows])) / unit).square().mean()
 
         about = {"attack": self.name, "base": self.base, "seed": int(stream.fork("seed").words(1))}
-        about |= {"public": training.digest(x), "sent": training.digest(z), "output": list(target.output)}
+        about |= told(target, x, z)
         draws = DeviceStream(stream.fork("draws"))
         training.train(net, loss, len(fitted), self.schedule, about=about, draws=draws, cache=self.cache)
         with torch.no_grad():

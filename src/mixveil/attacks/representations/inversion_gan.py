@@ -8,8 +8,9 @@ On public images x and z = h(x), with ξ = 10 and means for the norms,
 in 50 epochs by Adam at the rate 0.002, batches of 128. The printed minus sign covers the ξ terms; they are penalties.
 The generator's first term is the usual one, which has the same fixed point as log(1 − D(G(z))) and does not vanish
 where the discriminator is sure. The discriminator takes the first step on each batch, by an Adam of its own; both have
-a DCGAN's moments (0.5, 0.999), which the paper does not state: with 0.9 the training did not settle. The finished
-networks are kept in the cache; a training that was stopped begins again.
+a DCGAN's moments (0.5, 0.999), which the paper does not state: with 0.9 the training did not settle. G is given each
+value of z with mean 0 and deviation 1 over the public images: else it sees nothing of small values beside large ones.
+The finished networks are kept in the cache; a training that was stopped begins again.
 """
 
 from __future__ import annotations
@@ -21,9 +22,11 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.functional import softplus
+from torch.utils.checkpoint import checkpoint
 
 from mixveil.attacks.shared import nets, training
-from mixveil.attacks.shared.inverting import Kept, Target, TaughtAttack, public_pairs
+from mixveil.attacks.shared.inverting import Standard, Target, TaughtAttack, public_pairs, told
+from mixveil.attacks.shared.kept_networks import KeptNetworks
 from mixveil.attacks.shared.training import NO_CACHE, Schedule, TrainingCache
 from mixveil.core.device_random import DeviceStream
 from mixveil.core.errors import TrainingError
@@ -45,7 +48,7 @@ class Rivals(nn.Module):
         self.discriminator = nets.Discriminator(target.shape, base)
 
     def forward(self, z: Tensor) -> Tensor:
-        """(m, c, h, w) images from (m, values)."""
+        """(m, c, h, w) images from (m, values), standardised."""
         with training.low_precision(z.device):
             found: Tensor = self.generator(z)
         return self.low + (self.high - self.low) * torch.sigmoid(found.float())
@@ -77,19 +80,26 @@ class InversionGan(TaughtAttack):
         steps = self.schedule.epochs * (len(images) // batch)
         steps = min(steps, self.cache.max_steps or steps)
         about = {"attack": self.name, "base": self.base, "xi": self.xi, "seed": int(stream.fork("seed").words(1))}
-        about |= {"public": training.digest(images), "sent": training.digest(sent), "output": list(target.output)}
-        about |= {"schedule": asdict(self.schedule), "steps": steps}
-        kept, draws = Kept.of(about, self.cache), DeviceStream(stream.fork("draws"))
+        about |= {**told(target, images, sent), "schedule": asdict(self.schedule), "steps": steps}
+        kept, draws = KeptNetworks.of(about, self.cache), DeviceStream(stream.fork("draws"))
+        standard = Standard.of(sent)
         if not kept.taken(rivals):
-            self._train(rivals, target, images, sent, steps, draws)
+            self._train(rivals, target, standard, images, sent, steps, draws)
             kept.keep(rivals)
         rivals.eval()
         with torch.no_grad():
-            found = torch.cat([rivals(part) for part in torch.split(target.z, 64)])
+            found = torch.cat([rivals(standard(part).float()) for part in torch.split(target.z, 64)])
         return Guess(images=target.inside(found).cpu().double())
 
     def _train(
-        self, rivals: Rivals, target: Target, images: Tensor, sent: Tensor, steps: int, draws: DeviceStream
+        self,
+        rivals: Rivals,
+        target: Target,
+        standard: Standard,
+        images: Tensor,
+        sent: Tensor,
+        steps: int,
+        draws: DeviceStream,
     ) -> None:
         """Train both in place, on images and what the client part makes of them."""
         telling, making = (
@@ -103,7 +113,7 @@ class InversionGan(TaughtAttack):
             draws.restart(epoch)
             rows = draws.permutation(len(images))[first * batch : (first + 1) * batch].to(target.device)
             x, z = images[rows], sent[rows]
-            made: Tensor = rivals(z)
+            made: Tensor = rivals(standard(z).float())
             _stepped(telling, told_loss(rivals, x, made.detach()))
             found = _stepped(making, self.made_loss(rivals, target, x, z, made))
             if step % _REPORTED == 0 or step == steps - 1:
@@ -113,9 +123,18 @@ class InversionGan(TaughtAttack):
 
     def made_loss(self, rivals: Rivals, target: Target, x: Tensor, z: Tensor, made: Tensor) -> Tensor:
         """The generator's, for images x, their representations z, and what it made of those."""
-        penalties = (x - made).abs().mean() + (z - target.h(made)).abs().mean()
+        penalties = (x - made).abs().mean() + (z - _represented(target, made)).abs().mean()
         found: Tensor = softplus(-rivals.real(made, learning=False)).mean() + self.xi * penalties
         return found
+
+
+def _represented(target: Target, made: Tensor) -> Tensor:
+    """(m, values) of a batch (m, c, h, w), with gradients. A client part that makes much of an image goes over a few at
+    a time, and again for the gradients: a smaller batch would be another training."""
+    if len(made) <= target.together:
+        return target.h(made)
+    parts = torch.split(made, target.together)
+    return torch.cat([checkpoint(target.h, part, use_reentrant=False, preserve_rng_state=False) for part in parts])
 
 
 def told_loss(rivals: Rivals, x: Tensor, made: Tensor) -> Tensor:

@@ -6,30 +6,21 @@ Attackers have the client part h, weights and all. What they look for are images
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
-from torch import Tensor, nn
-from torch.nn.functional import pad
+from torch import Tensor
+from torch.nn.functional import normalize, pad
 
 from mixveil.attacks.shared import model, training
 from mixveil.attacks.shared.base import BaseAttack, CannotAttackError
-from mixveil.attacks.shared.training import TrainingCache
-from mixveil.core import files
 from mixveil.core.errors import ArgumentError
+from mixveil.core.randomness import SeededStream
 from mixveil.core.types import AttackKind, ClientPart, View
 from mixveil.core.wording.notes import Note, note
-
-TOGETHER = 512
-"""Images that are worked on at once."""
 
 LEAST_PUBLIC = 40
 
@@ -37,7 +28,12 @@ _KIND = "representations"
 _MOST_PUBLIC = 20_000
 _MOST_DIRECTIONS = 2048
 _TINY = 1e-12  # under the root of a total variation: its slope is finite where nothing varies
-_ROUNDING = 1e-6  # of the size of values: what differs less is the rounding of float32
+_MOST_TOGETHER = 512  # images that are worked on at once
+_VALUES_TOGETHER = 1 << 27  # that all layers of a client part make of those: autograd keeps them all
+_ROUNDING = 6e-8  # of the size of a value: what differs less is the rounding of float32
+_EXACT = 1e-14  # of the largest variance: what is smaller is the rounding of float64
+_NARROW = 1e-2  # deviations of standardised values: in narrower directions sums need float64
+_NOISE_IMAGES = 64  # that tell client parts from one another
 
 
 @dataclass(frozen=True)
@@ -59,6 +55,12 @@ class Target:
         """Of one image."""
         return self.client.shape
 
+    @property
+    def together(self) -> int:
+        """How many images are worked on at once: fewer where the client part makes much of each."""
+        each = max(1, getattr(self.client, "all_values", 1))  # experiments have client parts that do not say it
+        return max(1, min(_MOST_TOGETHER, _VALUES_TOGETHER // each))
+
     def inside(self, images: Tensor) -> Tensor:
         """Images with all pixels in their range."""
         return images.clamp(self.client.low, self.client.high)
@@ -66,7 +68,7 @@ class Target:
     def represented(self, images: Tensor) -> Tensor:
         """(m, values) what the client part makes of (m, *shape) images on the device."""
         with torch.no_grad():
-            return torch.cat([self.h(part) for part in torch.split(images, TOGETHER)])
+            return torch.cat([self.h(part) for part in torch.split(images, self.together)])
 
 
 class RepresentationAttack(BaseAttack):
@@ -136,9 +138,29 @@ def total_variation(images: Tensor) -> Tensor:
     return (squares + _TINY).sqrt().flatten(1).sum(1)
 
 
-def rounding(z: Tensor) -> float:
-    """How far representations (m, values) may differ by the rounding of float32 alone."""
-    return _ROUNDING * max(float(z.double().square().mean().sqrt()), _TINY)
+@dataclass(frozen=True)
+class Standard:
+    """Each value of representations by itself, with mean 0 and deviation 1 over public images: no value is large enough
+    to hide another. Values that vary by the rounding of float32 alone are 0.
+
+    mean, deviation, noise: (values,) float64; noise: of rounding, as a share of the deviation."""
+
+    mean: Tensor
+    deviation: Tensor
+    noise: Tensor
+
+    @classmethod
+    def of(cls, z: Tensor) -> Standard:
+        """Of (m, values) representations, two at least."""
+        wide = z.double()
+        deviation, error = wide.std(0, correction=0), _ROUNDING * wide.square().mean(0).sqrt()
+        constant = ~(deviation > error)
+        noise = torch.where(constant, 1.0, error / deviation)
+        return cls(wide.mean(0), deviation.masked_fill(constant, torch.inf), noise)
+
+    def __call__(self, z: Tensor) -> Tensor:
+        """(m, values) float64 of (m, values): in float32 their size would be lost, or their differences."""
+        return (z.double() - self.mean) / self.deviation
 
 
 @dataclass(frozen=True)
@@ -146,8 +168,9 @@ class Whitening:
     """Coordinates in which representations of public images have mean 0 and variance 1, uncorrelated: a defence that
     squeezes representations into a small ball is undone by it. Directions of the rounding of float32 are left out.
 
-    mean: (values,); directions: (values, k); deviation: (k,)."""
+    mean: (values,); directions: (values, k); deviation: (k,); all of standardised values."""
 
+    standard: Standard
     mean: Tensor
     directions: Tensor
     deviation: Tensor
@@ -155,63 +178,41 @@ class Whitening:
     @classmethod
     def of(cls, z: Tensor) -> Whitening:
         """Of (m, values) representations, two at least. Where values are very many, of some of the rows."""
+        standard = Standard.of(z)
         if z.shape[1] > _MOST_DIRECTIONS:
             z = z[model.spaced(len(z), _MOST_DIRECTIONS).to(z.device)]
-        mean = z.double().mean(0)
-        centred = (z.double() - mean) / math.sqrt(len(z))
+        values = standard(z)
+        mean = values.mean(0)
+        centred = (values - mean) / math.sqrt(len(z))
         if len(z) < z.shape[1]:  # the same directions from the smaller product
             variance, turned = torch.linalg.eigh(centred @ centred.T)
-            turned = centred.T @ turned / variance.clamp(min=_TINY).sqrt()
+            turned = normalize(centred.T @ turned, dim=0)
         else:
             variance, turned = torch.linalg.eigh(centred.T @ centred)
-        least = rounding(z)
-        kept = variance > least**2
+        # Rounding has more variance in some directions of few rows; and float64 rounds the product too.
+        least = standard.noise.square() @ turned.square() * (1 + math.sqrt(z.shape[1] / len(z))) ** 2
+        least = torch.maximum(least, _EXACT * variance[-1].clamp(min=_EXACT))
+        kept = variance > least
         kept[-1] = True  # the largest: where all is rounding, one direction of it
-        return cls(mean.float(), turned[:, kept].float(), variance[kept].clamp(min=least**2).sqrt().float())
+        deviation = torch.maximum(variance, least)[kept].sqrt()
+        exact = torch.float32 if float(deviation.min()) > _NARROW else torch.float64
+        return cls(standard, mean.to(exact), turned[:, kept].to(exact), deviation.to(exact))
 
     def __call__(self, z: Tensor) -> Tensor:
         """(m, k) of (m, values)."""
-        return (z - self.mean) @ self.directions / self.deviation
+        return ((self.standard(z).to(self.mean.dtype) - self.mean) @ self.directions / self.deviation).float()
 
 
-@dataclass(frozen=True)
-class Kept:
-    """Where networks are kept that `training.train` cannot train. path: None for nowhere; about: all that decides what
-    comes out, as JSON."""
-
-    path: Path | None
-    about: str
-
-    @classmethod
-    def of(cls, about: Mapping[str, Any], cache: TrainingCache) -> Kept:
-        whole = json.dumps({"version": training.VERSION, **about, **training.arithmetic()}, sort_keys=True)
-        name = f"{hashlib.sha256(whole.encode()).hexdigest()}.safetensors"
-        return cls(None if cache.folder is None else cache.folder / "attacks" / name, whole)
-
-    def taken(self, net: nn.Module) -> bool:
-        """Whether these very networks were kept, as they were written; anything else is not used."""
-        if self.path is None:
-            return False
-        try:
-            with safe_open(self.path, framework="pt") as file:
-                said = file.metadata() or {}
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        except (OSError, SafetensorError):
-            return False
-        wanted = net.state_dict()
-        same = {name: tensor.shape for name, tensor in tensors.items()} == {n: t.shape for n, t in wanted.items()}
-        if not same or said != {"about": self.about, "digest": training.digest(*(tensors[name] for name in wanted))}:
-            return False
-        net.load_state_dict(tensors)
-        return True
-
-    def keep(self, net: nn.Module) -> None:
-        if self.path is None:
-            return
-        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        tensors = {name: tensor.cpu().contiguous() for name, tensor in net.state_dict().items()}
-        said = {"about": self.about, "digest": training.digest(*tensors.values())}
-        files.write_whole(self.path, save(tensors, said), 0o600)
+def told(target: Target, x: Tensor, z: Tensor) -> dict[str, Any]:
+    """What decides on networks that learn to undo this client part from public images x and what it makes of them, z:
+    for the key of a cache. They may be shown other images, so what it makes of these is not enough."""
+    digest = getattr(target.client, "digest", None)
+    if digest is None:
+        low, high = target.client.low, target.client.high
+        noise = SeededStream(0).fork("client").uniform(_NOISE_IMAGES, *target.shape).float()
+        digest = training.digest(target.represented((low + (high - low) * noise).to(target.device)))
+    made = {"client": str(digest), "low": float(target.client.low), "high": float(target.client.high)}
+    return made | {"public": training.digest(x), "sent": training.digest(z), "output": list(target.output)}
 
 
 def _values(client: ClientPart) -> int:

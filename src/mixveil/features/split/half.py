@@ -64,6 +64,11 @@ class Half:
         return math.prod(self.output)
 
     @cached_property
+    def all_values(self) -> int:
+        """Of one input and of what every layer makes of it: all that gradients need in memory."""
+        return sum(math.prod(shape) for shape in shapes(self.net, self.shape))
+
+    @cached_property
     def digest(self) -> str:
         """The SHA-256 of its layers, weights and range: two halves that compute the same have the same."""
         said = {"layers": layers.plain(self.net), "shape": self.shape, "low": self.low, "high": self.high}

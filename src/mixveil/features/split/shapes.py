@@ -1,9 +1,10 @@
 """The shapes that go through the layers of a half, by arithmetic: no network of others is run to learn its shapes, and
-none that would fill the memory is taken."""
+none that would fill the memory, or would not come to an end, is taken."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 from torch import nn
 
@@ -13,16 +14,49 @@ from mixveil.features.split.layers import BatchNorm, sequence
 MOST_VALUES = 1 << 24
 """Of one input, and of what any layer makes of it."""
 
+MOST_WORK = 10**11
+"""Of all layers together, for one input, in multiply-adds: VGG-16 has 1.5e10 for an image of 224 × 224."""
+
+_READ, _PASSED = (
+    100,
+    10,
+)  # multiply-adds that take as long as a read of a pool's window, and as a value that is passed on
+
 
 def shapes(net: nn.Sequential, shape: tuple[int, ...]) -> list[tuple[int, ...]]:
-    """Of one input of this shape, and behind each layer. Inputs that a layer does not take are refused."""
-    found = [_bounded("the input", shape)]
-    for name, layer in net._modules.items():  # `named_children` leaves out a layer that is there twice
+    """Of one input of this shape, and behind each layer. Inputs that a layer does not take are refused, and networks
+    that would work on one for very long."""
+    found, work = [_bounded("the input", shape)], 0
+    for name, layer in _flat(net):
+        found.append(_bounded(name, _behind(layer, found[-1])))
+        work += _work(layer, math.prod(found[-1]))
+        if work > MOST_WORK:
+            raise MismatchError(
+                f"{name}: up to here one input takes {work:.1e} multiply-adds, and a half has {MOST_WORK:.0e} at most"
+            )
+    return found
+
+
+def _flat(net: nn.Sequential) -> Iterator[tuple[str, nn.Module]]:
+    """All layers in order, those of sequences in sequences too."""
+    for name, layer in sequence(net)._modules.items():  # `named_children` leaves out a layer that is there twice
         if layer is None:
             raise MismatchError(f"{name} is no layer")
-        inner = shapes(sequence(layer), found[-1]) if isinstance(layer, nn.Sequential) else [_behind(layer, found[-1])]
-        found += [_bounded(name, each) for each in inner]
-    return found
+        if isinstance(layer, nn.Sequential):
+            yield from _flat(layer)
+        else:
+            yield name, layer
+
+
+def _work(layer: nn.Module, values: int) -> int:
+    """Multiply-adds, or what takes as long, of a layer that makes so many values."""
+    if isinstance(layer, nn.Conv2d):
+        return values * layer.in_channels * _one(layer.kernel_size) ** 2
+    if isinstance(layer, nn.Linear):
+        return values * layer.in_features
+    if isinstance(layer, nn.MaxPool2d | nn.AvgPool2d):
+        return values * _READ * _one(layer.kernel_size) ** 2
+    return values * _PASSED
 
 
 def _bounded(name: str, shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -60,7 +60,8 @@ class RepresentationSettings(PayloadSettings):
             raise ManifestError("label_epsilon must be null: representations may show labels themselves")
 
     def not_promised(self, guarantees: tuple[Guarantee, ...]) -> tuple[str, ...]:
-        return (*super().not_promised(guarantees), *self.unpromised)
+        order = () if self.labelled else ("rows-in-data-order",)
+        return (*super().not_promised(guarantees), *self.unpromised, *order)
 
     @property
     def unpromised(self) -> tuple[str, ...]:
