@@ -16,7 +16,7 @@ from torch import Tensor
 from mixveil.attacks.records.unet import unscaled
 from mixveil.attacks.shared import estimates, model, nets, training
 from mixveil.attacks.shared.base import BaseAttack
-from mixveil.attacks.shared.estimates import Estimates, held_out, nearest, worth_of
+from mixveil.attacks.shared.estimates import Estimates, held_out, nearest, ridge_map, worth_of
 from mixveil.attacks.shared.model import Prior
 from mixveil.attacks.shared.training import NO_CACHE, Schedule, TrainingCache
 from mixveil.core.device_random import DeviceStream
@@ -71,7 +71,7 @@ class FeatureDecoder(BaseAttack):
         made, pictures = made.to(device), pictures.to(device)
         held, fitted = held_out(index)
         mean, unit = pictures.mean(0), max(float(pictures.std()), _LEAST)
-        straight = _straight(made.linear, (pictures - mean).flatten(1), fitted.to(device), held.to(device))
+        straight = ridge_map(made.linear, (pictures - mean).flatten(1), fitted.to(device), held.to(device))
         net = nets.Decoder(most + 2, tuple(pictures.shape[1:]), self.base)
         started = nets.started(net, DeviceStream(stream.fork("first weights")), device)
 
@@ -98,17 +98,3 @@ class FeatureDecoder(BaseAttack):
             parts = torch.split(torch.arange(len(release.error), device=device), 64)
             found = [mean + plain(seen) + worth * bent(seen) for seen in (release.part(part) for part in parts)]
         return Guess(pictures=torch.cat(found).cpu().double())
-
-
-def _straight(x: Tensor, y: Tensor, fitted: Tensor, held: Tensor) -> Tensor:
-    """(k, values) the linear map from estimates to pictures, by least squares with the ridge that is best on what was
-    held out. Estimates are posterior means, so one map is right at all strengths of noise."""
-    variance, turned = torch.linalg.eigh((x[fitted].T @ x[fitted]).double())
-    target = turned.T @ (x[fitted].T @ y[fitted]).double()
-    best = (float("inf"), torch.zeros_like(target))
-    for power in range(-6, 3):
-        ridge = 10.0**power * variance.mean()
-        found = turned @ (target / (variance + ridge)[:, None])
-        error = float((y[held] - x[held] @ found.float()).square().mean())
-        best = min(best, (error, found), key=lambda item: item[0])
-    return best[1].float()

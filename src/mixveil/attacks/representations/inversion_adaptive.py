@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from mixveil.attacks.shared import model, nets, training
-from mixveil.attacks.shared.estimates import held_out, worth_of
+from mixveil.attacks.shared.estimates import held_out, ridge_map, worth_of
 from mixveil.attacks.shared.inverting import (
     Target,
     TaughtAttack,
@@ -170,7 +170,7 @@ class InversionAdaptive(TaughtAttack):
         held, fitted = parts
         mean, low, size = x[fitted].mean(0), target.client.low, target.client.high - target.client.low
         unit = max(float(x[fitted].std()), _LEAST * size)
-        straight = _straight(white(z), (x - mean).flatten(1), fitted, held)
+        straight = ridge_map(white(z), (x - mean).flatten(1), fitted, held)
         net = nets.MapDecoder(target.output, target.shape, self.base, normalised=True)
         net = nets.started(net, DeviceStream(stream.fork("first weights")), target.device)
 
@@ -200,16 +200,3 @@ class InversionAdaptive(TaughtAttack):
             return Decoded(linear, linear + worth * (bent(rows) - linear))
 
         return decode
-
-
-def _straight(w: Tensor, y: Tensor, fitted: Tensor, held: Tensor) -> Tensor:
-    """(k, pixels) the linear map from whitened representations to images, by least squares with the ridge that is best
-    on what was held out."""
-    variance, turned = torch.linalg.eigh((w[fitted].T @ w[fitted]).double())
-    goal = turned.T @ (w[fitted].T @ y[fitted]).double()
-    best = (float("inf"), torch.zeros_like(goal))
-    for power in range(-6, 3):
-        found = turned @ (goal / (variance + 10.0**power * variance.mean())[:, None])
-        error = float((y[held] - w[held] @ found.float()).square().mean())
-        best = min(best, (error, found), key=lambda item: item[0])
-    return best[1].float()
