@@ -106,8 +106,8 @@ def nearest(seen: Estimates, release: Estimates) -> Tensor:
 
 
 def ridge_map(x: Tensor, y: Tensor, fitted: Tensor, held: Tensor) -> Tensor:
-    """(k, values) the linear map from x (n, k) to y (n, values), by least squares on the fitted rows with the ridge that
-    is best on those that were held out. Of posterior means one map is right at all strengths of noise."""
+    """(k, values) the linear map from x (n, k) to y (n, values), by least squares on the fitted rows with the ridge
+    that is best on those that were held out. Of posterior means one map is right at all strengths of noise."""
     variance, turned = torch.linalg.eigh((x[fitted].T @ x[fitted]).double())
     target = turned.T @ (x[fitted].T @ y[fitted]).double()
     best = (float("inf"), torch.zeros_like(target))
