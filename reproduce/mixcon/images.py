@@ -139,7 +139,7 @@ def _attack(which: str, case: Case, asked: argparse.Namespace) -> Attack:
 
 def tables(asked: argparse.Namespace) -> None:
     """Measure what is in WORK."""
-    about = provenance({"images": IMAGES, "work": "reproduce.mixcon.images"}, device=asked.device)
+    about = provenance({"images": IMAGES, "work": "reproduce.mixcon.images"}, device=asked.measured_on)
     nets = [lpips.load(net, asked.data_dir) for net in lpips.found(asked.data_dir)]
     rows = []
     for name, case in CASES.items():
@@ -205,7 +205,9 @@ def panels(asked: argparse.Namespace) -> None:
                     title = f"{folder.name.rpartition('-')[0]} ({accuracy:.1%}), {path.stem}"
                     rows.append((title, [png(image) for image in images]))
             found[name] = rows
-    asked.out.write_text(environment().from_string(PANELS).render(panels=found), encoding="utf-8")
+    (asked.out or Path("panels.html")).write_text(
+        environment().from_string(PANELS).render(panels=found), encoding="utf-8"
+    )
 
 
 def main() -> None:
@@ -221,7 +223,7 @@ def main() -> None:
     parser.add_argument("--attacks", default="inversion,inversion-gan,inversion-adaptive")
     parser.add_argument("--steps", type=int, help="at most so many for each network that attacks train")
     parser.add_argument("--shown", type=int, default=12)
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--measured-on", default="cuda" if torch.cuda.is_available() else "cpu", help="for the results")
     asked = parser.parse_args()
     if asked.what in ("tables", "panels"):
         (tables if asked.what == "tables" else panels)(asked)

@@ -54,7 +54,7 @@ def main() -> None:
     parser.add_argument("--weights", type=float, nargs="*", default=WEIGHTS)
     parser.add_argument("--betas", type=float, nargs="*", default=BETAS)
     parser.add_argument("--gather", action="store_true")
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--measured-on", default="cuda" if torch.cuda.is_available() else "cpu", help="for the results")
     parser.add_argument("--out", type=Path, default=HERE / "sweep.json")
     asked = parser.parse_args()
     if asked.gather:
@@ -65,7 +65,7 @@ def main() -> None:
         train, aside = data.part(torch.arange(last)), data.part(torch.arange(last, len(data)))
         grid = {"weights": asked.weights, "betas": asked.betas, "within": WITHIN}
         points = split_sweep(train, asked.work / asked.data, test=aside, network="lenet5", say=print, **grid).points
-    about = provenance({"images": 100, "set aside": ASIDE}, device=asked.device)
+    about = provenance({"images": 100, "set aside": ASIDE}, device=asked.measured_on)
     keep(asked.out, "MixCon: a sweep over (λ, β), Figure 3", *rows_of(asked.data, points), about=about)
 
 

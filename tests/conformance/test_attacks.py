@@ -350,7 +350,7 @@ def test_an_inversion_refuses_other_views_and_says_why(inverting: Attack) -> Non
     }
     if inverting.trains:
         vectors = client(nn.Sequential(nn.Flatten()), (64,))
-        bad["too-few-public-rows"] = dataclasses.replace(seen, public=smooth(5, 2, (1, 8, 8)))
+        bad["too-few-public-images"] = dataclasses.replace(seen, public=smooth(5, 2, (1, 8, 8)))
         bad["attack-needs-public-shape"] = dataclasses.replace(seen, public=smooth(200, 2))
         bad["attack-needs-images"] = dataclasses.replace(seen, client=vectors)
     for code, wrong in bad.items():

@@ -299,13 +299,19 @@ def test_colour_images_and_classes_in_another_order(tmp_path: Path) -> None:
     x = torch.cat([pixels(SOME)] * 3, 1)
     names = [f"digit {number}" for number in range(10)]
     colour = from_tensors(x, SOME.labels, classes=names)
-    turned = from_tensors(x, 9 - SOME.labels, classes=names[::-1])
+    turned = from_tensors(0.9 * x, 9 - SOME.labels, classes=names[::-1])
     recipe = SplitRecipe(epochs=10, batch=16, learning_rate=0.05, penalty="none")
     made = split_train(colour, tmp_path / "a", network=tiny(3), cut="block", recipe=recipe, test=turned)
     assert made.client.shape == (3, 8, 8) and made.figures is not None and made.figures.accuracy > 0.7
-    assert made.figures == measured(made, colour)
+    assert made.figures == measured(made, from_tensors(0.9 * x, SOME.labels, classes=names))
     lenet5 = SplitJob.of(colour, "lenet5", None).begun(replace(QUICK, augmented=True, epochs=1))
     assert sum(lenet5.steps()) == 150 and ended(lenet5)[0]["loss"] > 0
+
+
+def test_images_that_were_trained_on_are_no_test(tmp_path: Path) -> None:
+    with pytest.raises(errors.MismatchError, match="150 of its 150 images"):
+        split_train(SOME, tmp_path / "n", network=tiny(1), cut="block", recipe=QUICK, test=SOME)
+    assert not (tmp_path / "n").exists()
 
 
 def npz(path: Path, x: Tensor, y: Tensor, **more: Any) -> Path:

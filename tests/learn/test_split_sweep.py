@@ -70,6 +70,9 @@ class Quick:
     value: ClassVar[float] = 0.3
     calls: ClassVar[list[View]] = []
 
+    def cannot(self, view: View) -> None:
+        return None
+
     def __call__(self, view: View, *, stream: Any) -> Guess:
         self.calls.append(view)
         assert view.client is not None
@@ -564,3 +567,12 @@ def test_the_context_of_a_stop_is_left(quick: pytest.MonkeyPatch, tmp_path: Path
     with made:
         split_sweep(TRAIN, tmp_path / "s", test=TEST, **ASKED, stopping=stopping)
     assert left == [True]
+
+
+def test_an_attack_that_cannot_be_run_is_refused_before_anything_is_trained(tmp_path: Path) -> None:
+    few = TRAIN.part(torch.arange(30))
+    with pytest.raises(ArgumentError, match="inversion-gan cannot be run here"):
+        split_sweep(
+            few, tmp_path / "s", test=TEST, **{**ASKED, "network": "lenet5", "cut": None, "attacks": ["inversion-gan"]}
+        )
+    assert not (tmp_path / "s").exists()

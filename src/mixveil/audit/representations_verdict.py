@@ -27,7 +27,7 @@ def warnings(found: Audit) -> list[Note]:
 def verdict(found: Audit, warned: int) -> list[Note]:
     """What attacks got, and what was not tested. warned: how many warnings there are."""
     notes = [note(code) for code in _unpromised(found.view)]  # what a manifest says first: whatever attacks get
-    if len(found.numbers) < found.of:
+    if len(found.numbers) < found.of and any(run.status == "ran" for run in found.attacks):
         notes.append(note("verdict-part-inverted", attacked=len(found.numbers), rows=found.of))
     notes += reconstructed(found)
     notes += _open(found)

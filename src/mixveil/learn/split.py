@@ -23,6 +23,7 @@ from mixveil.core.errors import ArgumentError, MismatchError, NotFiniteError, To
 from mixveil.core.types import Progress, Release
 from mixveil.core.watching import Watch, unwatched
 from mixveil.core.wording.notes import Note, note
+from mixveil.data.fingerprint import fingerprint
 from mixveil.data.images import Images
 from mixveil.data.opening import DataOptions, DataSpec
 from mixveil.features.split import layers
@@ -33,6 +34,7 @@ from mixveil.learn.split_training import SplitNetwork, SplitRecipe, begun, ended
 from mixveil.learn.train import Stopping, never
 from mixveil.releases.kinds.representations import RepresentationSettings
 from mixveil.releases.reading import read_release
+from mixveil.theory.moments import blocks
 from mixveil.theory.separability import Separability, separability
 
 CLIENT, SERVER, FIGURES = "client", "server", "training.json"
@@ -107,8 +109,10 @@ def split_train(
     files.check_new(out)
     files.check_writable(out)
     images = options.open(data)
-    tested = None if test is None else fitting(options.for_others.open(test), images)
+    tested = None if test is None else held(fitting(options.for_others.open(test), images))[0]
     job = SplitJob.of(images, network, cut)
+    if tested is not None:
+        check_apart(tested, job)
     state = out.with_name(f".{out.name}.training")
     with stopping() as stop:
         training = job.begun(recipe, state=state, note=say, stop=stop)
@@ -213,6 +217,16 @@ def in_turns(
             else:
                 going.remove(one)
                 yield number, job.ended(training, asked[number][0])
+
+
+def check_apart(data: Images, job: SplitJob) -> None:
+    """Refuse data to test on if most of them are images to train on. data: in memory."""
+    parts = torch.split(job.x, 4096)
+    seen = {fingerprint(row) for part in parts for row in part.flatten(1).double().cpu()}
+    known = sum(fingerprint(row) in seen for block in blocks(data) for row in block)
+    if known > len(data) / 2:
+        told = f"{known:,} of its {len(data):,} images are among those to train on"
+        raise MismatchError(f"{data.name}: {told}: test on others")
 
 
 def fitting(data: Images, like: Images) -> Images:

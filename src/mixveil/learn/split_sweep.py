@@ -28,7 +28,18 @@ from mixveil.core.wording.notes import Note, note
 from mixveil.data.images import Images
 from mixveil.data.opening import DataOptions, DataSpec
 from mixveil.data.similarity import mse, ssim
-from mixveil.learn.split import SplitJob, SplitTrained, digest, fitting, held, in_turns, measured, write_split
+from mixveil.features.split.half import halves
+from mixveil.learn.split import (
+    SplitJob,
+    SplitTrained,
+    check_apart,
+    digest,
+    fitting,
+    held,
+    in_turns,
+    measured,
+    write_split,
+)
 from mixveil.learn.split_training import SplitRecipe
 from mixveil.learn.train import Stopping, never
 from mixveil.releases.representations import in_memory
@@ -99,8 +110,10 @@ def split_sweep(
     rows = job.begun(recipes[0]).rows  # before anything is written: a training can begin
     attacked = min(attacked, len(tested))
     settings = {**job.about, "recipes": [asdict(each) for each in recipes], "attacks": [*attacks], "attacked": attacked}
-    _begin(out, {**settings, "steps": steps, "tested": digest(tested)})
     target = _Target(tested, attacked, tuple(attacks), job.images, TrainingCache(max_steps=steps))
+    check_apart(tested, job)
+    target.check(job)
+    _begin(out, {**settings, "steps": steps, "tested": digest(tested)})
     with files.alone(out), stopping() as stop, watch("sweep", rows * len(recipes)) as step:
         points = _points(out, recipes, target)
         step(rows * len(points))
@@ -183,6 +196,15 @@ class _Target:
     names: tuple[str, ...]
     public: Images
     cache: TrainingCache
+
+    def check(self, job: SplitJob) -> None:
+        """Refuse attacks that cannot be run, before anything is trained."""
+        images = job.images
+        client, _ = halves(*job.make(), images.shape, images.classes, low=images.low, high=images.high)
+        view = View((in_memory(self.tested.part(torch.arange(2)), client),), public=self.public, client=client)
+        for name in self.names:
+            if (why := known_attacks()[name]().cannot(view)) is not None:
+                raise ArgumentError(f"the attack {name} cannot be run here: {why}")
 
     @property
     def truth(self) -> Tensor:

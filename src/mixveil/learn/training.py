@@ -132,6 +132,10 @@ def opened(folders: Sequence[Path], projection: ProjectionWithDigest | None = No
     kinds = {type(release.envelope.settings) for release in job.releases}
     if kinds == {RecordSettings}:
         _check_together(job.releases, projection)
+    elif others := [release for release in job.releases if release.envelope.kind not in ("records", "sums")]:
+        raise MismatchError(
+            f"release {others[0].id[:8]} holds {others[0].envelope.kind}: models are trained on records or statistics"
+        )
     elif kinds != {SumSettings}:
         raise MismatchError("train on records or on statistics, not on both: statistics find directions for records")
     elif projection is None:

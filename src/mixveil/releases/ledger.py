@@ -329,6 +329,11 @@ def _check_budgets(
         )
     if label_budget is None or spending.within(after.label_epsilon, label_budget):
         return
+    if entry.kind in ("representations", "updates"):
+        raise BudgetError(
+            f"what this release sends may show labels, so no label budget can hold: it is {label_budget:g}, and "
+            f"nothing was released"
+        )
     if entry.label_epsilon is None or math.isinf(before.label_epsilon):
         what = "this release shows" if entry.label_epsilon is None else f"an earlier release{whose} shows"
         raise BudgetError(

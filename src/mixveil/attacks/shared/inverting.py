@@ -115,7 +115,7 @@ class TaughtAttack(RepresentationAttack):
         if len(view.client.shape) != 3:
             return note("attack-needs-images")
         if len(view.public) < LEAST_PUBLIC:
-            return note("too-few-public-rows", rows=len(view.public), least=LEAST_PUBLIC)
+            return note("too-few-public-images", rows=len(view.public), least=LEAST_PUBLIC)
         shape = tuple(view.public.take(torch.arange(1)).x.shape[1:])
         same = shape == tuple(view.client.shape)
         return None if same else note("attack-needs-public-shape", shape=str(shape), taken=str(view.client.shape))

@@ -194,7 +194,7 @@ _PROMISES = {
     "image taken by itself",
 }
 
-_GAINED = "it takes away {gained:.0%} of the error of knowing nothing. Look at them before you decide."
+_GAINED = "it takes away {gained:.1%} of the error of knowing nothing. Look at them before you decide."
 _AT_1 = "it finds {mean:.0%} of them at 1 % false alarms (guessing: {chance:.2%})."
 
 _WARNINGS = {
