@@ -423,8 +423,9 @@ def test_what_attacks_get_does_not_depend_on_how_many_go_at_once(attack: str, mo
     monkeypatch.setattr("mixveil.attacks.shared.inverting._VALUES_TOGETHER", 4 * client.all_values)
     few = made[attack](view, stream=SeededStream(0)).images
     assert most == 4 and whole is not None and few is not None
-    # On average: Adam turns the rounding of a slope that is nearly 0 into a whole step of that pixel.
-    assert float((few - whole).abs().mean()) < 1e-3
+    apart = (few - whole).abs()
+    # But for a few pixels: Adam turns the rounding of a slope that is nearly 0 into a whole step.
+    assert float(apart.mean()) < 1e-4 and float((apart > 1e-3).double().mean()) < 0.01
 
 
 # Forged halves.
