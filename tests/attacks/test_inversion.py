@@ -216,9 +216,10 @@ def test_the_generator_sees_small_values(half: Half) -> None:
 def test_what_is_guessed_of_an_image_does_not_depend_on_the_others_attacked(defended: Half) -> None:
     brief = replace(ADAPTIVE, cache=TrainingCache(max_steps=20))
     all_of_them, some = (images(brief, seen_through(defended, rows)) for rows in (N, 4))
-    apart = (all_of_them[:4] - some).abs()
-    # But for a few pixels: Adam turns the rounding of a slope that is nearly 0 into a whole step.
-    assert float(apart.mean()) < 1e-4 and float((apart > 1e-3).double().mean()) < 0.01
+    apart, differ = (all_of_them[:4] - some).abs(), (some - some.roll(1, 0)).abs()
+    # Not to the last digit: training and Adam blow up the rounding of sums taken in another order.
+    assert float(apart.mean()) < 0.1 * float(differ.mean())
+    assert float(apart.flatten(1).mean(1).max()) < 0.5 * float(differ.flatten(1).mean(1).min())
 
 
 def test_a_half_that_sends_nothing_gives_nothing() -> None:
