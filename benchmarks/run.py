@@ -22,6 +22,7 @@ import numpy as np
 import torch
 from torch.nn.functional import cross_entropy
 
+from benchmarks.augmix import augmented
 from benchmarks.load import under_load
 from benchmarks.split import penalties
 from mixveil.core import files
@@ -359,7 +360,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
         "--only",
-        choices=("minimax", "growth", "encoding", "features", "training", "transform", "penalties", "network"),
+        choices=(
+            "minimax",
+            "growth",
+            "encoding",
+            "features",
+            "training",
+            "transform",
+            "penalties",
+            "augmix",
+            "network",
+        ),
         help="one of them",
     )
     parser.add_argument("--folder", type=Path, help="where 13 GB can be written for a while; else the temporary folder")
@@ -377,6 +388,7 @@ def main() -> None:
             "training": lambda: [training(Path(name))],
             "transform": transform,
             "penalties": lambda: penalties(medians),
+            "augmix": lambda: augmented(medians),
             "network": lambda: [network(Path(name))],
         }
         for what, work in works.items():
@@ -386,7 +398,7 @@ def main() -> None:
     if not torch.cuda.is_available():
         found.pop("transform", None)  # shown, not stored: what it costs beside a step matters on a GPU
     varied = {"growth": ("rows",), "encoding": ("threads",), "transform": ("device", "rows", "pixels")}
-    varied["penalties"] = ("device", "rows")
+    varied |= {"penalties": ("device", "rows"), "augmix": ("device", "network", "rows", "pixels")}
     rows: list[dict[str, Any]] = []
     for name, each in found.items():
         for figures in each:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from scipy import stats
@@ -68,3 +69,40 @@ def test_laplace_noise_has_mean_size_one() -> None:
 def test_whole_numbers_below_are_uniform() -> None:
     found = draws().below(7, 70_000).bincount()
     assert len(found) == 7 and stats.chisquare(found.numpy()).pvalue > UNLIKELY
+
+
+@pytest.mark.parametrize("alpha", [0.05, 0.5, 1.0, 4.0, 300.0])
+@pytest.mark.parametrize("k", [2, 3, 7])
+def test_dirichlet_weights_follow_their_law(alpha: float, k: int) -> None:
+    found = draws().dirichlet(20_000, k, alpha)
+    assert found.shape == (20_000, k) and found.dtype == torch.float32
+    assert torch.allclose(found.sum(1), torch.ones(20_000), atol=1e-6)
+    law = stats.beta(alpha, (k - 1) * alpha)
+    low, high = law.cdf(1e-6), law.cdf(1 - 1e-6)  # at its ends float32 has atoms
+    for j in range(k):
+        mine = found[:, j].double().numpy()
+        mine = mine[(mine > 1e-6) & (mine < 1 - 1e-6)]
+        assert len(mine) / 20_000 == pytest.approx(high - low, abs=6 * 0.5 / 20_000**0.5)
+        assert stats.kstest(mine, lambda x: (law.cdf(x) - low) / (high - low)).pvalue > UNLIKELY
+    apart = np.cov(found.double().numpy().T)
+    expected = (np.eye(k) / k - 1 / k**2) / (k * alpha + 1)
+    assert np.abs(apart - expected).max() < 6 * expected.max() * (1 + 1 / alpha) ** 0.5 / 20_000**0.5
+
+
+@pytest.mark.parametrize(("alpha", "largest"), [(1e-99, 1.0), (1e-6, 1.0), (1e99, 1 / 3)])
+def test_dirichlet_weights_of_any_size_are_weights(alpha: float, largest: float) -> None:
+    found = draws().dirichlet(2000, 3, alpha)
+    assert bool(found.isfinite().all()) and torch.allclose(found.sum(1), torch.ones(2000), atol=1e-6)
+    assert float(found.amax(1).mean()) == pytest.approx(largest, abs=1e-3)
+    assert torch.allclose(found.mean(0), torch.full((3,), 1 / 3), atol=0.07)
+
+
+def test_dirichlet_weights_repeat_by_their_number_and_have_a_domain() -> None:
+    stream = draws()
+    stream.restart(3)
+    first = stream.dirichlet(5, 2, 0.7)
+    assert not torch.equal(stream.dirichlet(5, 2, 0.7), first)
+    stream.restart(3)
+    assert torch.equal(stream.dirichlet(5, 2, 0.7), first)
+    with pytest.raises(ArgumentError, match="alpha"):
+        stream.dirichlet(5, 2, 0.0)

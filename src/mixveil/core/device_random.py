@@ -102,6 +102,17 @@ class DeviceStream:
                 return torch.cat(found)
         raise ArgumentError(f"weights of {k} images, at most {most:g} and {least:g} of the first {first}, hardly occur")
 
+    def dirichlet(self, n: int, k: int, alpha: float) -> Tensor:
+        """(n, k) float32 weights by Dirichlet(α, …, α); the first of two is Beta(α, α).
+
+        Gamma draws of α + 1 are taken down to α by U^(1/α), in logarithms: those of a small α would all be 0.
+        """
+        checks.finite_positive("alpha", alpha)
+        shape = torch.full((n, k), alpha + 1, dtype=torch.float64)
+        gammas = torch._standard_gamma(shape, generator=self._on(_MEMORY))
+        uniform = torch.rand((n, k), generator=self._on(_MEMORY), dtype=torch.float64)
+        return (gammas.log() + torch.log1p(-uniform) / alpha).softmax(1).float()
+
     def _settle(self) -> None:
         """Draw differently in every process."""
         if this_process() != self._process:

@@ -78,10 +78,31 @@ def synthetic(shape: tuple[int, ...], classes: int, *, deeper: bool = False, wid
     return nn.Sequential(blocks)
 
 
+def convnet(shape: tuple[int, ...], classes: int, *, width: int = 32) -> nn.Sequential:
+    """Eight layers, for images of 16 × 16 or more: six convolutions, every other one at half the side, and two dense
+    layers, without batch normalisation. Fed-AugMix's paper has a ConvNet of eight layers, and does not say which."""
+    channels, height, width_ = _image(shape, 16)
+    blocks: OrderedDict[str, nn.Module] = OrderedDict()
+    for number, outputs in enumerate((width, 2 * width, 4 * width), 1):
+        blocks[f"block{number}"] = nn.Sequential(
+            nn.Conv2d(channels, outputs, 3, padding=1),
+            nn.ReLU(),
+            nn.Conv2d(outputs, outputs, 3, stride=2, padding=1),
+            nn.ReLU(),
+        )
+        channels = outputs
+        height, width_ = (height + 1) // 2, (width_ + 1) // 2
+    blocks["flat"] = nn.Flatten()
+    blocks["dense"] = nn.Sequential(nn.Linear(channels * height * width_, 8 * width), nn.ReLU())
+    blocks["scores"] = nn.Linear(8 * width, classes)
+    return nn.Sequential(blocks)
+
+
 NETWORKS: dict[str, KnownNetwork] = {
     "lenet5": KnownNetwork("block2", lenet5),
     "vgg16": KnownNetwork("block2", vgg16),
     "synthetic": KnownNetwork("layer2", synthetic),
+    "convnet": KnownNetwork("block2", convnet),
 }
 
 
