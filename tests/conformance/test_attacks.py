@@ -37,6 +37,7 @@ MEMBERS = 30  # of the candidates, where strangers follow
 
 RECORDS = sorted(name for name, kind in attacks().items() if kind.payload == "records")
 REPRESENTATIONS = sorted(name for name, kind in attacks().items() if kind.payload == "representations")
+UPDATES = sorted(name for name, kind in attacks().items() if kind.payload == "updates")  # in test_update_attacks.py
 
 
 @pytest.fixture(params=RECORDS)
@@ -131,7 +132,9 @@ SAYS: dict[AttackKind, set[str]] = {
 
 
 def test_every_attack_is_on_a_payload_that_is_tried_here() -> None:
-    assert sorted([*RECORDS, *REPRESENTATIONS]) == sorted(attacks()) and RECORDS and REPRESENTATIONS
+    assert (
+        sorted([*RECORDS, *REPRESENTATIONS, *UPDATES]) == sorted(attacks()) and RECORDS and REPRESENTATIONS and UPDATES
+    )
 
 
 @pytest.mark.parametrize("name", sorted(attacks()))

@@ -338,7 +338,7 @@ def refusals(folder: Path) -> dict[str, tuple[DataSpec, dict[str, Any], type[err
         "one class": (from_tensors(x, 0 * y), {}, ArgumentError, "rows of one class only"),
         "one class of ten": (from_tensors(x, 0 * y, classes=10), {}, ArgumentError, "rows of one class only"),
         "few rows": (SOME.part(torch.arange(6)), own, TooFewRowsError, "at least 8 rows, got 6"),
-        "unknown network": (SOME, {"network": "resnet"}, ArgumentError, "lenet5, vgg16, synthetic, got 'resnet'"),
+        "unknown network": (SOME, {"network": "resnet"}, ArgumentError, "synthetic, convnet, got 'resnet'"),
         "network for others": (SOME, {"network": "vgg16"}, ArgumentError, "32 × 32"),
         "unknown cut": (SOME, {"cut": "block9"}, ArgumentError, "got 'block9'"),
         "no cut": (SOME, {"network": tiny()}, ArgumentError, "cut must name"),

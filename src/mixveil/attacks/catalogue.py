@@ -6,7 +6,11 @@ from mixveil.core.registry import Registry
 from mixveil.core.types import Attack
 
 ATTACKS: Registry[Attack] = Registry(
-    "attack", "mixveil.attacks.records", "mixveil.attacks.features", "mixveil.attacks.representations"
+    "attack",
+    "mixveil.attacks.records",
+    "mixveil.attacks.features",
+    "mixveil.attacks.representations",
+    "mixveil.attacks.updates",
 )
 
 

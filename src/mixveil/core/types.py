@@ -12,8 +12,9 @@ from mixveil.core.errors import MismatchError, MissingFactError, PrivateFactErro
 
 if TYPE_CHECKING:
     import torch
-    from torch import Tensor
+    from torch import Tensor, nn
 
+    from mixveil.core.local_training import LocalTraining
     from mixveil.core.randomness import Stream
     from mixveil.core.wording.notes import Note
     from mixveil.features.extractor import Extractor
@@ -526,6 +527,28 @@ class ClientPart(Protocol):
         differentiable in its argument; its own weights are fixed."""
 
 
+@runtime_checkable
+class OfUpdates(Protocol):
+    """What the settings of a release of updates have. Server and attackers know it all.
+
+    Attributes:
+        shape: Of one row that was trained on.
+        low, high: The range of a value of such a row.
+        training: How the party trained; None where it is not said.
+    """
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def low(self) -> float: ...
+    @property
+    def high(self) -> float: ...
+    @property
+    def training(self) -> LocalTraining | None: ...
+    def network(self) -> nn.Sequential | None:
+        """A new network as was trained, without its weights; None where it is not a plain sequence of layers."""
+
+
 class KnownRecords(NamedTuple):
     """Records that an attacker already has: (k,) their numbers, and (k, …) images in the data's own values."""
 
@@ -565,6 +588,7 @@ class View:
         pictures: The images behind public rows, where rows are features.
         units: Groups of candidates; the attacker asks whether they are units.
         client: The network that made representations, where releases hold those.
+        labels: (n,) the classes of the records, where an attacker knows them beforehand.
     """
 
     releases: tuple[Release, ...]
@@ -578,6 +602,7 @@ class View:
     covers: Rows | None = None
     records: int | None = None
     client: ClientPart | None = None
+    labels: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -598,6 +623,7 @@ class Guess:
         signs: (n, d) ±1, the signs of the mixtures of the first release, which its rows hide.
         alike: (m, m) how much likelier two rows share a source: of all rows of all releases, one release after another.
         apart: (n, s) p-values: how likely the rows of each record look as different from the others' as they do.
+        counts: (classes,) how many records of each class an update was made of.
     """
 
     images: Tensor | None = None
@@ -612,6 +638,7 @@ class Guess:
     signs: Tensor | None = None
     alike: Tensor | None = None
     apart: Tensor | None = None
+    counts: Tensor | None = None
 
 
 AttackKind = Literal[

@@ -1,0 +1,1 @@
+"""Attacks on updates: what a server reads off the weights that a party sends back."""
