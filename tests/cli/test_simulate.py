@@ -104,6 +104,8 @@ def test_a_killed_run_keeps_what_was_done(run: Run, tmp_path: Path, monkeypatch:
         (["--public", "digits:test"], "test and public rows are among the others"),
         (["--public", "digits:train"], "must not be the same"),
         (["--learning-rate", "-1"], "learning rate must be"),
+        (["--severity", "11"], "severity must be at most 10"),
+        (["--head", "convnet"], "images of 16 × 16 pixels or more"),
     ],
 )
 def test_bad_input_is_named(words: list[str], said: str, run: Run, tmp_path: Path) -> None:

@@ -111,8 +111,8 @@ class Judge:
 
     def _plainly(self, attack: Attack) -> Outcome:
         """On the view as it is; and without public data too, where an attack can learn from released records instead
-        what records are like: an owner should see the better guess."""
-        view = self.truth.view
+        what records are like: an owner should see the better guess. Attackers who look for labels are not told them."""
+        view = self.truth.view if attack.kind != "labels" else replace(self.truth.view, labels=None)
         guess, why = attack(view, stream=self.stream.fork(attack.name)), None
         said = (guess.images, guess.pictures, guess.covers, guess.alike, guess.apart)
         if not all(bool(x.isfinite().all()) for x in said if x is not None):

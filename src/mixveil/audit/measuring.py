@@ -13,7 +13,7 @@ from mixveil.audit import ceilings, self_test
 from mixveil.audit.ceilings import FPR
 from mixveil.audit.figures import Figure, Subject, finite
 from mixveil.audit.ground_truth import GroundTruth
-from mixveil.audit.metrics import detection, signs, sources
+from mixveil.audit.metrics import counts, detection, signs, sources
 from mixveil.audit.metrics.catalogue import BY_CODE, METRICS, Metric
 from mixveil.core.types import Attack, Guess, Rows
 from mixveil.data import similarity
@@ -57,6 +57,10 @@ class Measure:
             self.membership(attack, guess.scores[: self.truth.n], guess.scores[self.truth.n :], "record")
         if guess.labels is not None:
             self.figures += self._labels(attack, guess.labels)
+        if guess.counts is not None and attack.kind == "labels":  # others may have been told the labels
+            shown = self.truth.labels.bincount(minlength=len(self.truth.records.classes))
+            hits, chance = round(counts.found(shown, guess.counts)), counts.of_guessing(shown) / self.truth.n
+            self.figures.append(counted(attack, "labels-found", hits, self.truth.n, chance))
         if guess.signs is not None and self.truth.signs is not None:
             values, nothing = signs.found(self.truth.signs, guess.signs), signs.of_one_sign(self.truth.signs)
             self.figures.append(_averaged(attack.name, attack, BY_CODE["signs-found"], values, nothing))

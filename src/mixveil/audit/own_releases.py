@@ -12,7 +12,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from mixveil.audit import own_records, own_representations
+from mixveil.audit import own_records, own_representations, own_updates
 from mixveil.audit.found import Audit
 from mixveil.audit.own_data import AuditedKind, OwnReleases
 from mixveil.audit.sweep import Sweep, Swept
@@ -23,6 +23,7 @@ from mixveil.core.strict_json import MANIFEST_LIMIT
 from mixveil.core.types import Release
 from mixveil.core.watching import Warn, unheard
 from mixveil.core.wording.notes import note
+from mixveil.data.images import Images
 from mixveil.data.opening import DataOptions, DataSpec
 from mixveil.features.split.half import Half
 from mixveil.releases import accounting
@@ -33,15 +34,18 @@ from mixveil.releases.traces import recorded_manifest
 
 
 class _Kind(NamedTuple):
-    """The audit of releases of one kind, and the arguments that only such releases have."""
+    """The audit of releases of one kind, and the arguments that only such releases have. part: the rows of the data
+    that the releases were made of."""
 
     audited: Callable[..., AuditedKind]
     takes: frozenset[str]
+    part: Callable[[tuple[Release, ...], Images], Images] = lambda _, images: images
 
 
 _KINDS = {
     "records": _Kind(own_records.audited, frozenset({"sweep", "projection", "covers"})),
     "representations": _Kind(own_representations.audited, frozenset({"client"})),
+    "updates": _Kind(own_updates.audited, frozenset(), own_updates.trained_on),
 }
 
 
@@ -82,7 +86,7 @@ def audit(
 
     Args:
         releases: The folders of one release, or of several of the same data.
-        truth: The data that they were made of.
+        truth: The data that they were made of; of an update, of fewer rows the first.
         public: Similar data that an attacker may hold; of releases of records, half of them are the non-members.
         client: The client half that made representations, or its folder; attackers have it too.
         attacks: Names of those to run. Else all; those that train a network only with the profile `full`.
@@ -103,7 +107,7 @@ def audit(
     kind = _kind_of(opened)
     special = _taken(kind, {"sweep": asked, "projection": projection, "covers": covers, "client": client})
     _check_manifests(folders, opened, ledger)
-    images = options.open(truth)
+    images = _KINDS[kind].part(opened, options.open(truth))
     shown = None if public is None else options.for_others.open(public)
     owners = accounting.known_owners(ledger, images)
     accounting.check_made_of(ledger, opened, owners)

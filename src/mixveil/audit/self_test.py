@@ -9,6 +9,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
+from mixveil.audit.bare_updates import fails_on_bare_updates
 from mixveil.audit.groups import UnitView, groups
 from mixveil.audit.metrics import detection, signs, sources
 from mixveil.core.randomness import Stream
@@ -119,7 +120,7 @@ def fails_on_bare_representations(attack: Attack, view: View, records: Dataset, 
     return note("after-brief-training", why=why) if attack.trains else why
 
 
-OF_PAYLOAD = {"representations": fails_on_bare_representations}
+OF_PAYLOAD = {"representations": fails_on_bare_representations, "updates": fails_on_bare_updates}
 """For attacks on other payloads than records."""
 
 

@@ -40,6 +40,7 @@ _SHOWN = 8
 _CURVE_POINTS = 200
 _DECADES = 5  # of false alarms, in a curve
 _PICTURE = "picture "
+_WITHOUT_ROWS = ("updates",)  # kinds of payload that have nothing to show for each record
 BROKEN_FILE = (LookupError, TypeError, ValueError, ArithmeticError, RuntimeError, AttributeError, TemplateError)
 """What a page is stopped by where an audit's file does not hold what it should."""
 
@@ -164,7 +165,9 @@ def _pictures(found: Audit) -> dict[str, Tensor]:
     else:
         index = torch.arange(min(_SHOWN, len(everything)))
     pictures = {name: (images[index] - found.low) / span for name, images in attacks.items()}
-    pictures |= {"original": (everything[index] - found.low) / span, "released": released(found, index)}
+    pictures["original"] = (everything[index] - found.low) / span
+    if found.kind not in _WITHOUT_ROWS:
+        pictures["released"] = released(found, index)
     clamped = {name: images.clamp(0, 1).float().contiguous() for name, images in pictures.items()}
     return clamped | {"index": found.numbers[index]} | _behind_features(found)
 
@@ -212,7 +215,7 @@ def _page(whole: Mapping[str, Any], pictures: Mapping[str, Tensor]) -> str:
             behind=behind,
             behind_index=pictures[f"{_PICTURE}index"].tolist() if behind else [],
             strips=strips(whole, pictures),
-            reconstructed=len(own) > 2,  # more than what was encoded and what was released
+            reconstructed=not {*own} <= {"original", "released"},
             plural=plural,
             index=pictures["index"].tolist(),
             curves={name: roc(curve) for name, curve in whole["curves"].items()},

@@ -73,6 +73,7 @@ METRICS = (
     Metric("auc", "higher", members=True),
     Metric("tpr-at-1-fpr", "higher", share=True, members=True, main=True, charted=True, ceiling="ceiling-gdp"),
     Metric("tpr-above-bound", "higher", share=True, members=True),
+    Metric("labels-found", "higher", share=True, main=True),
     Metric("own-class-shown", "higher", share=True),
     Metric("class-counts-shown", "higher", share=True),
     Metric("picture-mse", "lower", "pictures", similarity.mse),

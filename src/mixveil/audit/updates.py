@@ -1,0 +1,158 @@
+"""The audit of an update: every attack on updates, measured against the rows that the party trained on.
+
+Updates carry no accounted noise and promise nothing, so there is no ceiling. Attacks that fail on an update without a
+defence are broken, and that they find nothing here shows nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from mixveil.attacks.shared.training import NO_CACHE, TrainingCache
+from mixveil.audit import updates_verdict
+from mixveil.audit.auditing import Watch, chosen, limits_of, run_all, strangers
+from mixveil.audit.found import Audit
+from mixveil.audit.ground_truth import GroundTruth
+from mixveil.audit.judge import Judge
+from mixveil.audit.measuring import Measure
+from mixveil.audit.metrics.order import in_order
+from mixveil.audit.truth import ranged
+from mixveil.core.errors import ArgumentError, WrongTruthError
+from mixveil.core.randomness import Stream
+from mixveil.core.types import Batch, Dataset, Release, Rows, View
+from mixveil.core.wording.notes import Note, note
+from mixveil.features.lpips import Lpips
+from mixveil.features.split.shapes import shapes
+from mixveil.features.stacked.network import Stacked
+from mixveil.features.stacked.party import sent_back
+from mixveil.releases.kinds.updates import AFTER, BEFORE, UpdateSettings
+from mixveil.releases.updates import settings_of, weights_of
+
+_ROUNDING = 1e-2
+"""How far weights may be off that another machine trained, as a share of the way that they went."""
+
+_FLOAT = 1e-6  # the same as a share of the weights themselves: float32
+
+_PLAIN = ("fedavg", "fedprox")
+"""Methods without a defence: their updates are computed again."""
+
+
+@dataclass(frozen=True)
+class UpdateTruth(GroundTruth):
+    """The truth about an update of n rows. Guesses at them come in any order."""
+
+    @cached_property
+    def n(self) -> int:
+        return len(self.records)
+
+    def nearer(self, images: Tensor) -> Tensor:
+        """Guesses (m, …), each where it is nearest: one-to-one, with the least error in sum."""
+        return in_order(self.pixels, self.clamped(images), (self.records.low + self.records.high) / 2)
+
+
+def audit(
+    releases: Sequence[Release],
+    truth: Dataset,
+    *,
+    public: Rows | None = None,
+    names: Sequence[str] | None = None,
+    profile: str = "quick",
+    stream: Stream,
+    watch: Watch = lambda _: None,
+    perceptual: Sequence[Lpips] = (),
+    cache: TrainingCache = NO_CACHE,
+) -> Audit:
+    """Attack the update that a party computed from `truth`, in every way that is known here. Attackers who look for
+    images know the labels, as Fed-AugMix's paper has it; those who look for labels do not.
+
+    Args:
+        releases: One update.
+        truth: The rows that the party trained on, in their order.
+        public, names, stream, perceptual: As for audits of other kinds.
+    """
+    limits, asked = limits_of(profile), chosen("updates", names, cache)
+    watch("updates")
+    unsure = check_truth(releases, truth)
+    truth = ranged(truth)
+    _, overlap = strangers(truth, public, None)
+    labels = truth.take(torch.arange(len(truth))).y.argmax(1)
+    view = View(tuple(releases), public=public, labels=labels)
+    known = UpdateTruth(view, truth, None, len(truth))
+    measured = Measure(known, perceptual, limits.perceptual)
+    judge = Judge(known, measured, units=note("no-units-promised"), pairs=limits.pairs, cache=cache, stream=stream)
+    ran = run_all(judge, asked, names is not None or limits.trains, watch)
+    found = Audit(
+        view=view,
+        pixels=known.pixels,
+        low=truth.low,
+        high=truth.high,
+        numbers=torch.arange(len(truth)),
+        of=known.rows,
+        unit=None,
+        promised=(),
+        figures=tuple(measured.figures),
+        attacks=ran,
+        promises=(),
+        spread=float(known.scaled(known.pixels).var(0, correction=0).mean()),
+        moved=None,
+        images=measured.images,
+    )
+    warnings = (*updates_verdict.warnings(found), *unsure, *overlap)
+    return replace(found, warnings=warnings, verdict=tuple(updates_verdict.verdict(found, len(warnings))))
+
+
+def check_truth(releases: Sequence[Release], truth: Dataset) -> list[Note]:
+    """Refuse data that an update was not computed from: an audit of other data would say that all is well. A plain
+    update is computed again. Returns that another cannot be."""
+    if len(releases) != 1:
+        raise ArgumentError(f"releases: updates are audited one by one, got {len(releases)}")
+    (release,) = releases
+    settings = settings_of(release)
+    rows = len(truth) if settings.training is None else settings.training.rows
+    if rows != len(truth) or settings.shape != truth.shape or release.classes != truth.classes:
+        raise WrongTruthError(
+            f"release {release.id} was made of {rows} rows of {settings.shape} in {len(release.classes)} classes, the "
+            f"truth has {len(truth)} of {truth.shape} in {len(truth.classes)}"
+        )
+    if not _can_be_repeated(release, settings):
+        return [note("update-not-recomputed", release=release.id[:8], method=settings.method)]
+    if not _repeats(release, settings, truth):
+        raise WrongTruthError(
+            f"release {release.id} was not made of these data: by {settings.method}, these rows in this order "
+            f"give other weights"
+        )
+    return []
+
+
+def _can_be_repeated(release: Release, settings: UpdateSettings) -> bool:
+    """Whether the same rows always give this update."""
+    training, net = settings.training, settings.network()
+    if training is None or net is None or settings.method not in _PLAIN:
+        return False
+    if training.augmix is not None or training.optimiser != "sgd" or training.weight_decay:
+        return False
+    if shapes(net, settings.shape)[-1] != (len(release.classes),):
+        raise ArgumentError(f"the network of release {release.id[:8]} does not tell its {len(release.classes)} classes")
+    try:
+        Stacked(net)
+    except ArgumentError:  # batch normalisation, for one
+        return False
+    before, after = weights_of(release, BEFORE), weights_of(release, AFTER)
+    return any(not torch.equal(before[name], after[name]) for name in before)
+
+
+def _repeats(release: Release, settings: UpdateSettings, truth: Dataset) -> bool:
+    """Whether training on these rows gives the weights after, up to rounding."""
+    before, after, net = weights_of(release, BEFORE), weights_of(release, AFTER), settings.network()
+    if net is None or settings.training is None:
+        return False
+    x, y = truth.take(torch.arange(len(truth)))
+    again = sent_back(net, before, Batch(x.float(), y.float()), settings.training)
+    one, other, start = (torch.cat([w[name].flatten().double() for name in before]) for w in (after, again, before))
+    off, way = torch.linalg.vector_norm(one - other), torch.linalg.vector_norm(one - start)
+    return bool(off <= _ROUNDING * way + _FLOAT * torch.linalg.vector_norm(one))
