@@ -2,8 +2,8 @@
 
 Whole jobs are functions: `calibrate`, `encode`, `statistics`, `verify`, `audit`, `prepare`, `directions`, `train`,
 `predict`, `simulate`, `make_challenge`, `attack_challenge`, `score_challenge`, `split_train`, `split_encode`,
-`split_answer`, `split_sweep`. They refuse what the command line refuses, with the same errors. Names are imported when
-they are first used, so that `import mixveil` is quick.
+`split_answer`, `split_sweep`, `update`. They refuse what the command line refuses, with the same errors. Names are
+imported when they are first used, so that `import mixveil` is quick.
 
 >>> import mixveil
 >>> mixveil.Singular().alpha is None  # the target decides
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from mixveil.features.split.half import read_half as read_half
     from mixveil.federated.simulation.simulate import simulate as simulate
     from mixveil.learn.directions import directions as directions
+    from mixveil.learn.local_update import update as update
     from mixveil.learn.split import split_answer as split_answer
     from mixveil.learn.split import split_train as split_train
     from mixveil.learn.split_sweep import split_sweep as split_sweep
@@ -82,6 +83,7 @@ _HOMES = {
     "features.split.half": "read_half",
     "federated.simulation.simulate": "simulate",
     "learn.directions": "directions",
+    "learn.local_update": "update",
     "learn.split": "split_answer split_train",
     "learn.split_sweep": "split_sweep",
     "learn.split_training": "SplitRecipe",

@@ -160,8 +160,8 @@ def test_a_strong_pull_keeps_parties_where_they_were() -> None:
 
 def test_bad_settings_are_named() -> None:
     recipe = TrainingRecipe()
-    with pytest.raises(ArgumentError, match="head must be linear or mlp, got 'tree'"):
-        new_head("tree", 6, 3, recipe)  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match="head must be one of linear, mlp, lenet5, convnet, got 'tree'"):
+        new_head("tree", 6, 3, recipe)
     for settings in ((0, 1), (1, 0)):
         with pytest.raises(ArgumentError, match="must be"):
             Rounds(*settings)

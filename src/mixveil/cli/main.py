@@ -35,6 +35,7 @@ VERBS: dict[str, Verb] = {
     "calibrate": Verb("calibrate", OWNER, "Show what a release would promise and cost, before there is one."),
     "encode": Verb("encode", OWNER, "Encode DATA once, as a release that may leave this machine."),
     "statistics": Verb("statistics", OWNER, "Release the noisy class sums of DATA."),
+    "update": Verb("update", OWNER, "Make what a party of FedAvg would send after a round, to attack it first."),
     "audit": Verb("audit", OWNER, "Attack your own release in every way known here, and write a report."),
     "report": Verb("audit", OWNER, "Make the page of an audit again, or one page of several."),
     "ledger": Verb("ledger", OWNER, "Show what was released, what it cost, and what is left of the budget."),

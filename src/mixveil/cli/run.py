@@ -46,8 +46,12 @@ def run(
         float, typer.Option("--wait", help="Seconds to wait for the server, and for the parties in each step.")
     ] = 3600.0,
     head: Annotated[
-        Literal["discriminant", "linear", "mlp"] | None,
-        typer.Option("--head", help="Of the model. Default: discriminant; linear in rounds.", show_default=False),
+        Literal["discriminant", "linear", "mlp", "lenet5", "convnet"] | None,
+        typer.Option(
+            "--head",
+            help="Of the model. Default: discriminant; linear in rounds. lenet5, convnet: in rounds, on images.",
+            show_default=False,
+        ),
     ] = None,
     limit: Annotated[int, typer.Option("--limit", help="Megabytes of a release that is taken.")] = 8192,
     backbone: Annotated[str, typer.Option("--backbone", help="In rounds: of whose features; none: pixels.")] = "none",
@@ -60,7 +64,10 @@ def run(
     batch: Annotated[int, typer.Option("--batch", help="Rows of a step.")] = 128,
     optimiser: Annotated[Literal["adamw", "sgd"], typer.Option("--optimiser")] = "adamw",
     learning_rate: Annotated[float, typer.Option("--learning-rate", help="Falling to zero.")] = 1e-3,
-    proximal: Annotated[float, typer.Option("--proximal", help="μ of fedprox.")] = 1e-3,
+    proximal: Annotated[float, typer.Option("--proximal", help="μ of fedprox and fedprox-augmix.")] = 1e-3,
+    severity: Annotated[
+        float, typer.Option("--severity", help="Of the views of fed-augmix and fedprox-augmix, in (0, 10].")
+    ] = 2.0,
     seed: Annotated[int, typer.Option("--seed", help="Of a training: first weights, order, dropout.")] = 0,
     again: Annotated[bool, typer.Option("--again", help="Train again, where it is done already.")] = False,
     as_json: AsJson = False,
@@ -68,7 +75,8 @@ def run(
     """Start a job with all parties, follow it, and say what became of each.
 
     one-shot: every party sends one release of its records. two-step: first noisy class sums, which show the directions
-    that matter, then records in those. fedavg, fedprox: weights in rounds, which promise nothing of a record.
+    that matter, then records in those. fedavg, fedprox: weights in rounds, which promise nothing of a record; with
+    fed-augmix and fedprox-augmix parties also compare augmented views of their images, which promises nothing either.
     """
     from mixveil.federated.jobs.job import ended_as, outcome
     from mixveil.federated.jobs.job_config import JobConfig, check_order
@@ -100,6 +108,7 @@ def run(
         learning_rate=learning_rate,
         proximal=proximal,
         seed=seed,
+        severity=severity,
     )
     check_order(server, config)
     folder = server / "jobs" / config.job

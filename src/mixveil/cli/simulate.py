@@ -37,8 +37,15 @@ NominalTau = Annotated[
     ),
 ]
 Head = Annotated[
-    Literal["linear", "mlp"],
-    typer.Option("--head", help="What methods with a gradient train: one layer, or the paper's classifier."),
+    Literal["linear", "mlp", "lenet5", "convnet"],
+    typer.Option(
+        "--head",
+        help="What methods with a gradient train: one layer, the paper's classifier, or a network on images (without "
+        "--backbone): LeNet-5, or a ConvNet of 8 layers.",
+    ),
+]
+Severity = Annotated[
+    float, typer.Option("--severity", help="Of the views of fed-augmix and fedprox-augmix, in (0, 10].")
 ]
 
 
@@ -59,7 +66,7 @@ def simulate(
         float | None,
         typer.Option(
             "--learning-rate",
-            help="Of AdamW, falling to zero. Default: 0.005, and 0.001 of mlp. The paper's FedProx keeps its own.",
+            help="Of AdamW, falling to zero. Default: 0.005 of linear, else 0.001. The paper's FedProx keeps its own.",
         ),
     ] = None,
     test: Annotated[
@@ -78,6 +85,7 @@ def simulate(
     backbone: Backbone = None,
     mirror: Mirror = False,
     seed: Annotated[int, typer.Option("--seed", help="Of partition, noise and training.")] = 0,
+    severity: Severity = 2.0,
     out: Annotated[
         Path | None,
         typer.Option("--out", help="Keep what is found in this JSON file; the same command goes on with what is left."),
@@ -92,7 +100,8 @@ def simulate(
 
     Without a guarantee: [bold]local[/] each party alone; [bold]public[/] the public rows alone; [bold]centralised[/]
     all rows in one place; [bold]fedavg[/]; [bold]fedprox[/] in the paper's setting; [bold]fedprox-tuned[/] by rows held
-    out; [bold]one-shot[/] one release at τ; [bold]remixed[/] again in every epoch, as the paper's code does.
+    out; [bold]fed-augmix[/] and [bold]fedprox-augmix[/] FedAvg and FedProx whose parties compare views of their images
+    (no backbone); [bold]one-shot[/] one release at τ; [bold]remixed[/] again in every epoch, as the paper's code does.
 
     At a μ: [bold]two-step[/] class sums, then mixed records in the directions found; [bold]two-step-gaussian[/] plain
     records instead; [bold]sums[/] class sums alone; [bold]sums-twice[/] again in the directions found; [bold]moments[/]

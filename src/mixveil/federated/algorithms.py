@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, TypedDict, get_args
 
 import torch
 from torch import Tensor
@@ -18,12 +18,15 @@ from torch import Tensor
 from mixveil.core import checks
 from mixveil.core.errors import ArgumentError
 from mixveil.core.types import Progress
+from mixveil.federated.methods.base import IMAGE_HEADS
 from mixveil.learn.batches import BatchSource
 from mixveil.learn.fit import Head, TrainingRecipe, train_epochs
+from mixveil.learn.losses import LossOf
 from mixveil.learn.mlp import Classifier, Linear
+from mixveil.learn.sequence_head import ImageSequence
 
 Weights = Mapping[str, Tensor]
-HeadName = Literal["linear", "mlp"]
+HeadName = Literal["linear", "mlp", "lenet5", "convnet"]
 
 _SEEDS = 1_000_003  # between two parties'
 
@@ -44,18 +47,26 @@ class Rounds:
         return replace(recipe, epochs=self.rounds * self.epochs)
 
 
-def new_head(head: HeadName, inputs: int, classes: int, recipe: TrainingRecipe) -> Head:
-    """A model with the first weights that the recipe's seed gives."""
+def new_head(
+    head: str, inputs: int, classes: int, recipe: TrainingRecipe, *, shape: tuple[int, ...] | None = None
+) -> Head:
+    """A model with the first weights that the recipe's seed gives. shape: of rows that are images, for networks."""
     if head == "linear":
         return Linear(inputs, classes, draws=recipe.draws())
     if head == "mlp":
         return Classifier(inputs, classes, draws=recipe.draws())
-    raise ArgumentError(f"head must be linear or mlp, got {head!r}")
+    if head not in IMAGE_HEADS:
+        raise ArgumentError(f"head must be one of {', '.join(get_args(HeadName))}, got {head!r:.60}")
+    if shape is None or len(shape) != 3 or math.prod(shape) != inputs:
+        said = "features" if shape is None else f"rows of {shape}"
+        raise ArgumentError(f"head {head} takes images of (channels, height, width), not {said}: use linear or mlp")
+    return ImageSequence.of(head, shape, classes, draws=recipe.draws())
 
 
 def weights_of(model: Head) -> Weights:
     """All that a party sends: parameters, and the statistics of batch normalisation."""
-    return {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
+    plain = torch.contiguous_format  # as files have them
+    return {name: tensor.detach().clone(memory_format=plain) for name, tensor in model.state_dict().items()}
 
 
 def size_of(weights: Weights) -> int:
@@ -80,6 +91,12 @@ def average(parts: Iterable[tuple[Weights, int]]) -> Weights:
     return {name: tensor.div_(total).to(kinds[name]) for name, tensor in sums.items()}
 
 
+class _Terms(TypedDict):
+    proximal: float | None
+    loss: LossOf | None
+    progress: Progress
+
+
 def local(
     model: Head,
     weights: Weights,
@@ -89,13 +106,15 @@ def local(
     *,
     party: int = 0,
     proximal: float | None = None,
+    loss: LossOf | None = None,
     progress: Progress = lambda _: None,
 ) -> Weights:
     """What a party sends back: the server's weights, trained on its rows for those epochs of the recipe. model: to
-    train in; what is in it is overwritten. party: its number, for draws of its own."""
+    train in; what is in it is overwritten. party: its number, for draws of its own. loss: else cross-entropy."""
     model.load_state_dict(dict(weights))
     own = replace(recipe, seed=(recipe.seed + party * _SEEDS) % (1 << 64))
-    train_epochs(source, own, model, epochs, proximal=proximal, progress=progress)
+    own_loss = None if loss is None else loss(own)
+    train_epochs(source, own, model, epochs, proximal=proximal, loss=own_loss, progress=progress)
     return weights_of(model)
 
 
@@ -106,9 +125,11 @@ def federated(
     rounds: Rounds,
     *,
     proximal: float | None = None,
+    loss: LossOf | None = None,
     progress: Progress = lambda _: None,
 ) -> Iterator[Weights]:
-    """The server's weights after each round: FedAvg, or FedProx with its μ."""
+    """The server's weights after each round: FedAvg, or FedProx with its μ. loss: of all parties; else
+    cross-entropy."""
     if proximal is not None and not 0 <= proximal < math.inf:
         raise ArgumentError(f"proximal must not be negative, got {proximal:g}")
     recipe, weights = rounds.recipe(recipe), weights_of(model)
@@ -116,11 +137,9 @@ def federated(
         epochs = range(number * rounds.epochs, (number + 1) * rounds.epochs)
 
         def sent(weights: Weights = weights, epochs: range = epochs) -> Iterator[tuple[Weights, int]]:
+            terms: _Terms = {"proximal": proximal, "loss": loss, "progress": progress}
             for party, source in enumerate(sources):
-                yield (
-                    local(model, weights, source, recipe, epochs, party=party, proximal=proximal, progress=progress),
-                    source.rows,
-                )
+                yield local(model, weights, source, recipe, epochs, party=party, **terms), source.rows
 
         weights = average(sent())
         yield weights

@@ -14,7 +14,6 @@ from typing import Literal
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
 from mixveil.core import checks
 from mixveil.core.checkpoint import Saved
@@ -24,9 +23,11 @@ from mixveil.core.randomness import SeededStream
 from mixveil.core.types import Batch, Progress
 from mixveil.learn.batches import BatchSource
 from mixveil.learn.distributed import ALONE, Group
+from mixveil.learn.losses import CrossEntropy, StepLoss
 from mixveil.learn.mlp import Classifier, Linear
+from mixveil.learn.sequence_head import ImageSequence
 
-Head = Classifier | Linear
+Head = Classifier | Linear | ImageSequence
 _FEWEST = 8  # rows of a last batch: the statistics of fewer rows say too little
 
 
@@ -101,19 +102,30 @@ def train_epochs(
     epochs: range,
     *,
     proximal: float | None = None,
+    loss: StepLoss | None = None,
     progress: Progress = lambda _: None,
 ) -> None:
     """Train a model for some epochs of a recipe on rows in memory, with a fresh optimiser.
 
-    proximal: μ of an additional loss μ/2‖w − w₀‖², where w₀ are the weights at the start.
+    proximal: μ of an additional loss μ/2‖w − w₀‖², where w₀ are the weights at the start. loss: else cross-entropy.
     """
     model.draws = recipe.draws()
-    training = _Training(source, recipe, model, epochs, in_memory=True, proximal=proximal)
+    training = _Training(source, recipe, model, epochs, in_memory=True, proximal=proximal, loss=loss)
     training.run(progress)
 
 
 def steps_per_epoch(rows: int, recipe: TrainingRecipe) -> int:
     return _batches_of(rows, recipe)[2]
+
+
+def rates(rows: int, recipe: TrainingRecipe, epochs: range) -> tuple[float, ...]:
+    """The learning rate of every step of some epochs of a recipe, on so many rows."""
+    each = steps_per_epoch(rows, recipe)
+    return tuple(_rate(recipe, step, recipe.epochs * each) for step in range(epochs.start * each, epochs.stop * each))
+
+
+def _rate(recipe: TrainingRecipe, step: int, steps: int) -> float:
+    return recipe.learning_rate * (1 + math.cos(math.pi * step / steps)) / 2
 
 
 def _batches_of(rows: int, recipe: TrainingRecipe) -> tuple[int, int, int]:
@@ -136,9 +148,11 @@ class _Training:
         *,
         in_memory: bool = False,
         proximal: float | None = None,
+        loss: StepLoss | None = None,
     ) -> None:
         self.source, self.recipe, self.model, self.epochs = source, recipe, model, epochs
         self.group, self.saved, self.in_memory, self.proximal = group, saved, in_memory, proximal
+        self.loss = loss or CrossEntropy(group.size)
         self.start = [] if proximal is None else [parameter.detach().clone() for parameter in model.parameters()]
         self.batch, self.last, self.per_epoch = _batches_of(source.rows, recipe)
         if (self.last or self.batch) < group.size:
@@ -183,11 +197,8 @@ class _Training:
         self.model.train()
         self.model.draws.restart(step)
         for settings in self.optimiser.param_groups:
-            settings["lr"] = self.recipe.learning_rate * (1 + math.cos(math.pi * step / self.steps)) / 2
-        with torch.autocast(batch.x.device.type, torch.bfloat16, enabled=batch.x.device.type == "cuda"):
-            scores = model(batch.x, self._rows(step))
-        # The mean over the whole batch: processes average their gradients, and their shares may differ by a row.
-        loss = cross_entropy(scores.float(), batch.y, reduction="sum") * (self.group.size / self._rows(step))
+            settings["lr"] = _rate(self.recipe, step, self.steps)
+        loss = self.loss(model, batch, step, self._rows(step))
         self.optimiser.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
         if self.proximal is not None:

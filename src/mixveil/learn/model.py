@@ -22,13 +22,14 @@ from mixveil.core.wording.notes import Note, note
 from mixveil.features.extractor import Extractor
 from mixveil.learn.image_head import ImageHead
 from mixveil.learn.layers import Layers, layers_of
-from mixveil.learn.training import Trained
+from mixveil.learn.sequence_head import SequenceHead
+from mixveil.learn.training import Trained, TrainedHead
 
 FORMAT = "mixveil-model"
 VERSION = 2
 TENSORS, CARD = "model.safetensors", "card.json"
-RESNET = "resnet18"
-"""What the card says of a network on images; other models have no such entry."""
+RESNET, NETWORK = "resnet18", "network"
+"""What the card says of a network on images, a ResNet-18 or a sequence of layers; other models have no such entry."""
 
 _LIMIT, _HEADER = 2 << 30, 1 << 16
 
@@ -45,7 +46,7 @@ class Model:
         card: The content of `card.json`.
     """
 
-    head: Layers | ImageHead
+    head: TrainedHead
     classes: tuple[str, ...]
     extractor: Extractor
     weights: str | None
@@ -103,6 +104,8 @@ def write_model(out: Path, trained: Trained, tested: Mapping[str, Any] | None, a
     }
     if isinstance(trained.head, ImageHead):
         card[RESNET] = trained.head.plain()
+    elif isinstance(trained.head, SequenceHead):
+        card[NETWORK] = trained.head.plain()
     model = Model(trained.head, trained.classes, trained.extractor, trained.weights, card)
     with files.atomic_folder(out, "model") as folder:
         files.write_file(folder / TENSORS, save(_tensors(trained.head)))
@@ -110,8 +113,8 @@ def write_model(out: Path, trained: Trained, tested: Mapping[str, Any] | None, a
     return model
 
 
-def _tensors(head: Layers | ImageHead) -> dict[str, torch.Tensor]:
-    if isinstance(head, ImageHead):
+def _tensors(head: TrainedHead) -> dict[str, torch.Tensor]:
+    if not isinstance(head, Layers):
         return head.tensors()
     named: dict[str, torch.Tensor] = {}
     for number, (weight, bias) in enumerate(head.layers):
@@ -147,11 +150,19 @@ def _model(card: dict[str, Any], found: dict[str, torch.Tensor]) -> Model:
         raise ManifestError("two classes have the same name")
     weights = None if card["weights"] is None else strict_json.text("weights", card["weights"], r"[0-9a-f]{64}")
     extractor = Extractor.read(card["extractor"])
-    if RESNET not in card:
-        return Model(_layers(found, len(classes)), classes, extractor, weights, card)
+    return Model(_head(card, found, len(classes), extractor), classes, extractor, weights, card)
+
+
+def _head(card: dict[str, Any], found: dict[str, torch.Tensor], classes: int, extractor: Extractor) -> TrainedHead:
+    if RESNET not in card and NETWORK not in card:
+        return _layers(found, classes)
     if extractor.names:
         raise ManifestError("it takes images and features at once")
-    return Model(ImageHead.read(card[RESNET], found, len(classes)), classes, extractor, weights, card)
+    if RESNET in card and NETWORK in card:
+        raise ManifestError("it is two networks at once")
+    if RESNET in card:
+        return ImageHead.read(card[RESNET], found, classes)
+    return SequenceHead.read(card[NETWORK], found, classes)
 
 
 def _layers(found: dict[str, torch.Tensor], classes: int) -> Layers:

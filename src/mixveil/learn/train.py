@@ -30,7 +30,7 @@ from mixveil.learn.image_releases import check_images, train_images
 from mixveil.learn.image_training import ImageRecipe
 from mixveil.learn.layers import Layers
 from mixveil.learn.model import Model
-from mixveil.learn.training import Job, Trained
+from mixveil.learn.training import Job, Trained, TrainedHead
 
 HeadName = Literal["discriminant", "mlp", "resnet18"]
 Stopping = Callable[[], AbstractContextManager[Callable[[], bool]]]
@@ -198,15 +198,13 @@ def _recipe(head: str, given: dict[str, Any]) -> TrainingRecipe | ImageRecipe | 
     return None
 
 
-def _named(head: Layers | ImageHead, features: Features, encodings: int, step: Progress) -> Tensor:
+def _named(head: TrainedHead, features: Features, encodings: int, step: Progress) -> Tensor:
+    if not isinstance(head, Layers) and features.rows.shape != head.shape:
+        raise MismatchError(f"the model takes images of {head.shape}, and these are of {features.rows.shape}")
     if isinstance(head, ImageHead):
-        if features.rows.shape != head.shape:
-            raise MismatchError(f"the model takes images of {head.shape}, and these are of {features.rows.shape}")
         return head.named(features, step, encodings=encodings)
     if encodings:
-        raise MismatchError(
-            "encodings are for a network on images that was trained on InstaHide, not for layers: use 0"
-        )
+        raise MismatchError("encodings are for a network on images that was trained on InstaHide: use 0 for this model")
     return head.named(features, step)
 
 

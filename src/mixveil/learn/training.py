@@ -21,6 +21,7 @@ from mixveil.learn.distributed import ALONE, Group
 from mixveil.learn.fit import TrainingRecipe, fit
 from mixveil.learn.image_head import ImageHead
 from mixveil.learn.layers import Layers, layers_of
+from mixveil.learn.sequence_head import SequenceHead
 from mixveil.releases.kinds.records import RecordSettings
 from mixveil.releases.kinds.sums import SumSettings
 from mixveil.releases.reading import read_release
@@ -47,6 +48,10 @@ class TrainedOn:
     label_epsilon: float | None = None
 
 
+TrainedHead = Layers | ImageHead | SequenceHead
+"""Layers on features, a ResNet-18 on images, or a plain sequence of layers on images."""
+
+
 @dataclass(frozen=True)
 class Trained:
     """A trained head on features, or a network on images.
@@ -61,7 +66,7 @@ class Trained:
         units: Whether every promise is to units of several rows, not to records.
     """
 
-    head: Layers | ImageHead
+    head: TrainedHead
     how: Mapping[str, Any]
     classes: tuple[str, ...]
     extractor: Extractor
@@ -254,7 +259,7 @@ def _checked(layers: Layers, how: Mapping[str, Any], job: Job) -> Trained:
     return described(layers, how, job)
 
 
-def described(head: Layers | ImageHead, how: Mapping[str, Any], job: Job) -> Trained:
+def described(head: TrainedHead, how: Mapping[str, Any], job: Job) -> Trained:
     """A trained head with what it was trained on, and what that cost."""
     projection, digest = job.projection or (None, None)
     sources = tuple(map(_trained_on, job.releases))

@@ -55,7 +55,8 @@ def test_every_method_runs_and_says_what_it_promises(found: dict[str, Row]) -> N
         at_mu = method_named(name).simulated_at == "mu"
         assert (row.mu is not None) == at_mu == codes[name].startswith(("mu-", "epsilon-")), name
     assert codes["local"] == codes["public"] == "nothing-sent" and codes["centralised"] == "every-record-sent"
-    assert {codes[name] for name in ("fedavg", "fedprox", "fedprox-tuned")} == {"weights-unbounded"}
+    weights = ("fedavg", "fedprox", "fedprox-tuned", "fed-augmix", "fedprox-augmix")
+    assert {codes[name] for name in weights} == {"weights-unbounded"}
     assert codes["remixed"] == "released-every-epoch" and figures["remixed"] == {"epochs": 43}  # 300 steps, 7 an epoch
     assert codes["one-shot"] == "nominal-tau" and figures["one-shot"]["tau"] == 0.1
     assert codes["dp-sgd"] == "epsilon-record-removed" and figures["dp-sgd"]["epsilon"] == pytest.approx(10, abs=0.05)
@@ -73,7 +74,7 @@ def test_bytes_and_messages_are_those_that_are_sent(simulation: Simulation, foun
     assert simulation.rows == rows and sum(map(sum, simulation.counts)) == rows
     back = PARTIES * HEAD
     assert counted["centralised"] == (rows * (4 * INPUTS + 8), back, 2 * PARTIES)
-    for name in ("fedavg", "fedprox", "dp-sgd"):
+    for name in ("fedavg", "fedprox", "fed-augmix", "fedprox-augmix", "dp-sgd"):
         assert counted[name] == (4 * back, 5 * back, 9 * PARTIES), name
     assert counted["fedprox-tuned"] == (12 * back, 13 * back, 25 * PARTIES)  # four settings, two rounds each
     assert counted["one-shot"] == (rows * (2 * INPUTS + 4 * CLASSES), back, 2 * PARTIES)
@@ -104,7 +105,7 @@ def test_methods_learn_what_they_should(found: dict[str, Row]) -> None:
 
 
 def test_curves_end_where_the_method_does(found: dict[str, Row]) -> None:
-    for name in ("fedavg", "fedprox", "fedprox-tuned", "dp-sgd"):
+    for name in ("fedavg", "fedprox", "fedprox-tuned", "fed-augmix", "dp-sgd"):
         outcome = found[name].outcome
         search = 80 if name == "fedprox-tuned" else 0
         assert [point.messages - search for point in outcome.curve] == [15, 25, 35, 45]
@@ -145,7 +146,7 @@ def test_remixing_within_parties_is_the_encoders_formula(simulation: Simulation)
 
 
 def test_work_is_what_progress_counts(simulation: Simulation) -> None:
-    for name in ("local", "fedavg", "fedprox-tuned", "one-shot", "sums", "dp-sgd"):
+    for name in ("local", "fedavg", "fedprox-tuned", "fed-augmix", "one-shot", "sums", "dp-sgd"):
         counted: list[int] = []
         run_method(simulation, name, 1.0, progress=counted.append)
         assert sum(counted) == pytest.approx(work(simulation, name), rel=0.1), name  # but for rows too few for a batch

@@ -20,9 +20,10 @@ from mixveil.core.errors import (
     ReleaseError,
     UnreadableFileError,
 )
+from mixveil.core.local_training import AugMix
 from mixveil.core.tensor_files import check_header
 from mixveil.federated.jobs.messages import PROJECTION_LIMIT, check_name
-from mixveil.federated.methods.base import Method
+from mixveil.federated.methods.base import IMAGE_HEADS, Method
 from mixveil.federated.methods.catalogue import between_machines, method_named
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ class JobConfig(Settings):
         limit: Megabytes of a release that is taken.
         stage: Of the backbone; empty: its last features.
         epochs: Of a training; 0: 20 on releases, 1 between rounds.
+        severity: Of Fed-AugMix's views, in (0, 10].
     """
 
     job: str
@@ -89,6 +91,7 @@ class JobConfig(Settings):
     learning_rate: float = 1e-3
     proximal: float = 1e-3
     seed: int = 0
+    severity: float = 2.0
 
     def __post_init__(self) -> None:
         check_name("job", self.job)
@@ -110,6 +113,9 @@ class JobConfig(Settings):
             raise ArgumentError(f"projection is missing: {self.method} needs a public one (`mixveil prepare`)")
         if rules.projection == "none" and self.projection:
             raise ArgumentError(f"projection must be empty for {self.method}, which sends no records")
+        if self.backbone != "none" and self.needs_images:
+            what = f"head {self.head}" if self.head in IMAGE_HEADS else self.method
+            raise ArgumentError(f"backbone must be none for {what}, which takes images, got {self.backbone!r:.40}")
 
     def _check_training(self) -> None:
         """What `learn` would refuse as well, without loading it."""
@@ -122,6 +128,7 @@ class JobConfig(Settings):
             raise ArgumentError(f"seed must be in [0, 2⁶⁴), got {self.seed}")
         if not 0 <= self.proximal < float("inf"):
             raise ArgumentError(f"proximal must not be negative, got {self.proximal:g}")
+        AugMix(self.severity)  # it checks itself
         if self.backbone != "none" or self.stage or self.mirror:
             self.extractor  # noqa: B018, it checks itself
 
@@ -133,6 +140,11 @@ class JobConfig(Settings):
     @property
     def chosen_head(self) -> str:
         return self.head or self.rules.heads[0]
+
+    @property
+    def needs_images(self) -> bool:
+        """Whether parties train on images, not on any rows."""
+        return self.head in IMAGE_HEADS or self.rules.needs_images
 
     @property
     def recipe(self) -> TrainingRecipe:

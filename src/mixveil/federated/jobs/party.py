@@ -19,6 +19,7 @@ from mixveil.features.extractor import Extractor
 from mixveil.federated.jobs import approval
 from mixveil.federated.jobs.approval import Question
 from mixveil.federated.jobs.job_folder import JobFolder
+from mixveil.federated.jobs.last_update import keep_update
 from mixveil.federated.jobs.making import Making
 from mixveil.federated.jobs.messages import MANIFEST, JobId, Message, Refusal, printable, told
 from mixveil.federated.jobs.party_config import PartyConfig
@@ -168,7 +169,12 @@ class Party:
         """Whether it takes part in rounds, with how many rows."""
         rows = self._loaded_rows(making, message)
         return self._reply(
-            "ready", rows=rows.source.rows, inputs=rows.source.inputs, classes=list(rows.classes), weights=rows.weights
+            "ready",
+            rows=rows.source.rows,
+            inputs=rows.source.inputs,
+            shape=list(rows.shape),
+            classes=list(rows.classes),
+            weights=rows.weights,
         )
 
     def _round(self, kept: JobFolder, message: Message) -> Message:
@@ -177,6 +183,8 @@ class Party:
             raise Refusal("not-offered")
         rows = self._loaded_rows(Making(kept), message)
         epoch, epochs, answer = kept.job.rules.answer_round(rows, message)
+        if (update := kept.job.rules.sent_update(rows, message, answer)) is not None:
+            keep_update(kept, update)
         self.log(note("sending-weights", job=kept.job.name, epoch=epoch, epochs=epochs))
         return Message(self._reply("ready", rows=rows.source.rows).about, answer)
 

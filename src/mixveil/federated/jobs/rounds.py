@@ -1,5 +1,5 @@
-"""FedAvg and FedProx between machines: as `algorithms.federated` does them in memory, with the parties that answer in
-time. A party's rows stay in its process; weights that were trained on them leave."""
+"""FedAvg and FedProx between machines, with Fed-AugMix or without: as `algorithms.federated` does them in memory, with
+the parties that answer in time. A party's rows stay in its process; weights that were trained on them leave."""
 
 from __future__ import annotations
 
@@ -15,17 +15,19 @@ from safetensors.torch import load, save
 
 from mixveil.core import files, strict_json
 from mixveil.core.errors import ManifestError, TrainingError
+from mixveil.core.local_training import AugMix
 from mixveil.core.wording.notes import note
 from mixveil.features.extractor import Extractor
-from mixveil.federated.algorithms import Weights, average, local, new_head, weights_of
+from mixveil.federated.algorithms import Weights, average, new_head, weights_of
 from mixveil.federated.jobs.asking import Check, Parties, agreeing, check_enough, offered, only_file, ready, together
 from mixveil.federated.jobs.job import Job, PartyStatus
 from mixveil.federated.jobs.making import Making, modest
 from mixveil.federated.jobs.messages import SMALL, Ask, Message, Refusal
 from mixveil.federated.jobs.party_config import computed
 from mixveil.learn.batches import BatchSource, RemixedEveryBatch
-from mixveil.learn.fit import TrainingRecipe, steps_per_epoch
-from mixveil.learn.training import Trained, TrainedOn
+from mixveil.learn.fit import Head, steps_per_epoch
+from mixveil.learn.sequence_head import ImageSequence
+from mixveil.learn.training import Trained, TrainedHead, TrainedOn
 
 _FAR, _TIMES = 1e6, 100.0
 """How far a party may move the weights in one round, as a Euclidean distance, and how many times as far as the median
@@ -39,20 +41,22 @@ class _Rows(NamedTuple):
     inputs: int
     classes: tuple[str, ...]
     weights: str | None
+    shape: tuple[int, ...]  # of an image, where the job needs images
 
 
-def learn_in_rounds(job: Job, parties: Parties, proximal: float | None) -> Trained:
-    """FedAvg, or FedProx with its μ."""
+def learn_in_rounds(job: Job, parties: Parties, proximal: float | None, augmix: AugMix | None = None) -> Trained:
+    """FedAvg, or FedProx with its μ. augmix: of Fed-AugMix; None: parties' loss is the cross-entropy alone."""
     config, recipe = job.config, job.config.recipe
     base = {**job.identity.plain(), "kind": "updates", "extractor": config.extractor.plain()}
     rows = _ask_for_rows(job, parties, base)
     agreed = agreeing(job, {name: own[1:] for name, own in rows.items()}, "updates")
     first = rows[min(agreed)]
     head = config.chosen_head
-    model = new_head("mlp" if head == "mlp" else "linear", first.inputs, len(first.classes), recipe)
+    model = new_head(head, first.inputs, len(first.classes), recipe, shape=first.shape or None)
     start, names, weights = _load_state(job, sorted(agreed), weights_of(model))
     going = [name for name in names if name in agreed]
     base |= {"ask": "round", "head": head, "recipe": asdict(recipe), "proximal": proximal}
+    base["augmix"] = None if augmix is None else asdict(augmix)
     for number in range(start, config.rounds):
         epochs = [number * config.schedule.epochs, (number + 1) * config.schedule.epochs]
         sent = _one_round(job, parties, {**base, "epochs": epochs}, weights, names, going)
@@ -63,14 +67,24 @@ def learn_in_rounds(job: Job, parties: Parties, proximal: float | None) -> Train
         _save_state(job, names, number + 1, weights)
         job.log("round-done", number=number + 1, rounds=config.rounds, answered=len(going), parties=len(names))
     model.load_state_dict(dict(weights))
-    layers = model.eval().layers()
-    if not all(bool(tensor.isfinite().all()) for layer in layers.layers for tensor in layer):
-        raise TrainingError("the trained layers are not finite: try a smaller learning rate")
     how = {"head": head, "method": config.method, "rounds": config.rounds, **asdict(recipe), "proximal": proximal}
+    how |= {} if augmix is None else {"augmix": asdict(augmix)}
     took = sorted(name for name in rows if name in names and (start or job.status(name).rounds))
     sources = tuple(TrainedOn(job.identity.id, name, "updates", rows[name].rows, None) for name in took)
     nothing = dict.fromkeys(took)
-    return Trained(layers, how, first.classes, config.extractor, first.weights, None, sources, nothing, nothing, False)
+    return Trained(
+        _head(model), how, first.classes, config.extractor, first.weights, None, sources, nothing, nothing, False
+    )
+
+
+def _head(model: Head) -> TrainedHead:
+    """What was trained."""
+    if isinstance(model, ImageSequence):
+        return model.head()
+    layers = model.eval().layers()
+    if not all(bool(tensor.isfinite().all()) for layer in layers.layers for tensor in layer):
+        raise TrainingError("the trained layers are not finite: try a smaller learning rate")
+    return layers
 
 
 def _ask_for_rows(job: Job, parties: Parties, base: Mapping[str, Any]) -> dict[str, _Rows]:
@@ -85,12 +99,21 @@ def _ask_for_rows(job: Job, parties: Parties, base: Mapping[str, Any]) -> dict[s
             strict_json.count("inputs", about.get("inputs")),
             tuple(strict_json.text("class", item) for item in classes),
             None if weights is None else strict_json.text("weights", weights, "[0-9a-f]{64}"),
+            _shape(about) if job.config.needs_images else (),
         )
         status.state, status.why = "arrived", None
 
     together(job, parties, offer)
     check_enough(job, len(rows), "too-few-sent", kind="updates")
     return dict(rows)
+
+
+def _shape(about: Mapping[str, Any]) -> tuple[int, ...]:
+    """Of the images that a party says it has."""
+    shape = tuple(strict_json.count("shape", size) for size in strict_json.items("shape", about.get("shape")))
+    if len(shape) != 3 or math.prod(shape) != about.get("inputs") or not math.prod(shape):
+        raise ManifestError(f"the job needs images, and it has rows of {strict_json.shown(about.get('shape'))}")
+    return shape
 
 
 def _one_round(
@@ -168,13 +191,21 @@ def _load_state(job: Job, agreed: list[str], first: Weights) -> tuple[int, list[
 
 
 class RowsInClear(NamedTuple):
-    """What a party trains the rounds of a job on. weights: the digest of the networks before them; None: pixels."""
+    """What a party trains the rounds of a job on.
+
+    Attributes:
+        weights: The digest of the networks before them; None: pixels.
+        shape: Of a row: of an image, or (features,); low, high: the range of its values.
+    """
 
     job: str
     extractor: Extractor
     source: BatchSource
     classes: tuple[str, ...]
     weights: str | None
+    shape: tuple[int, ...]
+    low: float
+    high: float
 
 
 def entered_rows(making: Making, wanted: Extractor) -> RowsInClear:
@@ -186,22 +217,7 @@ def entered_rows(making: Making, wanted: Extractor) -> RowsInClear:
     features = computed(images, loaded)
     x = features.take(torch.arange(len(images))).x
     source = RemixedEveryBatch(x, features.labels, len(images.classes), None)
-    weights = loaded.digest if extractor.names else None
-    return RowsInClear(making.kept.job.id, extractor, source, images.classes, weights)
-
-
-def trained_round(rows: RowsInClear, message: Message) -> tuple[int, int, dict[str, bytes]]:
-    """The server's weights, trained some epochs further on the party's rows: the last of these epochs, of how many, and
-    the files to send."""
-    about, source = message.about, rows.source
-    head = strict_json.text("head", about.get("head"), "linear|mlp")
-    recipe = TrainingRecipe(**strict_json.mapping("recipe", about.get("recipe")))
-    first, last = (strict_json.of("epoch", epoch, int) for epoch in strict_json.items("epochs", about.get("epochs")))
-    if not 0 <= first < last <= recipe.epochs:
-        raise ManifestError(f"epochs {first} to {last} are not a round of {recipe.epochs} epochs")
-    proximal = None if about.get("proximal") is None else strict_json.number("proximal", about.get("proximal"))
-    number = strict_json.of("number", about.get("number"), int)
-    model = new_head("mlp" if head == "mlp" else "linear", source.inputs, len(rows.classes), recipe)
-    sent = load(message.files["weights"])
-    weights = local(model, sent, source, recipe, range(first, last), party=number, proximal=proximal)
-    return last, recipe.epochs, {"weights": save(dict(weights))}
+    known = (making.kept.job.id, extractor, source, images.classes)
+    if not extractor.names:
+        return RowsInClear(*known, None, images.shape, images.low, images.high)
+    return RowsInClear(*known, loaded.digest, features.shape, float(x.min()), float(x.max()))

@@ -5,7 +5,7 @@ A method is one class. Importing it must stay quick (no torch): what it does is 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
 from mixveil.core.errors import ArgumentError
 
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from mixveil.core.types import Progress
     from mixveil.federated.jobs.asking import Parties
     from mixveil.federated.jobs.job import Job
+    from mixveil.federated.jobs.last_update import Update
     from mixveil.federated.jobs.making import Making
     from mixveil.federated.jobs.messages import Message
     from mixveil.federated.jobs.rounds import RowsInClear
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 
 Kind = Literal["statistics", "records", "updates", "originals"]
 Target = Literal["mu", "tau"]
+
+IMAGE_HEADS: Final = ("lenet5", "convnet")
+"""Heads that are networks on images: they take pixels, not features."""
 
 
 class Method:
@@ -36,6 +40,7 @@ class Method:
         between_machines: Whether `mixveil run` and `mixveil join` know it; else it is for simulations only.
         projection: Whether a job's records go through a public projection.
         compared: Whether a simulation's summary sets it beside the others.
+        needs_images: Whether it works on images alone, not on features or other rows.
     """
 
     name: ClassVar[str]
@@ -47,6 +52,7 @@ class Method:
     between_machines: ClassVar[bool] = False
     projection: ClassVar[Literal["none", "optional", "required"]] = "none"
     compared: ClassVar[bool] = False
+    needs_images: ClassVar[bool] = False
 
     @property
     def simulated_at(self) -> Target | None:
@@ -68,6 +74,10 @@ class Method:
     def answer_round(self, rows: RowsInClear, message: Message) -> tuple[int, int, dict[str, bytes]]:
         """At a party: one round. Returns the epoch that it ends with, of how many, and the files to send."""
         raise self._missing("rounds of a party")
+
+    def sent_update(self, rows: RowsInClear, message: Message, files: dict[str, bytes]) -> Update | None:
+        """At a party: what a round sent, for its owner to attack; None where it is not kept. files: that are sent."""
+        return None
 
     def learn(self, job: Job, parties: Parties) -> Trained:
         """At the server: collect what the parties send, and train on it."""

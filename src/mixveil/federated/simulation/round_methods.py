@@ -1,4 +1,4 @@
-"""Methods with rounds: FedAvg, FedProx in the paper's setting and tuned, DP-SGD."""
+"""Methods with rounds: FedAvg, FedProx in the paper's setting and tuned, either with Fed-AugMix, DP-SGD."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from mixveil.core.errors import TrainingError
+from mixveil.core.local_training import AugMix
 from mixveil.core.randomness import SeededStream, Stream
 from mixveil.core.types import Progress
 from mixveil.core.wording.notes import Note, note
@@ -17,6 +18,7 @@ from mixveil.data.partition import FEWEST
 from mixveil.federated import dpsgd
 from mixveil.federated.algorithms import Rounds, Weights, federated
 from mixveil.federated.simulation.setup import Outcome, Point, Simulation, share_right
+from mixveil.learn.augmix_loss import augmix_loss
 from mixveil.learn.fit import TrainingRecipe
 from mixveil.theory import gdp
 
@@ -30,13 +32,13 @@ GRID_PROXIMAL = (1e-1,)
 HELD_OUT = 5  # one of so many rows of a party is held out to choose by
 
 
-def fedavg(simulation: Simulation, progress: Progress) -> Outcome:
-    return _by_rounds(simulation, simulation.recipe, None, progress)
+def fedavg(simulation: Simulation, progress: Progress, augmix: AugMix | None = None) -> Outcome:
+    return _by_rounds(simulation, simulation.recipe, None, progress, augmix)
 
 
-def fedprox(simulation: Simulation, progress: Progress) -> Outcome:
+def fedprox(simulation: Simulation, progress: Progress, augmix: AugMix | None = None) -> Outcome:
     """As the paper has it."""
-    return _by_rounds(simulation, replace(simulation.recipe, learning_rate=FEDPROX_RATE), FEDPROX, progress)
+    return _by_rounds(simulation, replace(simulation.recipe, learning_rate=FEDPROX_RATE), FEDPROX, progress, augmix)
 
 
 def fedprox_tuned(simulation: Simulation, progress: Progress) -> Outcome:
@@ -101,10 +103,17 @@ def _kept(rows: int, stream: Stream) -> Tensor:
     return kept if int(kept.sum()) >= FEWEST else torch.ones_like(kept)
 
 
-def _by_rounds(simulation: Simulation, recipe: TrainingRecipe, proximal: float | None, progress: Progress) -> Outcome:
+def _by_rounds(
+    simulation: Simulation,
+    recipe: TrainingRecipe,
+    proximal: float | None,
+    progress: Progress,
+    augmix: AugMix | None = None,
+) -> Outcome:
+    loss = None if augmix is None else augmix_loss(augmix, *simulation.images("Fed-AugMix"))
     model = simulation.model()
     sources = [simulation.clear(party) for party in range(len(simulation.parties))]
-    steps = federated(model, sources, recipe, simulation.rounds, proximal=proximal, progress=progress)
+    steps = federated(model, sources, recipe, simulation.rounds, proximal=proximal, loss=loss, progress=progress)
     curve = tuple(_curve(simulation, steps, simulation.head_bytes, lambda weights: simulation.accuracy(model, weights)))
     return _of_rounds(simulation, curve, simulation.head_bytes, note("weights-unbounded"))
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from mixveil.core import checks
 from mixveil.core.errors import ArgumentError
+from mixveil.core.local_training import AugMix
 from mixveil.core.randomness import SeededStream
 from mixveil.core.types import Fact, Tau
 from mixveil.core.watching import unwatched
@@ -23,6 +24,7 @@ from mixveil.features import projection_fit
 from mixveil.features.cache import Features
 from mixveil.features.projection import Projection
 from mixveil.federated.algorithms import HeadName, Rounds, Weights, new_head, size_of, weights_of
+from mixveil.federated.methods.base import IMAGE_HEADS
 from mixveil.learn.batches import BatchSource, RemixedEveryBatch
 from mixveil.learn.fit import Head, TrainingRecipe, steps_per_epoch
 
@@ -75,6 +77,7 @@ class SimulationConfig:
         epochs: Of trainings without rounds.
         tau: The nominal τ of one release.
         seed: Of partition, noise and training.
+        severity: Of Fed-AugMix's views, in (0, 10].
     """
 
     parties: int
@@ -87,9 +90,11 @@ class SimulationConfig:
     learning_rate: float = 5e-3
     tau: float = 1e-6
     seed: int = 0
+    severity: float = 2.0
 
     def __post_init__(self) -> None:
         checks.finite_positive("tau", self.tau)
+        AugMix(self.severity)  # it checks itself
         Rounds(self.rounds)
         self.recipe  # noqa: B018, it checks itself
 
@@ -134,6 +139,7 @@ class Simulation:
         head: What methods with a gradient train.
         rounds: Of methods with rounds.
         recipe: Of trainings.
+        severity: Of Fed-AugMix's views.
     """
 
     parties: Sequence[Features]
@@ -144,6 +150,7 @@ class Simulation:
     head: HeadName
     rounds: Rounds
     recipe: TrainingRecipe
+    severity: float = 2.0
 
     @property
     def classes(self) -> int:
@@ -167,7 +174,16 @@ class Simulation:
         return size_of(weights_of(self.model()))
 
     def model(self) -> Head:
-        return new_head(self.head, self.test.shape[0], self.classes, self.recipe)
+        shape = None if self.test.extractor.names else self.test.rows.shape
+        return new_head(self.head, self.test.shape[0], self.classes, self.recipe, shape=shape)
+
+    def images(self, what: str) -> tuple[tuple[int, ...], float, float]:
+        """The shape of a row that is an image, and the range of its pixels. what: needs images; features are
+        refused."""
+        if self.test.extractor.names:
+            raise ArgumentError(f"{what} changes images, and these are features of {self.test.extractor}: no backbone")
+        images = self.test.rows
+        return images.shape, images.low, images.high
 
     def clear(self, party: int, rows: Tensor | None = None) -> BatchSource:
         """The rows of a party as they are, or some of them."""
@@ -218,7 +234,11 @@ def set_up(train: Features, test: Features, agreed: PublicSetup, config: Simulat
     whole = _held(train)
     x = [whole[index] for index in parts]
     parties = [replace(train.part(index), read=own.__getitem__) for index, own in zip(parts, x, strict=True)]
-    return Simulation(parties, x, test, _held(test), agreed, config.head, Rounds(config.rounds), config.recipe)
+    dealt = (parties, x, test, _held(test), agreed)
+    found = Simulation(*dealt, config.head, Rounds(config.rounds), config.recipe, config.severity)
+    if config.head in IMAGE_HEADS:
+        found.model()  # refuses rows that the network does not take, before any method is run
+    return found
 
 
 def _held(features: Features) -> Tensor:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from mixveil.core import checks, files
 from mixveil.core.errors import ArgumentError, MixveilError, OutputError, TrainingError
@@ -21,6 +21,8 @@ from mixveil.data.partition import set_aside
 from mixveil.features.cache import Features, Loaded
 from mixveil.features.extractor import Extractor
 from mixveil.features.opening import FeatureOptions, chosen_extractor
+from mixveil.federated.algorithms import HeadName
+from mixveil.federated.methods.base import IMAGE_HEADS
 from mixveil.federated.methods.catalogue import chosen_methods, method_named
 from mixveil.federated.simulation.results import Compared, Job, Kept, Row, compared, readable
 from mixveil.federated.simulation.setup import PublicSetup, Simulation, SimulationConfig, prepared, set_up
@@ -28,8 +30,7 @@ from mixveil.releases.encode import measured
 from mixveil.report.simulation_page import is_page, write_page
 
 Sets = tuple[Images, Images, Images]
-Head = Literal["linear", "mlp"]
-_RATES: dict[Head, float] = {"linear": 5e-3, "mlp": 1e-3}
+_RATES: dict[HeadName, float] = {"linear": 5e-3, "mlp": 1e-3, "lenet5": 1e-3, "convnet": 1e-3}
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ def simulate(
     methods: str | Sequence[str] = "all",
     mu: float | Sequence[float] = 2.0,
     tau: float | None = None,
-    head: Head = "linear",
+    head: HeadName = "linear",
     rounds: int = 50,
     epochs: int = 20,
     learning_rate: float | None = None,
@@ -69,6 +70,7 @@ def simulate(
     backbone: str | None = None,
     mirror: bool = False,
     seed: int = 0,
+    severity: float = 2.0,
     out: Path | str | None = None,
     page: Path | str | None = None,
     options: DataOptions | None = None,
@@ -84,19 +86,24 @@ def simulate(
         beta: Label skew: each class is dealt in proportions from Dir(β). None: alike. rho: size skew, in (0, 1].
         methods: `all`, or names.
         mu: Guarantees to run the private methods at. tau: of one-shot and remixed; else 1e-6, and 0.1 of pixels.
-        head: What methods with a gradient train. rounds: of methods with rounds, one epoch each; epochs: of the others.
+        head: What methods with a gradient train; lenet5 and convnet are networks on images, without a backbone.
+        rounds: Of methods with rounds, one epoch each; epochs: of the others.
         test: Rows to test on; else the set's test split, or a fifth of the data.
         public: Labelled public data; else a quarter of the data is set aside and plays them.
         seed: Of partition, noise and training.
+        severity: Of the views of fed-augmix and fedprox-augmix, in (0, 10].
         out: A JSON file that keeps what is found; the same call continues with what is left. page: An .html page.
     """
     options = options or DataOptions()
     names, mus = chosen_methods(methods if isinstance(methods, str) else ",".join(methods)), _several(mu)
     if head not in _RATES:
-        raise ArgumentError(f"head must be linear or mlp, got {head!r:.60}")
+        raise ArgumentError(f"head must be one of {', '.join(_RATES)}, got {head!r:.60}")
+    if head in IMAGE_HEADS and backbone is not None:
+        raise ArgumentError(f"head {head} takes images, not features of a backbone: leave out backbone, got {backbone}")
     rate = _RATES[head] if learning_rate is None else learning_rate
     nominal = (0.1 if backbone is None else 1e-6) if tau is None else tau
-    setting = SimulationConfig(parties, beta, rho, head, rounds, epochs, learning_rate=rate, tau=nominal, seed=seed)
+    dealt = (parties, beta, rho, head, rounds, epochs)
+    setting = SimulationConfig(*dealt, learning_rate=rate, tau=nominal, seed=seed, severity=severity)
     file, html = (None if path is None else Path(path) for path in (out, page))
     _check_outputs(file, html)
     sets = _sets(data, test, public, options)
