@@ -51,11 +51,14 @@ TITLE = "Fed-AugMix: gradient inversion, Table II"
 NONE = Defence("none")
 SHOWN = 2  # clients whose images are kept
 BATCH = 64  # of `weights`
+COARSE = 0.8
+"""Of the steps take a client's five as one: at the rate 0.01 that costs little (three clients of MNIST, none defended:
+SSIM 0.75 with it in 600 steps, 0.72 without it in 400, which take longer)."""
 
 ATTACKS: dict[str, InvGrad] = {
-    "paper": InvGrad(steps=2500, restarts=1, tv=1e-6),
-    "strong": InvGrad(steps=2500, restarts=1, tv=1e-2),
-    "adaptive": InvGradAdaptive(steps=2500, restarts=1, tv=1e-2),
+    "paper": InvGrad(steps=2500, restarts=1, tv=1e-6, coarse=COARSE),
+    "strong": InvGrad(steps=2500, restarts=1, tv=1e-2, coarse=COARSE),
+    "adaptive": InvGradAdaptive(steps=2500, restarts=1, tv=1e-2, coarse=COARSE),
 }
 """`paper`: as printed. The others' total variation was chosen on eight images of MNIST's test set. `adaptive` goes on
 from the images of `strong`, where that ran before it."""

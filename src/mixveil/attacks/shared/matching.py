@@ -45,14 +45,15 @@ class Descent:
         tv: ζ, of the mean absolute difference between neighbouring pixels.
         signed: Whether only the sign of a slope counts.
         coarse: For this share of the steps, the first ones, the party's local steps are taken as one with the sum of
-            their rates, which is as many times as fast: weights move little in a round.
+            their rates, which is as many times as fast. It is right where weights move little in a round, and costs
+            much of the image where they do not.
     """
 
     steps: int = 2500
     rate: float = 0.1
     tv: float = 1e-6
     signed: bool = True
-    coarse: float = 0.8
+    coarse: float = 0.0
 
     def __post_init__(self) -> None:
         checks.at_least("steps", self.steps, 1)

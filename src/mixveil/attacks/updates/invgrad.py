@@ -25,6 +25,7 @@ class InvGrad(UpdateAttack):
 
     Attributes:
         tv: ζ. The paper of Fed-AugMix has 1e-6 and 2,500 steps; more finds better images of digits and photographs.
+        coarse: The share of steps that take local steps as one: quicker, and worse where rates are high.
     """
 
     name: ClassVar[str] = "invgrad"
@@ -32,6 +33,7 @@ class InvGrad(UpdateAttack):
     restarts: int = 2
     rate: float = 0.1
     tv: float = 1e-3
+    coarse: float = 0.0
 
     def __post_init__(self) -> None:
         checks.at_least("restarts", self.restarts, 1)
@@ -39,7 +41,7 @@ class InvGrad(UpdateAttack):
 
     @property
     def descent(self) -> Descent:
-        return Descent(self.steps, self.rate, self.tv)
+        return Descent(self.steps, self.rate, self.tv, coarse=self.coarse)
 
     def cannot(self, view: View) -> Note | None:
         return super().cannot(view) or (cannot_count(view) if view.labels is None else None)

@@ -69,7 +69,7 @@ class InvGradAdaptive(InvGrad):
         if settings is None:
             return now
         draw = views_of(target, settings, DeviceStream(stream.fork("views")))
-        again = Descent(self.steps, self.rate / 2, self.tv * self.smoother)
+        again = Descent(self.steps, self.rate / 2, self.tv * self.smoother, coarse=self.coarse)
         for _ in range(self.rounds):
             sought = Sought(sent(target), 1 / noise(target, now.images, y, draw, self.plays))
             now = descend(without_views(target), now.images, y, again, sought=sought)
