@@ -178,7 +178,7 @@ def _network(setting: Setting) -> str:
 
 def works(asked: argparse.Namespace) -> None:
     """Plain gradients of untrained networks: CIFAR-10 on the ConvNet, ten images; MNIST on LeNet-5, one and four."""
-    attacks = {"strong": InvGrad(steps=asked.steps or 4000, restarts=4, tv=asked.tv)}
+    attacks = {"strong": InvGrad(steps=asked.steps or 4000, restarts=asked.restarts, tv=asked.tv)}
     for dataset, batch, count, width in (
         ("cifar10", 1, 10, asked.width),
         ("mnist", 1, 10, None),
@@ -227,6 +227,7 @@ def main() -> None:
     parser.add_argument("--attacks", default="paper,strong,adaptive")
     parser.add_argument("--steps", type=int, help="else those of the attack")
     parser.add_argument("--tv", type=float, default=1e-3, help="of `works`")
+    parser.add_argument("--restarts", type=int, default=4, help="of `works`")
     parser.add_argument("--width", type=int, help="of the ConvNet; else 32")
     parser.add_argument("--epochs", type=int, default=10, help="of `weights`")
     parser.add_argument("--clients", type=int, default=16)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, ClassVar
@@ -18,8 +19,9 @@ from torch import nn
 import mixveil
 from mixveil.attacks.catalogue import ATTACKS
 from mixveil.attacks.shared.updates import UpdateAttack
-from mixveil.audit import bare_updates
+from mixveil.audit import bare_updates, updates_verdict
 from mixveil.audit.bare_updates import fails_on_bare_updates, some_rows, twin
+from mixveil.audit.figures import AttackRun
 from mixveil.audit.found import Audit
 from mixveil.audit.metrics import counts
 from mixveil.audit.metrics.order import in_order
@@ -37,7 +39,8 @@ from mixveil.data.similarity import mse
 from mixveil.features.stacked.party import Defence
 from mixveil.learn.local_update import LocalUpdate, linear
 from mixveil.releases.kinds.updates import UpdateSettings
-from mixveil.releases.updates import in_memory
+from mixveil.releases.notes import trained
+from mixveil.releases.updates import in_memory, settings_of
 from mixveil.report.audit_page import render, to_json, write_audit
 from mixveil.report.beside_page import write_beside
 from tests.audited import digits
@@ -139,6 +142,30 @@ def test_rows_are_recovered_in_whatever_order_they_come_and_said_to_be() -> None
     assert all(figure.ceiling is None and not figure.beaten for figure in found.figures)
 
 
+def test_of_one_row_no_figure_is_taken_without_its_mean() -> None:
+    """Nothing is left of one record without its own mean: its SNR would be -999 dB where all of it is recovered."""
+    found = audited(sent(digits(0, 1)), digits(0, 1), ["solved"])
+    assert {figure.metric for figure in found.figures} == {"mse", "psnr-db", "ssim"}
+    assert found.figures[0].mean < 1e-4
+
+
+def test_the_verdict_says_what_was_attacked_and_what_knowing_nothing_is() -> None:
+    found = audited(names=["solved", "grey"])
+    assert holds(found.verdict, "verdict-update", method="fedavg")
+    assert holds(trained(settings_of(sent())), "update-trained", layers=1, values=650, rows=4, steps=1, batch=4)
+    assert "verdict-updates-grey" in codes(found.verdict)
+    known = audit([sent()], ROWS, public=digits(10, 30), names=["solved"], stream=SeededStream(0))
+    assert "verdict-updates-grey" not in codes(known.verdict)
+    assert trained(settings_of(sent().with_(training=None))) == []
+
+
+def test_that_an_attack_on_fed_augmix_does_not_run_without_it_leaves_nothing_open() -> None:
+    run = AttackRun("one", "reconstruction", "record", False, "threat-invgrad", "skipped", note("attack-needs-views"))
+    assert not updates_verdict._not_tried([run])
+    other = replace(run, attack="two", why=note("attack-needs-layers"))
+    assert holds(updates_verdict._not_tried([run, other]), "verdict-attacks-not-run", attacks="two")
+
+
 def test_labels_are_counted_by_attackers_who_are_not_told_them() -> None:
     found = audited(sent(digits(0, 6)), digits(0, 6), ["counted"])
     (figure,) = found.figures
@@ -178,7 +205,7 @@ def test_an_attack_that_fails_without_a_defence_is_broken_and_the_verdict_refuse
     found = audited(names=["grey"])
     assert statuses(found) == {"grey": "broken"} and not found.figures and not found.images
     assert holds(found.warnings, "attack-broken", attack="grey") and "bare-update-left" in codes(found.warnings)
-    assert holds(found.verdict, "verdict-fails-undefended", attack="grey")
+    assert holds(found.verdict, "verdict-fails-undefended", attacks="grey")
     assert "verdict-nothing-said" in codes(found.verdict) and "verdict-updates-little" not in codes(found.verdict)
 
 
@@ -187,11 +214,35 @@ def test_where_a_defence_holds_a_working_attack_off_that_is_measured_and_not_cal
     found = audited(defended, names=["solved", "grey"])
     assert statuses(found) == {"grey": "broken", "solved": "ran"} and found.best("mse")[1] < 0.2
     assert holds(found.verdict, "verdict-updates-little", attacks="solved")
-    assert holds(found.verdict, "verdict-fails-undefended", attack="grey")
+    assert holds(found.verdict, "verdict-fails-undefended", attacks="grey")
     assert found.verdict[0].code == "updates-not-promised" and "verdict-nothing-said" not in codes(found.verdict)
     assert "no-guarantee-stated" in codes(found.warnings)
     assert codes([*found.verdict, *found.warnings]) <= WORDS.keys()
     assert holds(found.verdict, "verdict-warnings-all", count=len(found.warnings))
+
+
+@pytest.mark.parametrize("code", ["update-record-read", "update-pictures-alike"])
+def test_what_the_mean_error_hides_is_not_called_little(code: str) -> None:
+    rows = digits(0, 8)
+    truth = rows.take(torch.arange(8)).x
+    one = torch.full_like(truth, 0.5)
+    one[5] = truth[5]
+
+    class Some(UpdateAttack):
+        """It works without a defence; here it gets one record, or all of them too bright."""
+
+        name: ClassVar[str] = "some"
+        threat: ClassVar[str] = Grey.threat
+
+        def __call__(self, view: View, *, stream: Stream) -> Guess:
+            here = one if code == "update-record-read" else 0.45 * truth + 0.55
+            return Guess(images=truth[:4] if self.target(view, CPU).rows == 4 else here)
+
+    with ATTACKS.including(Some), pytest.MonkeyPatch.context() as patch:
+        patch.setattr("mixveil.audit.auditing.known_attacks", lambda: {"some": Some})
+        found = audited(sent(rows), rows, ["some"])
+    assert found.best("mse")[1] < 0.2 and "verdict-updates-little" not in codes(found.verdict)
+    assert holds(found.warnings, code, attack="some") and holds(found.verdict, code, attack="some")
 
 
 def test_the_twin_is_one_plain_step_from_the_same_weights_on_a_few_of_the_rows() -> None:
@@ -231,9 +282,42 @@ def test_the_bar_is_by_the_size_of_images(side: int, code: str, monkeypatch: pyt
         monkeypatch.setattr(Near, "off", off)
         why = fails_on_bare_updates(Near(), view, rows, SeededStream(0))
         assert (why is None) is passes and (why is None or why.code == code)
-    monkeypatch.setattr(bare_updates, "MOST_LEFT", 2.0)
+    for name in ("MOST_LEFT", "MOST_LEFT_OF_IMAGES", "MOST_LEFT_OF_MEAN"):
+        monkeypatch.setattr(bare_updates, name, 2.0)
     monkeypatch.setattr(bare_updates, "LEAST_SSIM", -1.0)
     assert fails_on_bare_updates(Near(), view, rows, SeededStream(0)) is None
+
+
+@pytest.mark.parametrize("side", [8, 28])
+@pytest.mark.parametrize("alike", [False, True])
+def test_one_picture_for_all_rows_is_no_picture_of_any(side: int, alike: bool) -> None:
+    """A black one of rows that are mostly black, and the mean of rows that are much alike."""
+    x = torch.zeros(4, 1, side, side)
+    if alike:
+        x += SeededStream(2).uniform(1, side, side).float().round()
+    for row in range(4):
+        x[row, 0, row : row + 2, 2:4] = 1
+    rows = from_tensors(x, torch.arange(4), classes=4)
+
+    class Same(UpdateAttack):
+        name: ClassVar[str] = "same"
+        found: ClassVar[torch.Tensor] = x.mean(0).expand_as(x) if alike else torch.zeros_like(x)
+
+        def __call__(self, view: View, *, stream: Stream) -> Guess:
+            return Guess(images=self.found)
+
+    view = View((sent(rows, net=linear((1, side, side), 4)),), labels=rows.labels)
+    why = fails_on_bare_updates(Same(), view, rows, SeededStream(0))
+    assert why is not None and why.code == "bare-update-left"
+    Same.found = x
+    assert fails_on_bare_updates(Same(), view, rows, SeededStream(0)) is None
+
+
+def test_a_rate_that_no_training_has_does_not_stop_the_audit() -> None:
+    release = sent(defence=Defence(prune=0.5))
+    training = LocalTraining(4, 4, (1e300,))
+    found = audited(release.with_(training=training), names=["solved"])
+    assert statuses(found) == {"solved": "ran"}
 
 
 class Adaptive(Solved):
@@ -280,11 +364,35 @@ def test_other_data_are_refused_where_the_update_can_be_computed_again() -> None
         {"defence": Defence(clip=1.0)},
         {"defence": Defence(clip=1.0, noise=1.0)},
         {"defence": Defence(prune=0.5)},
+        {"shuffled": True},
     ],
 )
 def test_what_was_drawn_or_changed_is_said_to_be_unchecked(more: dict[str, Any]) -> None:
     (told,) = check_truth([sent(**more)], digits(4, 8))
     assert told.code == "update-not-recomputed"
+
+
+@pytest.mark.parametrize("rate", [0.0, 1e-7])
+def test_weights_that_hardly_moved_do_not_show_whose_they_are(rate: float) -> None:
+    made = job()
+    still = replace(made, training=LocalTraining(4, 4, (rate,)))
+    given: dict[str, Any] = {"method": "fedavg", "training": still.training, "net": made.net}
+    for rows in (ROWS, digits(4, 8)):
+        (told,) = check_truth([in_memory(ROWS, still.before, still.after(ROWS), **given)], rows)
+        assert told.code == "update-not-recomputed"
+
+
+def test_a_range_that_the_rows_do_not_have_is_refused() -> None:
+    """Attackers would look for rows in it, and find little."""
+    for lied in ({"low": 0.4, "high": 0.6}, {"low": -1e308, "high": 1e308}):
+        with pytest.raises(WrongTruthError, match="values are from"):
+            check_truth([sent().with_(**lied)], ROWS)
+
+
+def test_an_update_on_features_is_not_said_to_be_of_other_data() -> None:
+    release = sent().with_(training=None, layers=None, shape=(64,), low=-3.0)
+    with pytest.raises(MismatchError, match="trained on features of 64 values"):
+        check_truth([release], ROWS)
 
 
 def test_an_update_of_many_rows_is_not_inverted_and_that_is_said() -> None:

@@ -28,7 +28,7 @@ from mixveil.features.stacked.party import Defence, batches, sent_back
 from mixveil.learn.local_update import linear
 from mixveil.releases.kinds.updates import AFTER, BEFORE
 from mixveil.releases.reading import read_release
-from mixveil.releases.updates import settings_of, weights_of
+from mixveil.releases.updates import settings_of, weights_of, write_update
 from tests.command import Run, refused
 from tests.notes import codes, holds, read, shows
 
@@ -69,6 +69,7 @@ def test_an_update_is_what_a_party_s_sgd_makes(tmp_path: Path, run: Run, more: d
     told = run(*WORDS, *given)
     assert told.code == 0, told.err
     assert shows(told.err, "updates-warning") and "not certified" in told.out
+    assert shows(told.out, "update-trained")
     expected, after = obvious(tmp_path / "u", 4, **more), weights(tmp_path / "u", AFTER)
     assert all(torch.allclose(after[name], value, atol=1e-6) for name, value in expected.items())
     settings = settings_of(read_release(tmp_path / "u"))
@@ -95,6 +96,30 @@ def test_a_later_round_begins_with_the_weights_of_an_earlier_one(tmp_path: Path,
     np.savez(tmp_path / "other.npz", x=np.zeros((4, 1, 4, 4), np.float32), y=np.arange(4))
     with pytest.raises(MismatchError, match="4, 4"):
         mixveil.update(tmp_path / "other.npz", tmp_path / "x", before=tmp_path / "u")
+
+
+@pytest.mark.parametrize("scores", [1, 5])
+def test_a_network_for_other_classes_is_not_trained(tmp_path: Path, scores: int) -> None:
+    """With one score its loss is 0 whatever the rows are: the update would seem to hide them all."""
+    data = open_data("digits:train").part(torch.arange(4))
+    net = linear(data.shape, scores)
+    sent = {name: value.detach() for name, value in net.named_parameters()}
+    back = {name: value.clone() for name, value in sent.items()}
+    write_update(tmp_path / "u", data, sent, back, method="fedavg", training=None, net=net, party="server")
+    with pytest.raises(MismatchError, match="10 classes"):
+        mixveil.update("digits:train", tmp_path / "v", before=tmp_path / "u", rows=4)
+    assert not (tmp_path / "v").exists()
+
+
+def test_steps_on_rows_of_one_class_are_warned_of(tmp_path: Path) -> None:
+    """A folder of class folders is in the order of its classes."""
+    x = SeededStream(1).uniform(8, 1, 8, 8).float().numpy()
+    for name, labels in (("sorted", [0, 0, 0, 0, 1, 1, 1, 1]), ("mixed", [0, 1, 0, 1, 0, 1, 0, 1])):
+        np.savez(tmp_path / f"{name}.npz", x=x, y=np.array(labels), classes=np.array(["ill", "well"]))
+        for batch in (1, 2, 4):
+            made = mixveil.update(tmp_path / f"{name}.npz", tmp_path / f"{name}{batch}", batch=batch)
+            warned = "update-steps-of-one-class" in codes(made.warnings)
+            assert warned is (name == "sorted" and batch > 1)
 
 
 def test_networks_are_chosen_by_the_size_of_images(tmp_path: Path) -> None:

@@ -80,6 +80,7 @@ def test_every_field_of_augmix_must_be_there(name: str) -> None:
         ("proximal", -1.0),
         ("proximal", "1"),
         ("augmix", 4.0),
+        ("shuffled", 1),
     ],
 )
 def test_what_others_wrote_is_refused(name: str, value: object) -> None:

@@ -14,8 +14,9 @@ import torch
 from safetensors.torch import load, save
 from torch import Tensor
 
+from mixveil.audit.own_releases import audit
 from mixveil.core.device_random import DeviceStream
-from mixveil.core.errors import ArgumentError
+from mixveil.core.errors import ArgumentError, WrongTruthError
 from mixveil.core.local_training import AugMix, LocalTraining
 from mixveil.core.randomness import SeededStream
 from mixveil.core.types import Batch
@@ -27,6 +28,7 @@ from mixveil.features.extractor import Extractor
 from mixveil.features.stacked.local_steps import Rows, local_steps
 from mixveil.features.stacked.network import Stacked, stacked
 from mixveil.federated.algorithms import Rounds, Weights, federated, local, new_head, weights_of
+from mixveil.federated.jobs import round_order
 from mixveil.federated.jobs.job import Job
 from mixveil.federated.jobs.job_config import JobConfig
 from mixveil.federated.jobs.last_update import update_of
@@ -47,6 +49,7 @@ from mixveil.releases.reading import read_envelope, read_release
 from mixveil.releases.updates import weights_of as weights_in
 from tests.federated.here import Here, a_party, approving, done, job_of
 from tests.made import blobs, features_of
+from tests.notes import codes
 
 SHAPE = (1, 8, 8)
 NAMES = ("a", "b", "c")
@@ -178,6 +181,13 @@ def stripped(weights: Weights) -> Weights:
     return {name.removeprefix(PREFIX): tensor for name, tensor in weights.items()}
 
 
+@pytest.fixture
+def known_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Views by the seed of the recipe, as in memory: a party's own draws cannot be repeated."""
+    monkeypatch.setattr(round_order, "SecureStream", lambda: None)
+
+
+@pytest.mark.usefixtures("known_draws")
 @pytest.mark.parametrize(
     ("method", "head", "proximal"),
     [("fed-augmix", "lenet5", None), ("fedprox-augmix", "linear", 0.1), ("fedavg", "lenet5", None)],
@@ -202,6 +212,7 @@ def test_rounds_between_machines_are_those_in_memory(
     assert type(read_model(model).head) is type(read.head)  # the party has it back
 
 
+@pytest.mark.usefixtures("known_draws")
 @pytest.mark.parametrize(
     ("method", "head", "optimiser"),
     [("fedprox-augmix", "lenet5", "sgd"), ("fed-augmix", "linear", "adamw"), ("fedavg", "mlp", "adamw")],
@@ -227,7 +238,15 @@ def test_a_party_keeps_what_it_sent_last(tmp_path: Path, method: str, head: str,
     sgd = optimiser == "sgd"
     steps = rates(30, job.config.recipe, range(2, 4))
     assert settings.training == LocalTraining(
-        30, 8, steps, "sgd" if sgd else "adamw", 0.9 if sgd else 0.0, 0.0 if sgd else 1e-4, proximal, augmix
+        30,
+        8,
+        steps,
+        "sgd" if sgd else "adamw",
+        0.9 if sgd else 0.0,
+        0.0 if sgd else 1e-4,
+        proximal,
+        augmix,
+        shuffled=True,
     )
     assert (settings.network() is None) == (head == "mlp")
     entries = {entry.party: entry.id for entry in Ledger().entries()}
@@ -277,14 +296,52 @@ WRONG: dict[str, list[dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("method", WRONG)
-def test_rounds_that_the_owner_did_not_agree_to_are_not_trained(tmp_path: Path, method: str) -> None:
-    job, parties, _ = by_rounds(tmp_path, method=method, rounds=1, epochs=1)
+def a_round(job: Job) -> tuple[dict[str, Any], bytes]:
+    """What a server asks for in the first round, and its weights."""
     recipe = job.config.recipe
     about: dict[str, Any] = {"ask": "round", "kind": "updates", "recipe": asdict(recipe), "epochs": [0, 1]}
     about |= {**job.identity.plain(), "extractor": job.config.extractor.plain(), "head": "linear", "number": 0}
-    about["augmix"] = OWN if method == "fed-augmix" else None
-    weights = save(dict(weights_of(new_head("linear", 64, 3, recipe))))
+    about["augmix"] = OWN if job.config.method == "fed-augmix" else None
+    return about, save(dict(weights_of(new_head("linear", 64, 3, recipe))))
+
+
+@pytest.mark.parametrize("method", WRONG)
+def test_a_server_does_not_know_the_draws_of_views(tmp_path: Path, method: str) -> None:
+    """It chose the recipe's seed: with it, it could compute the same views of whatever images it guesses."""
+    job, parties, _ = by_rounds(tmp_path, method=method, rounds=1, epochs=1)
+    about, weights = a_round(job)
+    one, other = (load(parties["a"].answer(Message(about, {"weights": weights})).files["weights"]) for _ in range(2))
+    assert same(one, other) is (method == "fedavg")
+
+
+def test_steps_that_would_fill_the_memory_are_not_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job, parties, _ = by_rounds(tmp_path, method="fed-augmix", rounds=1, epochs=1)
+    about, weights = a_round(job)
+    monkeypatch.setattr(round_order, "_MOST_VALUES", 8 * 2 * 3 * 64)  # batch, views, chains, pixels
+    assert parties["a"].answer(Message(about, {"weights": weights})).about["state"] == "ready"
+    larger = ({"recipe": {**about["recipe"], "batch": 10**9}}, {"augmix": {**OWN, "views": 8}})
+    for change in (*larger, {"augmix": {**OWN, "chains": 16}}):
+        assert parties["a"].answer(Message({**about, **change}, {"weights": weights})).about["state"] == "failed"
+    network = save(dict(weights_of(new_head("lenet5", 64, 3, job.config.recipe, shape=SHAPE))))
+    assert parties["a"].answer(Message({**about, "head": "lenet5"}, {"weights": network})).about["state"] == "failed"
+
+
+@pytest.mark.parametrize("batch", [8, 100])
+def test_what_was_sent_last_is_audited_whichever_optimiser_the_server_chose(tmp_path: Path, batch: int) -> None:
+    """Rows come in another order in every epoch: that the update cannot be computed again does not make them others."""
+    _, parties, whole = by_rounds(tmp_path, method="fedavg", head="linear", optimiser="sgd", batch=batch)
+    assert whole["ok"]
+    data, update = parties["b"].config.data, kept(tmp_path, "b") / "update"
+    found = audit([update], data, attacks=["update-labels"]).audit
+    assert ("update-not-recomputed" in codes(found.warnings)) is (batch < 30)
+    with pytest.raises(WrongTruthError):
+        audit([update], parties["a"].config.data, attacks=["update-labels"])
+
+
+@pytest.mark.parametrize("method", WRONG)
+def test_rounds_that_the_owner_did_not_agree_to_are_not_trained(tmp_path: Path, method: str) -> None:
+    job, parties, _ = by_rounds(tmp_path, method=method, rounds=1, epochs=1)
+    about, weights = a_round(job)
     honest = parties["a"].answer(Message(about, {"weights": weights}))
     assert honest.about["state"] == "ready" and not same(load(honest.files["weights"]), load(weights))
     for change in WRONG[method]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import torch
@@ -24,11 +25,15 @@ MOST_ROWS = 4
 LEAST_SSIM, LEAST_SIDE = 0.5, 16
 """What an attack must reach there on images of so many pixels a side."""
 
-MOST_LEFT = 0.25
-"""Of smaller images, and of other rows: the share of knowing nothing's error that it may leave."""
+MOST_LEFT, MOST_LEFT_OF_IMAGES = 0.25, 0.5
+"""Of smaller images and other rows, and of those images too: the share of one grey's error that it may leave. Without
+it, a black picture would do where images are mostly black."""
+
+MOST_LEFT_OF_MEAN = 0.5
+"""Of all rows: the share of their mean's error. Without it, one picture for all would do where they are much alike."""
 
 _FAINT = 1e-3  # λ of views; of 0, attackers who measure what views do would have nothing to measure
-_RATE = 0.1  # of the step, where the update's first was 0
+_RATE, _MOST_RATE = 0.1, 1e6  # of the step where the update's first was 0, or so large that weights would not be finite
 
 
 def fails_on_bare_updates(attack: Attack, view: View, records: Dataset, stream: Stream) -> Note | None:
@@ -63,14 +68,18 @@ def _said_to_augment(bare: Release, like: Release) -> Release:
 
 def _too_little(truth: Tensor, guess: Tensor, rows: int) -> Note | None:
     """What is wrong with guesses (n, …) in [0, 1], if anything is."""
+    most = MOST_LEFT
     if truth.dim() == 4 and min(truth.shape[2:]) >= LEAST_SIDE:
-        found = float(similarity.ssim(truth, guess).mean())
-        return None if found >= LEAST_SSIM else note("bare-update-unlike", rows=rows, ssim=found, least=LEAST_SSIM)
+        found, most = float(similarity.ssim(truth, guess).mean()), MOST_LEFT_OF_IMAGES
+        if not found >= LEAST_SSIM:
+            return note("bare-update-unlike", rows=rows, ssim=found, least=LEAST_SSIM)
     error = float(similarity.mse(truth, guess).mean())
-    nothing = float(similarity.mse(truth, torch.full_like(truth, 0.5)).mean())
-    if nothing == 0 or error <= MOST_LEFT * nothing:
+    guesses = [(float(truth.var(correction=0)), most)]  # of the best grey: how dark rows are, attackers may know
+    guesses += [(float(truth.var(0, correction=0).mean()), MOST_LEFT_OF_MEAN)] if rows > 1 else []
+    nothing, most = min(guesses, key=math.prod)
+    if error <= most * nothing:
         return None
-    return note("bare-update-left", rows=rows, error=error, nothing=nothing)
+    return note("bare-update-left", rows=rows, error=error, nothing=nothing, most=most)
 
 
 def some_rows(records: Dataset) -> Tensor:
@@ -90,7 +99,7 @@ def twin(release: Release, part: Dataset) -> Release:
     if net is None:
         return release  # attacks say that they need the network
     rate = next(iter(() if settings.training is None else settings.training.rates), _RATE) or _RATE
-    training = LocalTraining(len(part), len(part), (rate,))
+    training = LocalTraining(len(part), len(part), (rate if rate <= _MOST_RATE else _RATE,))
     rows = part.take(torch.arange(len(part)))
     after = sent_back(net, before, rows, training)
     return in_memory(part, before, after, method="fedavg", training=training, net=net, party=release.party)

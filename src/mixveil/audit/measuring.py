@@ -79,6 +79,8 @@ class Measure:
         for metric in METRICS:
             if metric.compares != "records" or (metric.needs == "images" and truth.dim() != 4):
                 continue
+            if metric.centred and bool((truth == truth[:1]).all()):  # of one record nothing is left without its mean
+                continue
             values, blank = metric.measure(truth, guess), finite(metric.measure(truth, nothing).mean())
             bounded = bound if metric.ceiling is not None else None
             beaten = bounded is not None and float(metric.measure(truth, raw).mean()) < bounded.least

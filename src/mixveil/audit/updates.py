@@ -6,6 +6,7 @@ defence are broken, and that they find nothing here shows nothing.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -22,7 +23,7 @@ from mixveil.audit.judge import Judge
 from mixveil.audit.measuring import Measure
 from mixveil.audit.metrics.order import in_order
 from mixveil.audit.truth import ranged
-from mixveil.core.errors import ArgumentError, WrongTruthError
+from mixveil.core.errors import ArgumentError, MismatchError, WrongTruthError
 from mixveil.core.randomness import Stream
 from mixveil.core.types import Batch, Dataset, Release, Rows, View
 from mixveil.core.wording.notes import Note, note
@@ -37,6 +38,7 @@ _ROUNDING = 1e-2
 """How far weights may be off that another machine trained, as a share of the way that they went."""
 
 _FLOAT = 1e-6  # the same as a share of the weights themselves: float32
+_HARDLY = 10  # times that: weights that went less far show hardly which rows they are of
 
 _PLAIN = ("fedavg", "fedprox")
 """Methods without a defence: their updates are computed again."""
@@ -113,20 +115,31 @@ def check_truth(releases: Sequence[Release], truth: Dataset) -> list[Note]:
         raise ArgumentError(f"releases: updates are audited one by one, got {len(releases)}")
     (release,) = releases
     settings = settings_of(release)
+    if settings.layers is None and len(settings.shape) == 1 < len(truth.shape):
+        raise MismatchError(
+            f"release {release.id} was trained on features of {settings.shape[0]} values, and no attack here works on "
+            f"such updates: nothing can be said of it"
+        )
     rows = len(truth) if settings.training is None else settings.training.rows
     if rows != len(truth) or settings.shape != truth.shape or release.classes != truth.classes:
         raise WrongTruthError(
             f"release {release.id} was made of {rows} rows of {settings.shape} in {len(release.classes)} classes, the "
             f"truth has {len(truth)} of {truth.shape} in {len(truth.classes)}"
         )
+    if math.isfinite(truth.high - truth.low) and (settings.low, settings.high) != (truth.low, truth.high):
+        raise WrongTruthError(  # attackers would look in another range than the rows are in
+            f"release {release.id} says that values are from {settings.low:g} to {settings.high:g}, and those of the "
+            f"truth are from {truth.low:g} to {truth.high:g}"
+        )
+    unsure = [note("update-not-recomputed", release=release.id[:8], method=settings.method)]
     if not _can_be_repeated(release, settings):
-        return [note("update-not-recomputed", release=release.id[:8], method=settings.method)]
+        return unsure
     if not _repeats(release, settings, truth):
         raise WrongTruthError(
             f"release {release.id} was not made of these data: by {settings.method}, these rows in this order "
             f"give other weights"
         )
-    return []
+    return unsure if _within_rounding(release) else []
 
 
 def _can_be_repeated(release: Release, settings: UpdateSettings) -> bool:
@@ -134,7 +147,7 @@ def _can_be_repeated(release: Release, settings: UpdateSettings) -> bool:
     training, net = settings.training, settings.network()
     if training is None or net is None or settings.method not in _PLAIN:
         return False
-    if training.augmix is not None or training.optimiser != "sgd" or training.weight_decay:
+    if training.shuffled or training.augmix is not None or training.optimiser != "sgd" or training.weight_decay:
         return False
     if shapes(net, settings.shape)[-1] != (len(release.classes),):
         raise ArgumentError(f"the network of release {release.id[:8]} does not tell its {len(release.classes)} classes")
@@ -142,8 +155,14 @@ def _can_be_repeated(release: Release, settings: UpdateSettings) -> bool:
         Stacked(net)
     except ArgumentError:  # batch normalisation, for one
         return False
+    return True
+
+
+def _within_rounding(release: Release) -> bool:
+    """Whether the weights went so short a way that any rows would seem to give it."""
     before, after = weights_of(release, BEFORE), weights_of(release, AFTER)
-    return any(not torch.equal(before[name], after[name]) for name in before)
+    start, end = (torch.cat([w[name].flatten().double() for name in before]) for w in (before, after))
+    return bool(torch.linalg.vector_norm(end - start) <= _HARDLY * _FLOAT * torch.linalg.vector_norm(end))
 
 
 def _repeats(release: Release, settings: UpdateSettings, truth: Dataset) -> bool:

@@ -91,7 +91,8 @@ def join(
 
     You decide what is sent, by --mu or --tau, --budget and --allow; the server cannot change it. Everything is encoded
     once a job, with secure noise, entered in your ledger, kept, and sent as it was kept. The server cannot run code
-    here, and what it hears depends on your records through the noise alone.
+    here, and what it hears depends on your records through the noise alone; but for methods in rounds, which --allow
+    has to name: their weights come without noise, and promise nothing (`mixveil update`).
     """
     from mixveil.core import files
     from mixveil.data.opening import class_names

@@ -66,7 +66,8 @@ def simulate(
         float | None,
         typer.Option(
             "--learning-rate",
-            help="Of AdamW, falling to zero. Default: 0.005 of linear, else 0.001. The paper's FedProx keeps its own.",
+            help="Of AdamW, falling to zero. Default: 0.005 of linear, else 0.001. fedprox and fedprox-augmix keep the "
+            "paper's, 0.001.",
         ),
     ] = None,
     test: Annotated[

@@ -73,6 +73,7 @@ class LocalTraining:
         momentum: Of SGD. weight_decay: of AdamW.
         proximal: μ of FedProx's term; None: there is none.
         augmix: Of Fed-AugMix; None: the loss is the cross-entropy alone.
+        shuffled: Whether rows come in another order in every epoch, and a small rest is left out; else in their own.
     """
 
     FIELDS: ClassVar[tuple[str, ...]] = (
@@ -84,6 +85,7 @@ class LocalTraining:
         "weight_decay",
         "proximal",
         "augmix",
+        "shuffled",
     )
     rows: int
     batch: int
@@ -93,6 +95,7 @@ class LocalTraining:
     weight_decay: float = 0.0
     proximal: float | None = None
     augmix: AugMix | None = None
+    shuffled: bool = False
 
     def __post_init__(self) -> None:
         checks.at_least("rows", self.rows, 1)
@@ -133,6 +136,7 @@ class LocalTraining:
                 strict_json.number("weight_decay", stated["weight_decay"]),
                 None if proximal is None else strict_json.number("proximal", proximal),
                 None if augmix is None else AugMix.read(augmix),
+                strict_json.flag("shuffled", stated["shuffled"]),
             )
         except ArgumentError as error:
             raise ManifestError(f"training: {error}") from None

@@ -41,11 +41,14 @@ class AugMixLoss:
         return named + weight * apart
 
 
-def augmix_loss(settings: AugMix, shape: tuple[int, ...], low: float, high: float) -> LossOf:
-    """The loss of parties whose images have this shape and range; each draws views by its own seed."""
+def augmix_loss(
+    settings: AugMix, shape: tuple[int, ...], low: float, high: float, *, stream: Stream | None = None
+) -> LossOf:
+    """The loss of parties whose images have this shape and range; each draws views by its own seed. stream: of the
+    views of one party, where others know that seed."""
     if len(shape) != 3 or (low, high) != (0.0, 1.0):
         raise ArgumentError(
             f"Fed-AugMix takes images of (channels, height, width) with pixels in [0, 1]; these rows have the shape "
             f"{shape} and values from {low:g} to {high:g}"
         )
-    return lambda recipe: AugMixLoss(settings, shape, recipe.stream("augmix"))
+    return lambda recipe: AugMixLoss(settings, shape, stream or recipe.stream("augmix"))

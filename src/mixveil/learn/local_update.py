@@ -25,6 +25,7 @@ from mixveil.core.watching import Warn, Watch, unheard, unwatched
 from mixveil.core.wording.notes import Note, note
 from mixveil.data.opening import DataOptions, DataSpec
 from mixveil.features.split.networks import convnet, lenet5
+from mixveil.features.split.shapes import shapes
 from mixveil.features.stacked.party import NO_DEFENCE, Defence, sent_back
 from mixveil.releases import accounting
 from mixveil.releases.envelope import Envelope
@@ -147,6 +148,7 @@ def update(
     job = LocalUpdate(net, sent, training, Defence(clip, noise, prune))
     owners = accounting.owners_of(ledger, images, watch)
     told = [note("updates-warning"), *([note("update-noise-unaccounted")] if noise is not None else [])]
+    told += [note("update-steps-of-one-class")] if _mostly_of_one_class(images.labels, batch) else []
     warnings = [*told, *images.warnings(), *accounting.copies(owners)]
     for item in warnings:
         warn(item)
@@ -156,6 +158,12 @@ def update(
         out, images, sent, after, method=job.method, training=training, net=net, party=party, **terms
     )
     return Updated(out, written, tuple(warnings), ledger.standing(owners))
+
+
+def _mostly_of_one_class(labels: Tensor, batch: int) -> bool:
+    """Whether more than half of the steps on several rows are on rows of one class, as folders give them."""
+    steps = [bool((step == step[0]).all()) for step in torch.split(labels, batch) if len(step) > 1]
+    return 2 * sum(steps) > len(steps)
 
 
 def _began(
@@ -180,6 +188,10 @@ def _began(
         raise MismatchError(
             f"{before} is of rows of {settings.shape} in {len(release.classes)} classes, and these are of "
             f"{images.shape} in {len(images.classes)}"
+        )
+    if (scores := shapes(known, settings.shape)[-1]) != (len(images.classes),):
+        raise MismatchError(
+            f"{before}: its network makes {scores} of a row, and there are {len(images.classes)} classes"
         )
     return known, weights_of(release, AFTER)
 

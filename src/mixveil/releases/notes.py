@@ -10,6 +10,7 @@ from mixveil.core.wording.sentences import times
 from mixveil.encoders.singular import NOT_KEPT
 from mixveil.releases.envelope import Envelope
 from mixveil.releases.kinds.records import RecordSettings
+from mixveil.releases.kinds.updates import AFTER, UpdateSettings
 from mixveil.theory import gdp
 
 
@@ -50,8 +51,11 @@ def not_promised(envelope: Envelope) -> list[Note]:
 
 
 def details(envelope: Envelope) -> list[Note]:
-    """What else there is to say of records: which features they are, and what was dropped."""
+    """What else there is to say: of records which features they are, and what was dropped; of updates how they were
+    trained."""
     settings, told = envelope.settings, []
+    if isinstance(settings, UpdateSettings):
+        return trained(settings)
     if not isinstance(settings, RecordSettings):
         return []
     if (extractor := settings.extractor) is not None:
@@ -62,3 +66,13 @@ def details(envelope: Envelope) -> list[Note]:
         figures = {"dropped": dropped, "made": screened.records, "share": dropped / screened.records}
         told.append(note("screened-by", screen=str(screened.screen), **figures))
     return told
+
+
+def trained(settings: UpdateSettings) -> list[Note]:
+    """The network of an update, and how the party trained it, where that is stated."""
+    training, sizes = settings.training, {n: math.prod(s) for n, s in settings.shapes.items() if n.startswith(AFTER)}
+    if training is None:
+        return []
+    layers = sum(name.endswith("weight") for name in sizes)
+    how = {"rows": training.rows, "steps": len(training.rates), "batch": min(training.batch, training.rows)}
+    return [note("update-trained", layers=layers, values=sum(sizes.values()), **how)]

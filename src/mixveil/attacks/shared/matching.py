@@ -7,8 +7,7 @@ range. Δ(x) is what the party would have sent of x: one gradient, or the way of
 through which the slope goes back (unrolled). Of AdamW, whose steps hardly depend on a gradient's size, attackers
 compare the softened signs of the gradients at the weights before.
 
-Many parties, and several starts for each, are worked on side by side. On a GPU a step is recorded once, as a CUDA
-graph, and replayed.
+Many parties are worked on side by side. On a GPU a step is recorded once, as a CUDA graph, and replayed.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -53,17 +54,11 @@ class InvGrad(UpdateAttack):
         return Guess(images=self.found(target, y, stream).images[0].double().cpu())
 
     def found(self, target: UpdateTarget, y: Tensor, stream: Stream) -> Found:
-        """Of every party, with soft labels y (k, b, classes)."""
-        starts, many = _starts(target, self.restarts, stream), repeated(without_views(target), self.restarts)
-        return best(descend(many, starts, _many(y, self.restarts), self.descent), self.restarts)
-
-
-def repeated(target: UpdateTarget, times: int) -> UpdateTarget:
-    """The same parties so many times, one set after another."""
-    if times == 1:
-        return target
-    before, after = ({name: _many(t, times) for name, t in of.items()} for of in (target.before, target.after))
-    return replace(target, before=before, after=after)
+        """Of every party, with soft labels y (k, b, classes): the best of all starts, which come one after another, as
+        weights of many parties at once do not stay in a processor's cache."""
+        seen = without_views(target)
+        tries = [descend(seen, start, y, self.descent) for start in _starts(target, self.restarts, stream)]
+        return best(tries)
 
 
 def without_views(target: UpdateTarget) -> UpdateTarget:
@@ -71,21 +66,16 @@ def without_views(target: UpdateTarget) -> UpdateTarget:
     return replace(target, training=replace(target.training, augmix=None))
 
 
-def best(found: Found, times: int) -> Found:
-    """Of so many tries for each party, the one that fits best."""
-    misfit = found.misfit.view(times, -1)
+def best(tries: Sequence[Found]) -> Found:
+    """Of several tries for each party, the one that fits best."""
+    misfit, images = torch.stack([one.misfit for one in tries]), torch.stack([one.images for one in tries])
     which = misfit.argmin(0)
     party = torch.arange(misfit.shape[1], device=which.device)
-    images = found.images.view(times, -1, *found.images.shape[1:])
     return Found(images[which, party], misfit[which, party])
 
 
-def _many(t: Tensor, times: int) -> Tensor:
-    return t.repeat(times, *[1] * (t.dim() - 1))
-
-
 def _starts(target: UpdateTarget, times: int, stream: Stream) -> Tensor:
-    """(times · k, rows, …) noise about the middle of the range."""
-    drawn = stream.fork("starts").normal(times * target.clients, target.rows, *target.shape).float()
+    """(times, k, rows, …) noise about the middle of the range."""
+    drawn = stream.fork("starts").normal(times, target.clients, target.rows, *target.shape).float()
     middle, spread = (target.low + target.high) / 2, (target.high - target.low) / 4
     return target.inside((middle + spread * drawn).to(target.device))

@@ -29,29 +29,43 @@ WORDS: dict[str, str] = {
     "party with draws of their own, see which layers its views make noisy, and look again with those counting less.",
     "updates-warning": "updates promise nothing: the server, and everyone who sees what you send, can look for the "
     "rows that you trained on. Attack it before you send any (`mixveil audit`)",
+    "update-steps-of-one-class": "most steps train on rows of one class alone: rows are taken in the order of DATA, "
+    "and what an update shows depends on which rows share a step. If you would shuffle them, give a table (.csv) "
+    "whose rows are in that order",
+    "update-trained": "a network with {layers:n layer} of {values:,} weights, trained on {rows:n row} in {steps:n "
+    "step} of up to {batch:n row}",
+    "verdict-update": "Attacked: an update by {method}: {how}.",
     "update-noise-unaccounted": "what this noise would promise is not accounted: NO guarantee is claimed for it",
     "metric-labels-found": "labels found",
     "bare-update-unlike": "out of one plain step on {rows:n row}, without any defence, it gets pictures with a mean "
     "SSIM of {ssim:.2f}, and {least:.2f} is asked for",
     "bare-update-left": "out of one plain step on {rows:n row}, without any defence, it leaves an error of "
-    "{error:.3g}, knowing nothing {nothing:.3g}, and a quarter of that is asked for",
+    "{error:.3g}, one picture for all rows {nothing:.3g}, and at most {most:.0%} of that is asked for",
     "update-not-recomputed": "Release {release} ({method}) could not be computed again from these data, as its steps "
-    "were drawn or changed, or its training is not stated: only the number of rows, their shape and their classes were "
-    "compared, and your ledger, if it has an entry of it.",
+    "or the order of its rows were drawn, its steps were changed, its weights hardly moved, or its training is not "
+    "stated: only the number of rows, their shape and their classes were compared, and your ledger, if it has an entry "
+    "of it.",
+    "update-record-read": "Of one record {attack} leaves {left:.0%} of the error of knowing nothing: that one is read, "
+    "however little the mean over all is. Look at the pictures before you decide.",
+    "update-pictures-alike": "The pictures of {attack} are like the records by SSIM: {mean:.2f} (knowing nothing: "
+    "{nothing:.2f}), though not by their squared error. Look at them before you decide.",
     "labels-read-off": "{attack} reads the classes of {mean:.0%} of the rows off the update (guessing: {chance:.0%})",
     "updates-not-promised": "Updates promise nothing: the server computes what rows like yours would change in the "
-    "weights, and compares. Each further round shows more.",
-    "verdict-fails-undefended": "{attack} fails even on an update without any defence: that it finds nothing here "
-    "proves nothing.",
+    "weights, and compares. Each further round shows more, and a server that sends weights made for it can get more "
+    "than any attack here: they take the weights as they are.",
+    "verdict-fails-undefended": "These fail even on an update without any defence: {attacks}. That they find nothing "
+    "here proves nothing.",
+    "verdict-updates-grey": "Knowing nothing is a grey picture here, as no public images were given. The mean of "
+    "images like yours is nearer to them, and attackers have that: give some (--public).",
     "verdict-nothing-said": "Pictures: NOTHING can be said. No attack ran that gets pictures out of an update "
     "without a defence, so that no figure here shows that this update hides any.",
     "verdict-updates-little": "That these attacks ({attacks}), which get pictures out of an update without a defence, "
     "got little here is what was measured. It does not show that the update hides images: others may get more.",
     "verdict-attacks-not-run": "NOT run: {attacks}: {why}. What such attackers get is not measured.",
-    "verdict-labels-found": "Labels: {attack}, who is not told them, finds the classes of {mean:.0%} of the rows "
+    "verdict-labels-found": "Labels: {attack} is not told them, and finds the classes of {mean:.0%} of the rows "
     "(guessing: {chance:.0%}).",
-    "verdict-update-labels": "Labels: not protected. Attackers who look for pictures were told them, as the paper has "
-    "it.",
+    "verdict-update-labels": "Labels: not protected. Attackers who look for pictures were told them, as the paper of "
+    "Fed-AugMix has it.",
     "page-leaves-updates": "the weights after the party's part of a round, and the manifest, which says how it "
     "trained.",
     "page-stays-updates": "the records, and this page. The weights before it are no secret: the server sent them.",
@@ -59,7 +73,8 @@ WORDS: dict[str, str] = {
     "is assigned to, so that the squared error of all is least.",
     "page-figures-updates": "Worst: the record for which an attack got most. Knowing nothing: the same figure for the "
     "mean public image, or for the middle of the range, whichever is nearer; of labels, for as many rows of each "
-    "class. Attackers who look for pictures know the labels, as the paper has it; those who look for labels do not. "
+    "class. Attackers who look for pictures know the labels, as the paper of Fed-AugMix has it; those who look for "
+    "labels do not. "
     "Guesses come in no order, and are assigned to the records with the least squared error. There is no "
     "ceiling: nothing bounds what attackers get of updates.",
     "page-unprotected-updates": "Updates are not protected: that an attack fails shows nothing of others, and no "

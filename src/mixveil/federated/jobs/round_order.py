@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
@@ -11,15 +12,19 @@ from safetensors.torch import load, save
 from mixveil.core import strict_json
 from mixveil.core.errors import ManifestError
 from mixveil.core.local_training import AugMix, LocalTraining
+from mixveil.core.randomness import SecureStream
+from mixveil.features.split.shapes import shapes
 from mixveil.federated.algorithms import local, new_head
 from mixveil.learn.augmix_loss import augmix_loss
 from mixveil.learn.fit import TrainingRecipe, rates
+from mixveil.learn.sequence_head import ImageSequence
 
 if TYPE_CHECKING:
     from mixveil.federated.jobs.rounds import RowsInClear
     from mixveil.learn.fit import Head
 
 _MOST_STEPS = 10_000  # of a round whose rates are written down
+_MOST_VALUES = 1 << 30  # that a layer of the network, or the views, have in one step
 
 
 @dataclass(frozen=True)
@@ -66,10 +71,22 @@ class RoundOrder:
 
     def trained(self, rows: RowsInClear, weights: bytes) -> bytes:
         """The server's weights, trained some epochs further on the party's rows."""
-        loss = None if self.augmix is None else augmix_loss(self.augmix, rows.shape, rows.low, rows.high)
+        loss = None
+        if self.augmix is not None:  # draws of the party's own: the server chose the seed of the recipe, and knows it
+            loss = augmix_loss(self.augmix, rows.shape, rows.low, rows.high, stream=SecureStream())
         model, source = self.model(rows), rows.source
+        self._check_size(model, rows)
         more: dict[str, Any] = {"party": self.number, "proximal": self.proximal, "loss": loss}
         return save(dict(local(model, load(weights), source, self.recipe, self.epochs, **more)))
+
+    def _check_size(self, model: Head, rows: RowsInClear) -> None:
+        """Refuse steps that would fill the memory: the server says how many rows and views they have."""
+        views, chains = (0, 0) if self.augmix is None else (self.augmix.views, self.augmix.chains)
+        widest = max(map(math.prod, shapes(model.net, rows.shape))) if isinstance(model, ImageSequence) else 0
+        each = max((1 + views) * widest, views * chains * rows.source.inputs)
+        batch = min(self.recipe.batch, rows.source.rows)
+        if batch * each > _MOST_VALUES:
+            raise ManifestError(f"a step on {batch:,} rows makes {batch * each:.1e} values, {_MOST_VALUES:.1e} at most")
 
     def training(self, rows: int) -> LocalTraining | None:
         """How it was trained, for attackers of the update; None where it has too many steps to write down."""
@@ -86,4 +103,5 @@ class RoundOrder:
             weight_decay=0.0 if sgd else 1e-4,
             proximal=self.proximal,
             augmix=self.augmix,
+            shuffled=self.recipe.batch < rows,
         )
