@@ -23,7 +23,7 @@ from mixveil.attacks.shared.matching import (
 )
 from mixveil.attacks.shared.updates import UpdateTarget
 from mixveil.attacks.updates.invgrad import InvGrad, best, without_views
-from mixveil.attacks.updates.invgrad_adaptive import InvGradAdaptive, noise, views_of
+from mixveil.attacks.updates.invgrad_adaptive import InvGradAdaptive, noise, views_of, weights
 from mixveil.core.device_random import DeviceStream
 from mixveil.core.errors import ArgumentError
 from mixveil.core.first_weights import started
@@ -203,7 +203,7 @@ def test_attackers_who_know_of_fed_augmix_get_more_than_those_who_do_not() -> No
     make up for it."""
     x, y = rows(12, 2)
     seen = with_views(x, y, AugMix(10.0, weight=2e3, large=2e3))
-    attack = InvGradAdaptive(steps=150, restarts=1, tv=1e-3, rounds=1, plays=12)
+    attack = InvGradAdaptive(steps=150, restarts=1, tv=1e-3, rounds=1, plays=12, smoother=3.0)
     plain = InvGrad.found(attack, seen, y, SeededStream(0))
     longer = descend(without_views(seen), plain.images, y, Descent(150, 0.05, 3e-3))
     more = attack.refined(seen, y, plain, SeededStream(1))
@@ -218,13 +218,24 @@ def test_the_noise_of_views_is_measured_by_tensor() -> None:
     found = noise(seen, x, y, drawn, 8)
     again = views_of(seen, AugMix(6.0), DeviceStream(SeededStream(7)))
     plays = torch.stack([simulated(seen, x, y, again, differentiable=False) for _ in range(8)]).double()
-    sizes, slow = [value[0].numel() for value in seen.before.values()], []
+    sizes = [value[0].numel() for value in seen.before.values()]
     for client in range(2):
         each = [part.var(0).mean().sqrt() for part in torch.split(plays[:, client], sizes, 1)]
-        slow.append(torch.cat([(e / max(each)).clamp(min=1e-3).expand(n) for e, n in zip(each, sizes, strict=True)]))
-    assert torch.allclose(found.double(), torch.stack(slow), rtol=1e-3)
-    silent = replace(seen, training=replace(seen.training, augmix=AugMix(6.0, weight=0.0, large=0.0)))
-    assert torch.equal(noise(silent, x, y, drawn, 3), torch.ones_like(found))  # nothing varies: all count alike
+        slow = torch.cat([deviation.expand(n) for deviation, n in zip(each, sizes, strict=True)])
+        assert torch.allclose(found[client].double(), slow, rtol=1e-3)
+        least = 0.05 * float(sent(seen)[client].double().square().mean().sqrt())
+        expected = torch.tensor([least / max(float(value), least) for value in slow])
+        assert torch.allclose(weights(seen, found)[client], expected, rtol=1e-3)
+
+
+def test_where_views_are_silent_all_of_an_update_counts_alike() -> None:
+    x, y = rows(2, 2)
+    seen = with_views(x, y, AugMix(6.0, weight=0.0, large=0.0))
+    silent = noise(seen, x, y, views_of(seen, AugMix(6.0), DeviceStream(SeededStream(7))), 3)
+    assert float(silent.max()) == 0 and torch.equal(weights(seen, silent), torch.ones_like(silent))
+    attack = InvGradAdaptive(steps=150, restarts=1, tv=1e-4, rounds=1, plays=2)
+    found = attack.found(seen, y, SeededStream(0))
+    assert float(psnr_db(x.flatten(0, 1), found.images.flatten(0, 1)).median()) > 18
 
 
 def test_the_plain_attack_does_not_know_of_views() -> None:

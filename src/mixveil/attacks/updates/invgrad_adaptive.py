@@ -3,8 +3,8 @@
 The divergence between views puts into an update what attackers do not know: the party's draws. They know its law. With
 the images that the plain attack found they play the party many times, with draws of their own, and see how much each
 tensor of the update varies from one play to the next. Then they look again, with every tensor weighed by one over that
-noise: layers in which the views are loud count little, and those that the views hardly touch count much. Each round of
-this begins with the images of the last.
+noise: layers in which the views are loud count little, and those that the views hardly touch count much. The louder the
+views, the smoother the images that they look for. Each round of this begins with the images of the last.
 
 Two other ways were tried, on MNIST and LeNet-5, and were worse: views drawn within every step of the descent, and an
 update from which the mean effect of the views had been taken away.
@@ -29,7 +29,8 @@ from mixveil.core.types import View
 from mixveil.core.wording.notes import Note, note
 from mixveil.data import augmix
 
-_LEAST = 1e-3  # of the noisiest tensor's noise: none counts for more than one over this
+_LEAST = 0.05  # of the mean size of a value of the update: noise below that is as good as none
+_LOUD = 0.2  # noise over the size of the update, at which images are looked for as smooth as they may get
 
 
 @dataclass(frozen=True)
@@ -39,14 +40,14 @@ class InvGradAdaptive(InvGrad):
     Attributes:
         plays: Of the party with the images found so far.
         rounds: Of weighing and looking again.
-        smoother: How many times the weight of the total variation then.
+        smoother: How many times the weight of the total variation then, where views are loud; where they are silent, it
+            stays.
     """
 
     name: ClassVar[str] = "invgrad-adaptive"
-    tv: float = 1e-2
     plays: int = 24
     rounds: int = 2
-    smoother: float = 3.0
+    smoother: float = 10.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -69,10 +70,14 @@ class InvGradAdaptive(InvGrad):
         if settings is None:
             return now
         draw = views_of(target, settings, DeviceStream(stream.fork("views")))
-        again = Descent(self.steps, self.rate / 2, self.tv * self.smoother, coarse=self.coarse)
         for _ in range(self.rounds):
-            sought = Sought(sent(target), 1 / noise(target, now.images, y, draw, self.plays))
-            now = descend(without_views(target), now.images, y, again, sought=sought)
+            loud = noise(target, now.images, y, draw, self.plays)
+            share = float((loud.square().mean(1) / sent(target).square().mean(1).clamp(min=1e-30)).sqrt().mean())
+            tv = self.tv * max(1.0, self.smoother * min(1.0, share / _LOUD))
+            again = Descent(self.steps, self.rate / 2, tv, coarse=self.coarse)
+            now = descend(
+                without_views(target), now.images, y, again, sought=Sought(sent(target), weights(target, loud))
+            )
         return now
 
 
@@ -88,8 +93,8 @@ def views_of(target: UpdateTarget, settings: AugMix, draws: DeviceStream) -> Vie
 
 
 def noise(target: UpdateTarget, x: Tensor, y: Tensor, views: Views, plays: int) -> Tensor:
-    """(k, values) how much a value of its tensor varies over plays of the party with images x (k, b, …), as a part of
-    the noisiest tensor's."""
+    """(k, values) how much a value of its tensor varies over plays of the party with images x (k, b, …): the standard
+    deviation."""
     played = torch.zeros_like(sent(target), dtype=torch.float64)
     squares = played.clone()
     for _ in range(plays):
@@ -98,6 +103,11 @@ def noise(target: UpdateTarget, x: Tensor, y: Tensor, views: Views, plays: int) 
     variance = (squares - played.square() / plays).clamp(min=0) / (plays - 1)
     sizes = [value[0].numel() for value in target.before.values()]
     each = torch.stack([part.mean(1) for part in torch.split(variance, sizes, 1)], 1).sqrt()
-    most = each.amax(1, keepdim=True)
-    each = torch.where(most > 0, (each / most).clamp(min=_LEAST), 1.0)  # where nothing varies, all count alike
     return each.repeat_interleave(torch.tensor(sizes, device=each.device), 1).float()
+
+
+def weights(target: UpdateTarget, loud: Tensor) -> Tensor:
+    """(k, values) of each value where its tensor is so loud; where nothing is loud, all count alike."""
+    size = sent(target).square().mean(1, keepdim=True).sqrt()
+    least = (_LEAST * size).clamp(min=1e-30)
+    return least / torch.maximum(loud, least)
