@@ -223,8 +223,9 @@ def test_the_noise_of_views_is_measured_by_tensor() -> None:
         each = [part.var(0).mean().sqrt() for part in torch.split(plays[:, client], sizes, 1)]
         slow = torch.cat([deviation.expand(n) for deviation, n in zip(each, sizes, strict=True)])
         assert torch.allclose(found[client].double(), slow, rtol=1e-3)
-        least = 0.05 * float(sent(seen)[client].double().square().mean().sqrt())
-        expected = torch.tensor([least / max(float(value), least) for value in slow])
+        size = float(sent(seen)[client].double().square().mean().sqrt())
+        scales = [max(float(value), 0.05 * size) for value in slow]
+        expected = torch.tensor([min(scales) / scale for scale in scales])
         assert torch.allclose(weights(seen, found)[client], expected, rtol=1e-3)
 
 
@@ -236,6 +237,19 @@ def test_where_views_are_silent_all_of_an_update_counts_alike() -> None:
     attack = InvGradAdaptive(steps=150, restarts=1, tv=1e-4, rounds=1, plays=2)
     found = attack.found(seen, y, SeededStream(0))
     assert float(psnr_db(x.flatten(0, 1), found.images.flatten(0, 1)).median()) > 18
+
+
+def test_small_updates_are_compared_as_large_ones_are() -> None:
+    x, y = rows(2, 2)
+    seen = with_views(x, y, AugMix(6.0, weight=3e3, large=3e3))
+    found = simulated(seen, x.roll(1, 0), y, differentiable=False)
+    tiny = 1e-24  # squared it is no float32
+    usual, small = Sought(sent(seen)).misfit(found), Sought(tiny * sent(seen)).misfit(tiny * found)
+    assert torch.allclose(usual, small, rtol=1e-4) and float(usual.min()) > 0
+    after = {name: seen.before[name] + tiny * (value - seen.before[name]) for name, value in seen.after.items()}
+    still = replace(seen, after=after)  # float32 loses the difference: nothing was sent
+    assert torch.equal(weights(still, torch.zeros_like(found)), torch.ones_like(found))
+    assert bool(weights(still, tiny * found.abs()).isfinite().all())
 
 
 def test_the_plain_attack_does_not_know_of_views() -> None:

@@ -135,8 +135,10 @@ class Sought:
 
     def misfit(self, found: Tensor) -> Tensor:
         """(k,) one less the cosine between both."""
-        wanted = self.wanted if self.weight is None else self.wanted * self.weight
-        return 1 - cosine_similarity(found if self.weight is None else found * self.weight, wanted, dim=1, eps=1e-30)
+        # Over the largest value: squares of small updates are no float32.
+        scale = 1 / self.wanted.abs().amax(1, keepdim=True).clamp(min=1e-30)
+        scale = scale if self.weight is None else scale * self.weight
+        return 1 - cosine_similarity(found * scale, self.wanted * scale, dim=1, eps=1e-30)
 
 
 @dataclass(frozen=True)

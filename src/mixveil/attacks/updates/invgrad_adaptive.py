@@ -72,7 +72,8 @@ class InvGradAdaptive(InvGrad):
         draw = views_of(target, settings, DeviceStream(stream.fork("views")))
         for _ in range(self.rounds):
             loud = noise(target, now.images, y, draw, self.plays)
-            share = float((loud.square().mean(1) / sent(target).square().mean(1).clamp(min=1e-30)).sqrt().mean())
+            size = sent(target).double().square().mean(1).sqrt()
+            share = float((loud.double().square().mean(1).sqrt() / size.clamp(min=1e-300)).mean())
             tv = self.tv * max(1.0, self.smoother * min(1.0, share / _LOUD))
             again = Descent(self.steps, self.rate / 2, tv, coarse=self.coarse)
             now = descend(
@@ -108,6 +109,7 @@ def noise(target: UpdateTarget, x: Tensor, y: Tensor, views: Views, plays: int) 
 
 def weights(target: UpdateTarget, loud: Tensor) -> Tensor:
     """(k, values) of each value where its tensor is so loud; where nothing is loud, all count alike."""
-    size = sent(target).square().mean(1, keepdim=True).sqrt()
-    least = (_LEAST * size).clamp(min=1e-30)
-    return least / torch.maximum(loud, least)
+    size = sent(target).double().square().mean(1, keepdim=True).sqrt()
+    scale = torch.maximum(loud.double(), _LEAST * size)
+    least = scale.amin(1, keepdim=True)
+    return torch.where(least > 0, least / scale, 1.0).float()
