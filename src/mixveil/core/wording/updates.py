@@ -58,7 +58,8 @@ WORDS: dict[str, str] = {
     "verdict-updates-grey": "Knowing nothing is a grey picture here, as no public images were given. The mean of "
     "images like yours is nearer to them, and attackers have that: give some (--public).",
     "verdict-nothing-said": "Pictures: NOTHING can be said. No attack ran that gets pictures out of an update "
-    "without a defence, so that no figure here shows that this update hides any.",
+    "without a defence, so that no figure here shows that this update hides any. An update of fewer rows may show more "
+    "(`mixveil update --rows 1`).",
     "verdict-updates-little": "That these attacks ({attacks}), which get pictures out of an update without a defence, "
     "got little here is what was measured. It does not show that the update hides images: others may get more.",
     "verdict-attacks-not-run": "NOT run: {attacks}: {why}. What such attackers get is not measured.",
