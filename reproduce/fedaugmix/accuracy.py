@@ -183,8 +183,8 @@ def wanted(asked: argparse.Namespace) -> Iterator[tuple[Row, CohortConfig]]:
 
 
 def named(asked: argparse.Namespace, config: CohortConfig, method: str, severity: float, variant: str) -> Row:
-    of = RECIPES[asked.dataset]
-    settings: Row = {"dataset": asked.dataset, "network": of.network, "method": method, "severity": severity}
+    net = asked.network or RECIPES[asked.dataset].network
+    settings: Row = {"dataset": asked.dataset, "network": net, "method": method, "severity": severity}
     settings |= {"variant": variant if severity else "none", "rounds": config.rounds, "epochs": config.epochs}
     settings |= {"batch": config.batch, "rate": config.rate, "mu": config.proximal, "clients": config.clients}
     settings |= {"of a round": config.cohort, "beta": config.beta, "sizes": config.sizes, "every": config.every}
@@ -241,6 +241,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--dataset", choices=[*RECIPES], default="mnist")
+    parser.add_argument("--network", help="else the recipe's")
     parser.add_argument("--methods", default="fedavg,fedprox")
     parser.add_argument("--severity", default="0,2", help="with commas; 0: without Fed-AugMix")
     parser.add_argument("--variants", default="whole", help=f"with commas, of: {', '.join(VARIANTS)}")
