@@ -64,6 +64,29 @@ PROFILES = {
 }
 
 
+def unpromised(
+    known: GroundTruth, measured: Measure, truth: Dataset, numbers: Tensor, ran: tuple[AttackRun, ...]
+) -> Audit:
+    """What was found of releases that promise nothing, without what is said of it. numbers: (n,) of the rows that were
+    attacked."""
+    return Audit(
+        view=known.view,
+        pixels=known.pixels,
+        low=truth.low,
+        high=truth.high,
+        numbers=numbers,
+        of=known.rows,
+        unit=None,
+        promised=(),
+        figures=tuple(measured.figures),
+        attacks=ran,
+        promises=(),
+        spread=float(known.scaled(known.pixels).var(0, correction=0).mean()),
+        moved=None,
+        images=measured.images,
+    )
+
+
 def limits_of(profile: str) -> Profile:
     """The profile of this name."""
     if profile not in PROFILES:

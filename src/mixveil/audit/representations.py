@@ -14,7 +14,7 @@ from torch import Tensor
 
 from mixveil.attacks.shared.training import NO_CACHE, TrainingCache
 from mixveil.audit import representations_verdict
-from mixveil.audit.auditing import Profile, Watch, chosen, limits_of, most_rows, run_all, strangers
+from mixveil.audit.auditing import Profile, Watch, chosen, limits_of, most_rows, run_all, strangers, unpromised
 from mixveil.audit.found import Audit
 from mixveil.audit.ground_truth import GroundTruth
 from mixveil.audit.judge import Judge
@@ -78,22 +78,7 @@ def audit(
     units = note("no-units-promised")
     judge = Judge(known, measured, units=units, pairs=limits.pairs, cache=cache, stream=stream)
     ran = run_all(judge, asked, names is not None or limits.trains, watch)
-    found = Audit(
-        view=part,
-        pixels=known.pixels,
-        low=truth.low,
-        high=truth.high,
-        numbers=numbers,
-        of=known.rows,
-        unit=None,
-        promised=(),
-        figures=tuple(measured.figures),
-        attacks=ran,
-        promises=(),
-        spread=float(known.scaled(known.pixels).var(0, correction=0).mean()),
-        moved=None,
-        images=measured.images,
-    )
+    found = unpromised(known, measured, truth, numbers, ran)
     warnings = (*representations_verdict.warnings(found), *unsure, *overlap)
     return replace(found, warnings=warnings, verdict=tuple(representations_verdict.verdict(found, len(warnings))))
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from mixveil.attacks.shared.training import NO_CACHE, TrainingCache
 from mixveil.audit import updates_verdict
-from mixveil.audit.auditing import Watch, chosen, limits_of, run_all, strangers
+from mixveil.audit.auditing import Watch, chosen, limits_of, run_all, strangers, unpromised
 from mixveil.audit.found import Audit
 from mixveil.audit.ground_truth import GroundTruth
 from mixveil.audit.judge import Judge
@@ -88,22 +88,7 @@ def audit(
     measured = Measure(known, perceptual, limits.perceptual)
     judge = Judge(known, measured, units=note("no-units-promised"), pairs=limits.pairs, cache=cache, stream=stream)
     ran = run_all(judge, asked, names is not None or limits.trains, watch)
-    found = Audit(
-        view=view,
-        pixels=known.pixels,
-        low=truth.low,
-        high=truth.high,
-        numbers=torch.arange(len(truth)),
-        of=known.rows,
-        unit=None,
-        promised=(),
-        figures=tuple(measured.figures),
-        attacks=ran,
-        promises=(),
-        spread=float(known.scaled(known.pixels).var(0, correction=0).mean()),
-        moved=None,
-        images=measured.images,
-    )
+    found = unpromised(known, measured, truth, torch.arange(len(truth)), ran)
     warnings = (*updates_verdict.warnings(found), *unsure, *overlap)
     return replace(found, warnings=warnings, verdict=tuple(updates_verdict.verdict(found, len(warnings))))
 

@@ -118,16 +118,6 @@ class SequenceHead:
             net = layers.built(stated["layers"])
         if (made := shapes(net, shape)[-1]) != (classes,):
             raise ManifestError(f"its layers make {made} of an image, and it has {classes} classes")
-        _check(tensors, net.state_dict())
+        layers.check_tensors(tensors, net.state_dict())
         net.load_state_dict(dict(tensors), assign=True)
         return cls(net.eval(), shape)
-
-
-def _check(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> None:
-    if found.keys() != wanted.keys():
-        raise ManifestError(f"its tensors are not those of its layers: {sorted(found.keys() ^ wanted.keys())[:3]}")
-    for name, tensor in found.items():
-        if tensor.shape != wanted[name].shape or tensor.dtype != torch.float32:
-            raise ManifestError(f"its tensor {name} is {tensor.dtype} of shape {tuple(tensor.shape)}")
-        if not bool(tensor.isfinite().all()) or (name.endswith("running_var") and bool((tensor < 0).any())):
-            raise ManifestError(f"its tensor {name} has impossible values")

@@ -185,7 +185,7 @@ def _half(card: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Half:
     with torch.device("meta"):  # takes no memory, however large a network is asked for
         net = layers.built(card["layers"])
     made = shapes(net, shape)[-1]
-    _check(tensors, net.state_dict())
+    layers.check_tensors(tensors, net.state_dict())
     net.load_state_dict(dict(tensors), assign=True)
     if made != output or (role == "server" and made != (len(classes),)):
         raise ManifestError(f"its layers make {made}, and it says {output}, of {len(classes)} classes")
@@ -193,16 +193,6 @@ def _half(card: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Half:
     if role == "client" and card["partner"] is not None:
         raise ManifestError("a client half has no partner")
     return Half(role, net.eval(), shape, output, classes, low, high, _how(card["how"]), partner)
-
-
-def _check(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> None:
-    if found.keys() != wanted.keys():
-        raise ManifestError(f"its tensors are not those of its layers: {sorted(found.keys() ^ wanted.keys())[:3]}")
-    for name, tensor in found.items():
-        if tensor.shape != wanted[name].shape or tensor.dtype != torch.float32:
-            raise ManifestError(f"its tensor {name} is {tensor.dtype} of shape {tuple(tensor.shape)}")
-        if not bool(tensor.isfinite().all()) or (name.endswith("running_var") and bool((tensor < 0).any())):
-            raise ManifestError(f"its tensor {name} has impossible values")
 
 
 def _shape(name: str, item: Any) -> tuple[int, ...]:

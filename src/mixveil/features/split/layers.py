@@ -198,3 +198,14 @@ def _layer(fields: Mapping[str, Any]) -> nn.Module:
         return known.make(*numbers)
     except (ValueError, RuntimeError) as error:
         raise ManifestError(f"layer {code}: {error}") from None
+
+
+def check_tensors(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> None:
+    """Refuse weights of others that are not those of the layers: by their names, shapes, types and values."""
+    if found.keys() != wanted.keys():
+        raise ManifestError(f"its tensors are not those of its layers: {sorted(found.keys() ^ wanted.keys())[:3]}")
+    for name, tensor in found.items():
+        if tensor.shape != wanted[name].shape or tensor.dtype != torch.float32:
+            raise ManifestError(f"its tensor {name} is {tensor.dtype} of shape {tuple(tensor.shape)}")
+        if not bool(tensor.isfinite().all()) or (name.endswith("running_var") and bool((tensor < 0).any())):
+            raise ManifestError(f"its tensor {name} has impossible values")

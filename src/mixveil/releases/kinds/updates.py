@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from mixveil.core import strict_json
-from mixveil.core.errors import DtypeError, ManifestError, NotFiniteError, ShapeError
+from mixveil.core.errors import DtypeError, ManifestError, MismatchError, NotFiniteError, ShapeError
 from mixveil.core.local_training import LocalTraining
 from mixveil.core.wording.notes import Note, note
 from mixveil.features.split import layers
@@ -68,7 +68,10 @@ class UpdateSettings(PayloadSettings):
         layers = None if item["layers"] is None else strict_json.items("layers", item["layers"])
         method = strict_json.text("method", item["method"], r"[a-z][a-z0-9-]{0,39}")
         found = cls(method, named, _shape(item["shape"]), low, high, training, layers)
-        found.check_network()
+        try:
+            found.check_network()
+        except MismatchError as error:  # here it is the manifest that is wrong, not what a user gave
+            raise ManifestError(f"payload: {error}") from None
         return found
 
     def plain(self) -> dict[str, Any]:
