@@ -24,12 +24,16 @@ SIZES = {
     "resnet50-keras": 25_557_032,
     "mobilenet_v2": 3_504_872,
     "efficientnet_lite0": 4_652_008,
+    "efficientnet_lite1": 5_416_680,
+    "efficientnet_lite2": 6_092_072,
 }
 KEYS = {
     "resnet18": "layer2.0.downsample.0.weight",
     "resnet50": "layer4.2.conv3.weight",
     "mobilenet_v2": "features.18.1.running_var",
     "efficientnet_lite0": "_blocks.15._project_conv.weight",
+    "efficientnet_lite1": "_blocks.20._project_conv.weight",
+    "efficientnet_lite2": "_blocks.20._bn2.weight",
 }
 WIDTHS = {"resnet18": 512, "resnet34": 512, "resnet50": 2048, "resnet50-keras": 2048}
 

@@ -49,19 +49,23 @@ class Loaded:
         """(m, d) float32 features, on the device, of (m, 1 or 3, h, w) images in [0, 1]."""
         if not self.nets:
             return images.flatten(1).float()
+        return torch.cat([self.by(net, images) for net in self.nets], dim=1)
+
+    def by(self, net: loading.Backbone, images: Tensor) -> Tensor:
+        """The part of the features that one of the networks gives."""
         if images.dim() != 4 or images.shape[1] not in (1, 3):
             raise ArgumentError(f"a backbone needs images of 1 or 3 channels, got {tuple(images.shape[1:])}")
         with torch.inference_mode():
             x = images.to(self.device, torch.float32).expand(-1, 3, -1, -1)
-            found = self._features(x)
+            found = self._features(net, x)
             if self.extractor.mirror:
-                found = (found + self._features(x.flip(3))) / 2
+                found = (found + self._features(net, x.flip(3))) / 2
         return found
 
-    def _features(self, x: Tensor) -> Tensor:
+    def _features(self, net: loading.Backbone, x: Tensor) -> Tensor:
         stage = self.extractor.stage
-        maps = [net.map(x, self.extractor.size, stage) for net in self.nets]
-        return torch.cat([m.mean((2, 3)) if stage is None else m.flatten(1) for m in maps], dim=1)
+        found = net.map(x, self.extractor.size, stage)
+        return found.mean((2, 3)) if stage is None else found.flatten(1)
 
 
 def load(extractor: Extractor, folder: Path | None, device: str | None = None) -> Loaded:
@@ -129,7 +133,8 @@ class Features(RowsView):
 
 
 def extract(images: Images, loaded: Loaded, cache: Path | None, progress: Progress = lambda _: None) -> Features:
-    """The features of all images, by chunks. Chunks that are in the cache are not computed again.
+    """The features of all images, by chunks. Chunks that are in the cache are not computed again. progress: called once
+    for every image and network.
 
     They are kept as float16: three digits are more than any head can use.
     """
@@ -168,20 +173,29 @@ def cache_folder() -> Path:
 
 
 def _chunk(x: Tensor, loaded: Loaded, cache: Path | None, progress: Progress) -> Tensor:
-    """(m, d) float16 features of one chunk, from the cache or computed and then kept there."""
+    """(m, d) float16 features of one chunk, network by network from the cache, or computed and then kept there."""
     if not loaded.nets:
         progress(len(x))
         return loaded(x)
+    pixels = hashlib.sha256(repr(tuple(x.shape)).encode() + x.numpy().tobytes()).digest() if cache is not None else b""
+    return torch.cat([_of_network(x, pixels, net, loaded, cache, progress) for net in loaded.nets], dim=1)
+
+
+def _of_network(
+    x: Tensor, pixels: bytes, net: loading.Backbone, loaded: Loaded, cache: Path | None, progress: Progress
+) -> Tensor:
+    """The part of a chunk that one network gives. pixels: a hash of the images."""
     path = None
     if cache is not None:
-        key = hashlib.sha256(loaded.digest.encode() + repr(tuple(x.shape)).encode() + x.numpy().tobytes()).hexdigest()
+        settings = {**asdict(loaded.extractor), "names": [net.name], "weights": [net.digest]}
+        key = hashlib.sha256(json.dumps(settings, sort_keys=True).encode() + pixels).hexdigest()
         path = cache / "features" / f"{key}.safetensors"
         if (kept := _kept(path, len(x))) is not None:
             progress(len(x))
             return kept
     parts = []
     for batch in torch.split(x, _BATCH.get(loaded.device.type, 16)):
-        parts.append(loaded(batch).half())
+        parts.append(loaded.by(net, batch).half())
         progress(len(batch))
     found = torch.cat(parts).cpu()
     if path is not None:

@@ -84,7 +84,7 @@ def measure(
     checks.enough_rows(len(images))
     mean, std = (torch.tensor(values).view(3, 1, 1) for values in scale(normalisation, images.name))
     order = stream.fork("images").permutation(len(images))
-    size, directions = loaded.extractor.size, stream.fork("noise")
+    size, directions = loaded.extractor.side, stream.fork("noise")
     dimension = 3 * size * size
     energy = _energy(((x - mean) / std for x in _resized(images, order[:_ENERGY_IMAGES], size)), progress)
     radii = [math.sqrt(snr.noise_variance(tau, alpha, energy)) for tau in taus]

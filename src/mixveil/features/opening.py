@@ -36,7 +36,7 @@ class FeatureOptions:
     def of(self, images: Images, loaded: Loaded) -> Features:
         """The features of all images, computed or from the cache."""
         folder = cache.cache_folder() if self.cache is None else Path(self.cache)
-        with self.watch("features", len(images)) as step:
+        with self.watch("features", len(images) * max(1, len(loaded.nets))) as step:
             return cache.extract(images, loaded, folder, step)
 
     def open(self, images: Images, extractor: Extractor) -> tuple[Features, str]:

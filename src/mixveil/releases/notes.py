@@ -60,7 +60,7 @@ def details(envelope: Envelope) -> list[Note]:
         return []
     if (extractor := settings.extractor) is not None:
         digest = envelope.assets["features"][:8]
-        told.append(note("features-of", extractor=str(extractor), size=extractor.size, digest=digest))
+        told.append(note("features-of", extractor=str(extractor), size=extractor.side, digest=digest))
     if (screened := settings.screened) is not None:
         dropped = screened.records - envelope.rows
         figures = {"dropped": dropped, "made": screened.records, "share": dropped / screened.records}

@@ -1,9 +1,11 @@
 """Networks of inverted residuals: MobileNetV2 (Sandler et al. 2018) under torchvision's key names, and
-EfficientNet-Lite0 (Tan and Le 2019, without squeeze and excitation) under those of its published file."""
+EfficientNet-Lite0, 1 and 2 (Tan and Le 2019, without squeeze and excitation) under those of their published files."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from functools import partial
 
 from torch import Tensor, nn
 
@@ -77,14 +79,19 @@ class LiteBlock(nn.Module):
         return out
 
 
-class EfficientNetLite0(Frozen):
-    def __init__(self) -> None:
+class EfficientNetLite(Frozen):
+    """width, depth: factors of channels and repeats. Stem, head, and the repeats of the first and the last stage keep
+    their sizes."""
+
+    def __init__(self, width: float = 1.0, depth: float = 1.0) -> None:
         super().__init__()
         self._conv_stem, self._bn0 = conv(3, 32, 3, 2), nn.BatchNorm2d(32, _LITE_EPS)
         blocks: list[nn.Module] = []
         inside, self.ends = 32, []
-        for expansion, kernel, first, outside, repeats in _LITE:
-            for i in range(repeats):
+        for stage, (expansion, kernel, first, channels, repeats) in enumerate(_LITE):
+            outside = _channels(width * channels)
+            scaled = repeats if stage in (0, len(_LITE) - 1) else math.ceil(depth * repeats)
+            for i in range(scaled):
                 blocks.append(LiteBlock(inside, outside, expansion, kernel, first if i == 0 else 1))
                 inside = outside
             self.ends.append(len(blocks) - 1)
@@ -103,6 +110,17 @@ class EfficientNetLite0(Frozen):
         yield "head", self.act(self._bn1(self._conv_head(x)))
 
 
+def _channels(wanted: float) -> int:
+    """The multiple of eight next to it, and not below nine tenths of it."""
+    found = max(8, int(wanted + 4) // 8 * 8)
+    return found if found >= 0.9 * wanted else found + 8
+
+
 def _unit(inside: int, outside: int, kernel: int, stride: int = 1, groups: int = 1) -> nn.Sequential:
     """Convolution, normalisation, ReLU6: numbered, as torchvision's files number them."""
     return nn.Sequential(conv(inside, outside, kernel, stride, groups), nn.BatchNorm2d(outside), nn.ReLU6(inplace=True))
+
+
+efficientnet_lite0 = partial(EfficientNetLite)
+efficientnet_lite1 = partial(EfficientNetLite, 1.0, 1.1)
+efficientnet_lite2 = partial(EfficientNetLite, 1.1, 1.2)

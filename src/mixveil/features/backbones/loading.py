@@ -24,6 +24,8 @@ class BackboneSpec:
     Attributes:
         mean, std: of the channels of an input in [0, 1], in the order of the network.
         bgr: whether the network takes the channels in reversed order.
+        side: pixels of a side that the network was trained for.
+        again: another file with the same values, and the first digits of its SHA-256.
     """
 
     make: Callable[[], Frozen]
@@ -32,18 +34,28 @@ class BackboneSpec:
     mean: tuple[float, float, float] = IMAGENET[0]
     std: tuple[float, float, float] = IMAGENET[1]
     bgr: bool = False
+    side: int = 224
+    again: tuple[str, str] | None = None
 
 
 _KERAS = (103.939 / 255, 116.779 / 255, 123.68 / 255), (1 / 255,) * 3
 _LITE = (127 / 255,) * 3, (128 / 255,) * 3
 KNOWN: dict[str, BackboneSpec] = {
-    "resnet18": BackboneSpec(resnet.resnet18, "resnet18-f37072fd.pth", "f37072fd"),
+    "resnet18": BackboneSpec(
+        resnet.resnet18, "resnet18-f37072fd.pth", "f37072fd", again=("resnet18.safetensors", "9e59a246")
+    ),
     "resnet34": BackboneSpec(resnet.resnet34, "resnet34-b627a593.pth", "b627a593"),
     "resnet50": BackboneSpec(resnet.resnet50, "resnet50-0676ba61.pth", "0676ba61"),
     "resnet50-keras": BackboneSpec(resnet.resnet50_keras, "resnet50-keras.safetensors", "802e1f52", *_KERAS, bgr=True),
     "mobilenet_v2": BackboneSpec(inverted.MobileNetV2, "mobilenet_v2-b0353104.pth", "b0353104"),
     "efficientnet_lite0": BackboneSpec(
-        inverted.EfficientNetLite0, "efficientnet-lite0-57934424.pth", "57934424", *_LITE
+        inverted.efficientnet_lite0, "efficientnet-lite0-57934424.pth", "57934424", *_LITE
+    ),
+    "efficientnet_lite1": BackboneSpec(
+        inverted.efficientnet_lite1, "efficientnet-lite1-77cc7160.pth", "77cc7160", *_LITE, side=240
+    ),
+    "efficientnet_lite2": BackboneSpec(
+        inverted.efficientnet_lite2, "efficientnet-lite2-9656183e.pth", "9656183e", *_LITE, side=260
     ),
 }
 
@@ -56,12 +68,14 @@ class Backbone:
     digest: str
     net: Frozen
 
-    def map(self, images: Tensor, size: int, stage: str | None) -> Tensor:
-        """(m, c, h, w) after a stage, the last one by default, from (m, 3, h, w) in [0, 1], resized to that square.
+    def map(self, images: Tensor, size: int | None, stage: str | None) -> Tensor:
+        """(m, c, h, w) after a stage, the last one by default, from (m, 3, h, w) in [0, 1], resized to a square of that
+        size, or else of the network's own.
 
         Images are normalised before they are resized: the result is the same, with less work on small images.
         """
         known = KNOWN[self.name]
+        size = known.side if size is None else size
         mean, std = (images.new_tensor(values).view(3, 1, 1) for values in (known.mean, known.std))
         inputs = ((images.flip(1) if known.bgr else images) - mean) / std
         inputs = inputs.contiguous(memory_format=torch.channels_last)
@@ -85,7 +99,10 @@ def load(name: str, folder: Path | None) -> Backbone:
     if name not in KNOWN:
         raise ArgumentError(f"backbone must be one of {', '.join(KNOWN)} or none, got {name!r}")
     known = KNOWN[name]
-    path, digest = checked_file(name, known.file, known.digest, folder)
+    file = known.file, known.digest
+    if known.again is not None and folder is not None and (folder / "weights" / known.again[0]).is_file():
+        file = known.again
+    path, digest = checked_file(name, *file, folder)
     net = known.make()
     try:
         missing, unknown = net.load_state_dict(_tensors(path), strict=False)

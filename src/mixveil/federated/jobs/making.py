@@ -197,6 +197,6 @@ def _digest(owners: Owners) -> str:
 
 def modest(extractor: Extractor) -> Extractor:
     """Features that a server may ask for: larger images would keep the machine busy."""
-    if extractor.size > _LARGEST_SIZE:
-        raise Refusal("images-too-large", size=extractor.size, most=_LARGEST_SIZE)
+    if extractor.side > _LARGEST_SIZE:
+        raise Refusal("images-too-large", size=extractor.side, most=_LARGEST_SIZE)
     return extractor
