@@ -200,12 +200,16 @@ class Guarantee:
         return self.nominal if self.realised is None else max(self.nominal, self.realised)
 
 
+ANY_ROWS = 1 << 40
+"""Stands for any number of rows of a unit, where what a unit gives is clipped as a whole."""
+
+
 @dataclass(frozen=True)
 class Cost:
     """What a release costs the units whose rows it holds, in μ.
 
     A unit with m rows pays mu·m^group_exponent if its rows are not paired with one another, and
-    mu_if_paired·m^group_exponent if some may be.
+    mu_if_paired·m^group_exponent if some may be. An exponent of 0: the unit was clipped as a whole, and pays once.
     """
 
     mu: float

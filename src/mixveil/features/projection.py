@@ -46,6 +46,7 @@ TENSOR_KINDS = {
 """The tensors of a projection by field, with their types and dimensions."""
 
 _CLIP_QUANTILE = 0.7
+_BLOCK = 4096
 
 
 class Used(NamedTuple):
@@ -56,7 +57,7 @@ class Used(NamedTuple):
         party: the party that sent them.
         mu: what they promised a unit of unit_rows rows; 0 for nothing.
         unit_rows: the most rows that a unit has.
-        label_epsilon: ε of randomised labels; None where the labels were shown.
+        label_epsilon: 0 where μ covers labels, ε where they were randomised; None where they were shown.
     """
 
     id: str
@@ -216,6 +217,23 @@ class Projected(RowsView):
 
     def warnings(self) -> list[Note]:
         return self.rows.warnings()
+
+
+@dataclass(frozen=True)
+class HeldRows(Projected):
+    """Projected rows that are kept in memory. z: (n, k) float32."""
+
+    z: Tensor = field(repr=False)
+
+    def take(self, index: Tensor) -> Batch:
+        labels = torch.nn.functional.one_hot(self.labels[index], len(self.classes)).float()
+        return Batch(self.z[index], labels)
+
+
+def held(rows: Projected) -> HeldRows:
+    """The same rows, projected once: for protocols that go over them again and again."""
+    parts = [rows.take(index).x for index in torch.split(torch.arange(len(rows)), _BLOCK)]
+    return HeldRows(rows.rows, rows.projection, torch.cat(parts))
 
 
 def projected(features: Features, weights: str, projection: Projection, *, certified: bool) -> Projected:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -11,43 +12,58 @@ from torch import Tensor
 from mixveil.core.errors import ArgumentError, MismatchError, TrainingError
 from mixveil.core.types import Release
 from mixveil.features.projection import Projection, Used
-from mixveil.releases.kinds.sums import sums_of
-from mixveil.theory.response import posterior
-from mixveil.theory.shrinkage import shrunk_means
+from mixveil.releases.kinds.sums import Content, sums_of
+
+_SEEN = 2.0  # deviations of its noise that a class's count must have
+
+
+@dataclass(frozen=True)
+class Totals:
+    """Noisy sums over all parties. A party counts by its precision: fully where it has the least noise of all.
+
+    Attributes:
+        sums: (classes, k + 1) of records or residuals, and of what follows them.
+        variance: Of the noise of one value.
+        units: How many units they are of, weighed alike.
+    """
+
+    sums: Tensor
+    variance: float
+    units: float
+
+
+def totals(parts: Sequence[Release], content: Content = "classes") -> Totals:
+    """The sums of all parties together. Parties with the same noise are simply added up: it does not matter which of
+    them has which rows."""
+    settings = [sums_of(part, content) for part in parts]
+    least = min(item.sigma for item in settings)
+    weights = [(least / item.sigma) ** 2 for item in settings]
+    sums = torch.zeros_like(parts[0].payload)
+    for part, weight in zip(parts, weights, strict=True):
+        sums += weight * part.payload
+    variance = sum((weight * item.sigma) ** 2 for weight, item in zip(weights, settings, strict=True))
+    return Totals(sums, variance, sum(w * item.units for w, item in zip(weights, settings, strict=True)))
+
+
+def class_counts(found: Totals, clip: float) -> tuple[Tensor, float]:
+    """(classes,) noisy numbers of rows, none negative, and the variance of their noise."""
+    return (found.sums[:, -1] / clip).clamp(min=0), found.variance / clip**2
 
 
 def class_means(parts: Sequence[Release]) -> tuple[Tensor, Tensor]:
     """(classes, k) the means that all parties' sums say, and (classes,) the variance of one value of each.
 
-    A sum of n records with within-class variance 1 has the variance n + σ²: every party counts by its precision. Where
-    labels were randomised, a sum is one of all classes, by the shares that its records have of them. A class without
-    records gets the mean 0 and an infinite variance."""
-    bottom, top = _normal_equations(parts, 0.0)
-    met = bottom.diagonal() > 0
-    solved = torch.linalg.pinv(bottom, hermitian=True)
-    means = solved @ top
-    if any(part.label_epsilon is not None for part in parts):
-        means = shrunk_means(lambda spread: _normal_equations(parts, spread))
-    variance = torch.where(met, solved.diagonal(), torch.inf)
-    return torch.where(met[:, None], means, 0.0), variance
-
-
-def _normal_equations(parts: Sequence[Release], spread: float) -> tuple[Tensor, Tensor]:
-    """(classes, classes) and (classes, k) of least squares on all sums. spread: how much the classes' means vary, and
-    with them the records of a sum where their classes are not known."""
-    classes = len(parts[0].classes)
-    top, bottom = torch.zeros_like(parts[0].payload), torch.zeros(classes, classes, dtype=torch.float64)
-    for part in parts:
-        settings = sums_of(part)
-        counts = torch.tensor(settings.counts, dtype=torch.float64)
-        shares = torch.eye(classes, dtype=torch.float64)
-        if part.label_epsilon is not None:
-            shares = posterior(counts, part.label_epsilon)
-        within = 1 + spread * (1 - shares.square().sum(1))
-        precision = counts / (counts * within + settings.sigma**2)
-        top += shares.T @ (precision[:, None] * part.payload)
-        bottom += shares.T @ ((precision * counts)[:, None] * shares)
-    return bottom, top
+    Counts are noisy: a mean is the sum over its count n as far as noise ν cannot explain the count, S·n/(n² + ν). A sum
+    of n records with within-class variance 1 has the variance n + σ². A class whose count noise explains gets an
+    infinite variance."""
+    found, clip = totals(parts), sums_of(parts[0]).clip
+    counts, noise = class_counts(found, clip)
+    inverse = counts / (counts.square() + noise)
+    seen = counts > _SEEN * math.sqrt(noise)
+    if not bool(seen.any()):  # nothing but noise: the largest counts are the best guess there is
+        seen = counts > 0
+    variance = torch.where(seen, (counts + found.variance) * inverse.square(), torch.inf)
+    return torch.where(seen[:, None], found.sums[:, :-1] * inverse[:, None], 0.0), variance
 
 
 def directions(parts: Sequence[Release], projection: Projection, digest: str) -> Projection:
@@ -64,9 +80,7 @@ def directions(parts: Sequence[Release], projection: Projection, digest: str) ->
         raise TrainingError("the class means are not finite: the figures of some statistics are too large or too small")
     centred = means[met] - means[met].mean(0)
     along = torch.linalg.svd(centred, full_matrices=False).Vh[: int(met.sum()) - 1].T.float()[:, : projection.dimension]
-    spent = tuple(
-        Used(p.id, p.party, p.mu or 0.0, p.unit_rows, None if p.reproducible else p.label_epsilon) for p in parts
-    )
+    spent = tuple(Used(p.id, p.party, p.mu or 0.0, p.unit_rows, 0.0 if p.certified else None) for p in parts)
     return projection.along(along, means, 1 / variance, parts[0].classes, projection.spent + spent)
 
 

@@ -21,7 +21,7 @@ from torch import Tensor
 from mixveil.core.errors import ArgumentError
 from mixveil.core.types import Progress, Release
 from mixveil.features.projection import Projection
-from mixveil.learn.class_means import class_means
+from mixveil.learn.class_means import class_counts, class_means, totals
 from mixveil.releases.kinds.sums import sums_of
 from mixveil.releases.second_moments import Scatter
 from mixveil.theory.response import posterior
@@ -149,7 +149,7 @@ def from_moments(parts: Sequence[Release], scattered: Sequence[Scatter]) -> Disc
     private one, as far as noise cannot explain its difference from the identity; in all others it is the identity."""
     means, variance = class_means(parts)
     rows, few = sum(part.rows for part in scattered), len(scattered[0].second)
-    counts = torch.tensor([sums_of(part).counts for part in parts]).sum(0).double()
+    counts, _ = class_counts(totals(parts), sums_of(parts[0]).clip)
     near, present = means[:, :few], variance.isfinite()
     between = (near[present] * counts[present, None]).T @ near[present]
     noise = torch.where(present, variance * counts, 0.0).sum()  # of the means themselves, in every direction

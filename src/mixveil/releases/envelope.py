@@ -14,7 +14,7 @@ from typing import Any
 
 from mixveil.core import checks, randomness, strict_json
 from mixveil.core.errors import FalseClaimError, ManifestError, NotCalibratedError, VersionError
-from mixveil.core.types import Guarantee
+from mixveil.core.types import ANY_ROWS, Guarantee
 from mixveil.releases.kinds.catalogue import KINDS
 from mixveil.releases.kinds.settings import PayloadSettings
 from mixveil.theory.response import LARGEST_EPSILON, SMALLEST_EPSILON
@@ -105,11 +105,15 @@ class Envelope:
         """Codes of what a reader might think is promised and is not."""
         randomised, unit = self.label_epsilon is not None, self.unit_rows > 1
         labels = [self.settings.labels(randomised=randomised)]
+        if self.settings.labels_covered and not self.certified:
+            labels = ["labels-not-covered"]
         if randomised and self.reproducible:
             labels = ["labels-randomised-by-seed"]
         elif randomised and unit:
             labels.append("labels-of-unit")
         of_unit = ("unit-is-named" if unit else "unit-is-record") if self.certified else "unit-not-stated"
+        if self.certified and self.unit_rows == ANY_ROWS:
+            of_unit = "unit-is-clipped"
         more = self.settings.not_promised(self.guarantees)
         return (*labels, "not-encryption", of_unit, *more, *(("seeded",) if self.reproducible else ()))
 

@@ -302,6 +302,7 @@ def _check_entry(entry: Entry, owners: Owners) -> None:
     figures = {"stated": entry.stated, "label_epsilon": entry.label_epsilon}
     if entry.cost is not None:
         figures |= {f"cost.{name}": value for name, value in asdict(entry.cost).items()}
+        figures["cost.group_exponent"] = entry.cost.group_exponent or 1.0  # 0: a unit pays once
     for name, value in figures.items():
         if value is not None:
             checks.finite_positive(name, value)

@@ -17,9 +17,13 @@ from mixveil.theory import gdp
 def guarantee_note(stated: Guarantee) -> Note:
     """A guarantee as its reader should understand it: the realised figure is the claim."""
     if stated.name == "gdp":
-        unit = "gdp-record" if stated.assumes.get("neighbours") == "replace-record" else "gdp-unit"
+        unit = "gdp-record" if stated.assumes.get("neighbours", "").startswith("replace-record") else "gdp-unit"
         found = gdp.member_tpr(stated.claim, 0.01)
-        return note(unit, mu=stated.claim, epsilon=gdp.epsilon(stated.claim), found=found)
+        told = note(unit, mu=stated.claim, epsilon=gdp.epsilon(stated.claim), found=found)
+        shared = stated.assumes.get("attacker") == "sees-sum-with-honest"
+        return note("on-condition", stated=told, condition=note("sees-sum-with-honest")) if shared else told
+    if stated.name == "gdp-alone":
+        return note("gdp-alone", mu=stated.claim, epsilon=gdp.epsilon(stated.claim))
     how, tau, realised = stated.assumes.get("calibration"), stated.nominal, stated.realised
     conditions = [stated.assumes[name] for name in ("moments", "rows") if name in stated.assumes]
     if how in NOT_KEPT and realised is None:

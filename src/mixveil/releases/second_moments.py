@@ -3,9 +3,11 @@
     S = Σ z zᵀ + E,   ‖z‖ ≤ C,   E symmetric, N(0, σ²) on the diagonal and N(0, σ²/2) off it
 
 Formal guarantee
-- Replacing a record moves S by zzᵀ − z'z'ᵀ, whose Frobenius norm is at most √2 C². In the coordinates (diagonal, √2
-  times what is above it) that norm is Euclidean and E is N(0, σ²I): every record is μ-GDP, μ = √2 C²/σ, whatever else
-  is known; m records of a unit together m times as much.
+- Replacing a record, its label with it, moves S by zzᵀ − z'z'ᵀ, whose Frobenius norm is at most √2 C². In the
+  coordinates (diagonal, √2 times what is above it) that norm is Euclidean and E is N(0, σ²I): every record is μ-GDP,
+  μ = √2 C²/σ, whatever else is known.
+- The sum of a unit's records is clipped to norm C². Two such sums A and B have tr AB ≥ 0, so ‖A − B‖ ≤ √2 C² again: the
+  same μ holds for a unit of any number of records.
 """
 
 from __future__ import annotations
@@ -18,19 +20,17 @@ from torch import Tensor
 
 from mixveil.core import checks
 from mixveil.core.randomness import Stream
-from mixveil.data import privacy_units
 from mixveil.encoders.grid import GRID
 from mixveil.features.projection import Projected, Projection
-from mixveil.releases.sums import clipped
+from mixveil.releases.contributions import square_total, unit_count
 
 _EDGE = 0.3  # of the public variance: how much noise may look like a direction's own variance
 _ROOM = 1.25  # times the median public norm
-_ROWS = 4096
 
 
 @dataclass(frozen=True)
 class Scatter:
-    """second: (k, k) noisy sum of z zᵀ over so many rows; variance: of the noise of an entry off the diagonal."""
+    """second: (k, k) noisy sum of z zᵀ over so many rows (units, where they are named); variance: of the noise of an entry off the diagonal."""
 
     second: Tensor = field(repr=False)
     rows: int
@@ -40,16 +40,14 @@ class Scatter:
 def noisy(rows: Projected, k: int, mu: float, *, stream: Stream) -> Scatter:
     """The second moments of all rows in their first k directions, at μ for a record or for all records of a unit. Rows
     are clipped there once more, beyond the length of most public rows: so the means of the sums are still theirs."""
-    clip, second = _ROOM * float(rows.projection.norms[k - 1]), torch.zeros(k, k, dtype=torch.float64)
-    for index in torch.split(torch.arange(len(rows)), _ROWS):
-        z = clipped(rows.take(index).x[:, :k].double(), clip)
-        second.addmm_(z.T, z)
-    sigma = math.sqrt(2) * clip**2 * privacy_units.largest(rows) / checks.finite_positive("mu", mu)
+    clip = _ROOM * float(rows.projection.norms[k - 1])
+    second = square_total(rows, k, clip)
+    sigma = math.sqrt(2) * clip**2 / checks.finite_positive("mu", mu)
     noise = stream.normal(k, k)
     upper = noise.triu(1) / math.sqrt(2)
     second += sigma * (upper + upper.T + noise.diagonal().diag())
     step = sigma * GRID
-    return Scatter(second.div_(step).round_().mul_(step), len(rows), sigma**2 / 2)
+    return Scatter(second.div_(step).round_().mul_(step), unit_count(rows), sigma**2 / 2)
 
 
 def directions(projection: Projection, *, parties: int, rows: int, mu: float) -> int:

@@ -210,10 +210,10 @@ def add(before: Spent, units: Units, made: Made) -> Spent:
         unbounded = (*unbounded, made.id)
     else:
         apart = (by_image == 0) | (rows <= 1)  # only rows that were named as one unit were kept apart
-        mu = np.hypot(
-            mu,
-            np.where(apart, made.cost.mu, made.cost.mu_if_paired) * rows.astype(np.float64) ** made.cost.group_exponent,
-        )
+        times = rows.astype(np.float64) ** made.cost.group_exponent
+        if not made.cost.group_exponent:  # rows under one name were clipped together, those under others were not
+            times = (by_name > 0) + by_image.astype(np.float64)
+        mu = np.hypot(mu, np.where(apart, made.cost.mu, made.cost.mu_if_paired) * times)
     return Spent(mu, unbounded, before.label_epsilon + label, before.releases + 1, before.named)
 
 

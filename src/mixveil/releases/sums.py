@@ -1,37 +1,37 @@
-"""Releases of noisy class sums, a party's first step of the certified protocol: the whole job, and the sums alone.
+"""Releases of noisy sums: class sums, a party's first step of certified learning, and residual sums, each of its rounds.
+The whole job of the first, both as releases, and both in memory.
 
-The guarantee: `kinds/sums.py`."""
+The guarantees: `kinds/sums.py`."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Unpack
+from typing import Unpack, cast
 
-import torch
 from torch import Tensor
 
 from mixveil.core import checks, randomness
+from mixveil.core.errors import ArgumentError
 from mixveil.core.types import Guarantee, Progress, Release
 from mixveil.core.watching import Warn, Watch, unheard, unwatched
 from mixveil.core.wording.notes import Note
-from mixveil.data import privacy_units
 from mixveil.data.opening import DataOptions, DataSpec
-from mixveil.data.randomised_labels import label_shifts
 from mixveil.encoders.calibration import meaningless
 from mixveil.encoders.grid import GRID
 from mixveil.features.opening import FeatureOptions
 from mixveil.features.projection import Projected
 from mixveil.releases import accounting
+from mixveil.releases.contributions import Head, class_total, residual_total, unit_count
 from mixveil.releases.encode import stream_for
 from mixveil.releases.envelope import Envelope
-from mixveil.releases.kinds.sums import SumSettings
+from mixveil.releases.kinds.sums import COARSEST, FINEST, Content, Per, SumSettings
 from mixveil.releases.ledger import Ledger
-from mixveil.releases.records import check_declared
 from mixveil.releases.spending import Standing
 from mixveil.releases.writing import LedgerTerms, Produced, check_output, write, write_tensors
-
-_ROWS = 4096
 
 
 @dataclass(frozen=True)
@@ -53,8 +53,6 @@ def statistics(
     party: str = "party",
     recipient: str | None = None,
     budget: float | None = None,
-    label_epsilon: float | None = None,
-    label_budget: float | None = None,
     seed: int | None = None,
     options: DataOptions | None = None,
     cache: Path | str | None = None,
@@ -62,8 +60,8 @@ def statistics(
     watch: Watch = unwatched,
     warn: Warn = unheard,
 ) -> Summed:
-    """Release the noisy class sums of data through a public projection, every record (every unit) μ-GDP, labels
-    excluded. Arguments are those of `mixveil.encode`."""
+    """Release the noisy class sums of data through a public projection, every record (every unit) μ-GDP, its label with
+    it. Arguments are those of `mixveil.encode`."""
     out, options, ledger = Path(out), options or DataOptions(), ledger or Ledger()
     check_output(out, party)
     stream = stream_for(seed)
@@ -76,17 +74,32 @@ def statistics(
         *told,
         *accounting.earlier_statistics(ledger, rows.projection, party),
         *accounting.copies(owners),
-        *accounting.labels_were_shown(ledger, owners, label_epsilon),
         *meaningless(mu),
     ]
     for item in warnings:
         warn(item)
     with watch("sums", len(rows)) as step:
-        terms = LedgerTerms(recipient=recipient, budget=budget, label_budget=label_budget, owners=owners, ledger=ledger)
-        written = write_statistics(
-            out, rows, digest, mu, party=party, stream=stream, label_epsilon=label_epsilon, progress=step, **terms
-        )
+        terms = LedgerTerms(recipient=recipient, budget=budget, owners=owners, ledger=ledger)
+        written = write_statistics(out, rows, digest, mu, party=party, stream=stream, progress=step, **terms)
     return Summed(out, written, tuple(warnings), ledger.standing(owners))
+
+
+@dataclass(frozen=True)
+class Sharing:
+    """Noise that parties share, where only the sum over them is seen.
+
+    Attributes:
+        honest: How many of them are honest, this one included; 1: the party adds all of the noise.
+        step: The public step of the grid on which all of them send; None: a fraction of the noise.
+        mask: From (classes, k + 1) int64 indices to the same with masks that vanish in the sum.
+    """
+
+    honest: int = 1
+    step: float | None = None
+    mask: Callable[[Tensor], Tensor] | None = None
+
+
+ALONE = Sharing()
 
 
 def write_statistics(
@@ -97,19 +110,37 @@ def write_statistics(
     *,
     party: str,
     stream: randomness.Stream,
-    label_epsilon: float | None = None,
+    sharing: Sharing = ALONE,
     progress: Progress = lambda _: None,
     **terms: Unpack[LedgerTerms],
 ) -> Envelope:
     """Write the noisy class sums of all rows at μ. digest: of the rows' projection."""
-    check_output(out, party)
-    envelope, settings, labels = _planned(rows, digest, mu, party, stream, label_epsilon)
+    envelope = _planned(rows, "classes", rows.projection.clip, {"projection": digest}, mu, party, stream, sharing)
+    total = partial(class_total, rows, rows.projection.clip, progress)
+    return _written(out, rows, envelope, total, stream, sharing, terms)
 
-    def produce(folder: Path) -> Produced:
-        indices = _noisy(rows, labels, settings.sigma, stream, progress)
-        return [write_tensors(folder / "sums.safetensors", {"sums": indices})], None
 
-    return write(out, rows, envelope, produce, space=8 * len(settings.counts) * settings.dimension, **terms)
+def write_residuals(
+    out: Path,
+    rows: Projected,
+    digest: str,
+    head: Head,
+    head_digest: str,
+    clip: float,
+    mu: float,
+    *,
+    party: str,
+    stream: randomness.Stream,
+    sharing: Sharing = ALONE,
+    progress: Progress = lambda _: None,
+    **terms: Unpack[LedgerTerms],
+) -> Envelope:
+    """Write the noisy residual sums of all rows at μ. clip: the largest norm of a unit's residuals; head: the server's,
+    head_digest: of its file."""
+    assets = {"projection": digest, "head": head_digest}
+    envelope = _planned(rows, "residuals", clip, assets, mu, party, stream, sharing)
+    total = partial(residual_total, rows, head, clip, progress)
+    return _written(out, rows, envelope, total, stream, sharing, terms)
 
 
 def class_sums(
@@ -119,55 +150,96 @@ def class_sums(
     *,
     party: str,
     stream: randomness.Stream,
-    label_epsilon: float | None = None,
+    sharing: Sharing = ALONE,
 ) -> Release:
-    """The same release in memory, entered in no ledger; its payload is (classes, k) float64."""
-    envelope, settings, labels = _planned(rows, digest, mu, party, stream, label_epsilon)
-    return Release(envelope, settings.values(_noisy(rows, labels, settings.sigma, stream, lambda _: None)))
+    """The same release of class sums in memory, entered in no ledger; its payload is (classes, k + 1) float64."""
+    envelope = _planned(rows, "classes", rows.projection.clip, {"projection": digest}, mu, party, stream, sharing)
+    return _in_memory(envelope, class_total(rows, rows.projection.clip), stream, sharing)
+
+
+def residual_sums(
+    rows: Projected,
+    digest: str,
+    head: Head,
+    head_digest: str,
+    clip: float,
+    mu: float,
+    *,
+    party: str,
+    stream: randomness.Stream,
+    sharing: Sharing = ALONE,
+) -> Release:
+    """The same release of residual sums in memory, entered in no ledger; its payload is (classes, k + 1) float64."""
+    assets = {"projection": digest, "head": head_digest}
+    envelope = _planned(rows, "residuals", clip, assets, mu, party, stream, sharing)
+    return _in_memory(envelope, residual_total(rows, head, clip), stream, sharing)
 
 
 def _planned(
-    rows: Projected, digest: str, mu: float, party: str, stream: randomness.Stream, label_epsilon: float | None
-) -> tuple[Envelope, SumSettings, Tensor]:
-    """All but the sums: the envelope, its settings, and (n,) the labels as they are said. σ makes every unit μ-GDP: all
-    its records may be in one sum, and each moves it by 2C at most."""
+    rows: Projected,
+    content: Content,
+    clip: float,
+    assets: Mapping[str, str],
+    mu: float,
+    party: str,
+    stream: randomness.Stream,
+    sharing: Sharing,
+) -> Envelope:
+    """All but the sums. σ makes every unit μ-GDP, with as many honest parties as share the noise."""
     checks.enough_rows(len(rows))
-    labels, clip, unit_rows = rows.labels, rows.projection.clip, privacy_units.largest(rows)
-    mu = checks.finite_positive("mu", mu)
-    sigma = checks.size("sigma", 2 * clip * unit_rows / mu)
-    if label_epsilon is not None:
-        check_declared(rows, label_epsilon)
-        drawn = label_shifts(len(labels), len(rows.classes), label_epsilon, stream.fork("labels"))
-        labels = (labels + drawn) % len(rows.classes)
-    counts = labels.bincount(minlength=len(rows.classes)).tolist()
-    settings = SumSettings(tuple(counts), rows.projection.dimension, clip, sigma, unit_rows)
-    claim = settings.claims()["gdp"]
+    mu, honest = checks.finite_positive("mu", mu), sharing.honest
+    checks.at_least("honest", honest, 1)
+    sigma = checks.size("sigma", 2 * checks.finite_positive("clip", clip) / (mu * math.sqrt(honest)))
+    step = sigma * GRID if sharing.step is None else sharing.step
+    if not FINEST * sigma <= step <= COARSEST * sigma:
+        raise ArgumentError(f"step must be at most a quarter of the noise of a value, {sigma:g}, got {step:g}")
+    per: Per = "record" if rows.units is None else "unit"
+    sizes = (unit_count(rows), len(rows.classes), rows.projection.dimension)
+    settings = SumSettings(content, per, *sizes, clip, sigma, step, honest, honest > 1)
     facts = dict.fromkeys(settings.fact_origins(), "public")
-    stated = Guarantee("gdp", mu, claim.realised, {**claim.assumes, **facts})
-    envelope = Envelope(
+    stated = tuple(
+        Guarantee(claim.name, mu if claim.name == "gdp" else claim.claim, claim.realised, {**claim.assumes, **facts})
+        for claim in settings.claims().values()
+    )
+    return Envelope(
         settings=settings,
         party=party,
         classes=rows.classes,
-        guarantees=() if stream.reproducible else (stated,),
+        guarantees=() if stream.reproducible else stated,
         reproducible=stream.reproducible,
-        label_epsilon=label_epsilon,
-        assets={"projection": digest},
+        assets=assets,
     )
-    return envelope, settings, labels
 
 
-def clipped(z: Tensor, clip: float) -> Tensor:
-    """(m, k) rows, none longer than `clip`. A row that is not finite, which cannot be, counts as 0."""
-    norm = torch.linalg.vector_norm(z, dim=1, keepdim=True)
-    finite = norm.isfinite()
-    return torch.where(finite, z, 0.0).mul_(torch.where(finite, clip / norm, 0.0).clamp_(max=1))
+def _written(
+    out: Path,
+    rows: Projected,
+    envelope: Envelope,
+    total: Callable[[], Tensor],
+    stream: randomness.Stream,
+    sharing: Sharing,
+    terms: LedgerTerms,
+) -> Envelope:
+    settings = cast("SumSettings", envelope.settings)
+
+    def produce(folder: Path) -> Produced:
+        indices = _noisy(total(), settings, stream)
+        if sharing.mask is not None:
+            indices = sharing.mask(indices)
+        return [write_tensors(folder / "sums.safetensors", {"sums": indices})], None
+
+    return write(out, rows, envelope, produce, space=8 * math.prod(settings.shape), **terms)
 
 
-def _noisy(rows: Projected, labels: Tensor, sigma: float, stream: randomness.Stream, progress: Progress) -> Tensor:
-    """(classes, k) int64: the sums of clipped records and their noise, on the grid."""
-    sums = torch.zeros(len(rows.classes), rows.projection.dimension, dtype=torch.float64)
-    for index in torch.split(torch.arange(len(rows)), _ROWS):
-        sums.index_add_(0, labels[index], clipped(rows.take(index).x.double(), rows.projection.clip))
-        progress(len(index))
-    sums += stream.fork("sums").normal(*sums.shape).mul_(sigma)  # forked only now: its key is as fresh as can be
-    return sums.div_(sigma * GRID).round_().long()
+def _in_memory(envelope: Envelope, total: Tensor, stream: randomness.Stream, sharing: Sharing) -> Release:
+    settings = cast("SumSettings", envelope.settings)
+    indices = _noisy(total, settings, stream)
+    if sharing.mask is not None:
+        return Release(envelope, sharing.mask(indices))
+    return Release(envelope, settings.values(indices))
+
+
+def _noisy(total: Tensor, settings: SumSettings, stream: randomness.Stream) -> Tensor:
+    """(classes, k + 1) int64: sums and their noise, on the grid; total is overwritten."""
+    noise = stream.fork("sums").normal(*total.shape)  # forked only now: its key is as fresh as can be
+    return total.add_(noise.mul_(settings.sigma)).div_(settings.step).round_().long()

@@ -8,6 +8,7 @@ WORDS: dict[str, str] = {
     "more than {found:.1%} of the members at 1 % false alarms",
     "gdp-unit": "every unit (all its rows) is {mu:.4g}-GDP: ε = {epsilon:.3g} at δ = 1e-5; on average no membership "
     "test finds more than {found:.1%} of the members at 1 % false alarms",
+    "gdp-alone": "whatever the other parties do it is {mu:.4g}-GDP: ε = {epsilon:.3g} at δ = 1e-5",
     "snr-kept": "directional SNR of a row at most {snr:.4g}",
     "snr-kept-nominal": "directional SNR of a row at most {snr:.4g} (nominal τ = {tau:.4g})",
     "snr-not-kept": "noise by the calibration {calibration} for τ = {tau:.4g}, which is NOT kept; the directional SNR "
@@ -20,6 +21,12 @@ WORDS: dict[str, str] = {
     "replace-record": "one record is replaced by another with the same label and shape; n and all labels are public",
     "replace-unit": "all rows of a unit are replaced by others with the same labels and shape; n, all labels and "
     "which rows belong together are public",
+    "replace-record-and-label": "one record, its label with it, is replaced by any other; only the number of records is "
+    "public",
+    "replace-unit-and-labels": "all records of a unit, their labels with them, are replaced by any others, however many; "
+    "only the number of units is public",
+    "sees-sum-with-honest": "holds where the server sees the sum of the parties alone, and as many of them are honest as "
+    "share the noise",
     "knows-all-else": "an attacker knows every other record, the weights, the pairing and all that is made of the "
     "release",
     "gaussian-secure": "the noise is Gaussian up to float64 rounding, drawn without looking at the records, and secret",
@@ -37,13 +44,13 @@ WORDS: dict[str, str] = {
     "the weights of a mixture, and how many records of each class the party has.",
     "labels-shown-screened": "Labels are not protected: they are released without noise, and show the class or "
     "classes of each row that is left and the weights of a mixture.",
-    "labels-counted": "Labels are not protected: how many records of each class the party has is stated exactly.",
+    "labels-covered": "Labels are protected with their records, by the same noise: how many records of each class the "
+    "party has is not stated.",
+    "labels-not-covered": "Labels are not protected: nothing is promised of this release.",
     "labels-in-updates": "Labels are not protected: updates show which classes they were trained on.",
     "labels-not-sent": "Labels are not sent, and not protected: what is sent may show them.",
     "labels-randomised": "Labels are protected only up to ε = {label_epsilon:g} each: they were randomised once for "
     "this release. The weights of a mixture are shown, and how many records are said to be of each class.",
-    "labels-randomised-counted": "Labels are protected only up to ε = {label_epsilon:g} each: they were randomised "
-    "once for this release, before they were counted.",
     "labels-of-unit": "The labels of a unit's {unit_rows} rows together are {together:g}-DP.",
     "labels-randomised-by-seed": "Labels are not protected: a seeded stream randomised them, and an attacker who "
     "finds the seed undoes it.",
@@ -53,6 +60,9 @@ WORDS: dict[str, str] = {
     "unit-is-record": "The unit is one record. Several records of one person are not covered together.",
     "unit-is-named": "The unit is all records that the party named as one person's, {unit_rows} at most. Which belong "
     "together is not protected, and records that the party did not name as one person's are not covered together.",
+    "unit-is-clipped": "The unit is all records that the party named as one person's, however many. Records that the "
+    "party did not name as one person's are not covered together.",
+    "noise-is-shared": "The noise is shared with other parties. If fewer of them are honest than stated, less is promised.",
     "rows-dropped": "Rows that showed too much of their records were dropped: which are missing depends on the "
     "records, and says something of them. Records whose own row is missing may be in the rows of others.",
     "no-noise": "No noise was added: nothing is promised at all.",
@@ -71,7 +81,10 @@ WORDS: dict[str, str] = {
     "no promise.",
     # Releases
     "held-records": "{rows:n row} of {shape} from {party}, {files:n file}, {megabytes:.1f} MB",
-    "held-sums": "{classes:n class sum} of {values:n value} over {rows:n record} from {party}",
+    "held-classes": "sums of {classes:n class} with {values:n value} each, over {rows:n record or unit|records or "
+    "units}, from {party}",
+    "held-residuals": "residual sums of {classes:n class} with {values:n value} each, over {rows:n record or "
+    "unit|records or units}, from {party}",
     "held-updates": "updates of {tensors:n tensor} by {method} from {party}, {megabytes:.1f} MB",
     "held-representations": "{rows:n row} of {values:n value} from {party}, {megabytes:.1f} MB",
     "held": "a release of {kind} from {party}, {files:n file}, {megabytes:.1f} MB",

@@ -92,6 +92,11 @@ class PayloadSettings(ABC):
         return () if any(stated.name == "gdp" for stated in guarantees) else ("nothing-promised",)
 
     @property
+    def labels_covered(self) -> bool:
+        """Whether a certified payload's μ is for a record and its label together: then labels cost nothing more."""
+        return False
+
+    @property
     def unit_rows(self) -> int:
         """The most rows that one unit has."""
         return 1

@@ -1,0 +1,98 @@
+"""Rounds of sums at the server: a linear head from noisy class sums, improved by noisy residual sums.
+
+    W₀ = t·m̂ᵀ, b₀ = −(t/2)‖m̂‖²;   V ← βV + G/(n·C_g),   (W, b) ← (W, b) − η_r V
+
+All of it is post-processing of what the parties released. Records are centred by the mean that the class sums say, so
+that a private mean which is not the public one costs no steps.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from safetensors.torch import save
+from torch import Tensor
+
+from mixveil.core.errors import ArgumentError, MismatchError, TrainingError
+from mixveil.core.types import Release
+from mixveil.features.round_settings import RoundSettings
+from mixveil.learn.class_means import Totals, class_counts, totals
+from mixveil.learn.discriminant import Discriminant
+from mixveil.releases.contributions import Head
+from mixveil.releases.kinds.sums import sums_of
+
+LAST = 0.1
+"""The rate of the last round over that of the first: it falls exponentially."""
+
+
+@dataclass(frozen=True)
+class State:
+    """A head after some rounds.
+
+    Attributes:
+        head: What parties are sent for the next round.
+        velocity: (classes, k + 1) the step that the next one goes on with.
+        done: Rounds that it has learnt from.
+    """
+
+    head: Head
+    velocity: Tensor
+    done: int = 0
+
+
+def first(found: Totals, clip: float, settings: RoundSettings) -> State:
+    """The head that class sums make. clip: of a record."""
+    counts, noise = class_counts(found, clip)
+    inverse = counts / (counts.square() + noise)
+    means = found.sums[:, :-1] * inverse[:, None]
+    centre = found.sums[:, :-1].sum(0) / counts.sum().clamp(min=1)
+    away = torch.where(counts[:, None] > 0, means - centre, 0.0)
+    lengths = (away.square().sum(1) - away.shape[1] * found.variance * inverse.square()).clamp(min=0)
+    head = Head(settings.temperature * away.T.contiguous(), -settings.temperature / 2 * lengths, centre)
+    return State(_checked(head), torch.zeros_like(found.sums))
+
+
+def improved(state: State, found: Totals, clip: float, settings: RoundSettings) -> State:
+    """The head after one round more. clip: C_g, of a unit's residuals."""
+    velocity = settings.momentum * state.velocity + found.sums / (found.units * clip)
+    rate = settings.rate * LAST ** (state.done / max(1, settings.rounds - 1))
+    head = state.head
+    moved = replace(head, weight=head.weight - rate * velocity[:, :-1].T, bias=head.bias - rate * velocity[:, -1])
+    return State(_checked(moved), velocity, state.done + 1)
+
+
+def from_class_sums(parts: Sequence[Release], settings: RoundSettings) -> State:
+    return first(totals(parts), sums_of(parts[0]).clip, settings)
+
+
+def from_residuals(state: State, parts: Sequence[Release], settings: RoundSettings) -> State:
+    """From residual sums of the state's own head; others are refused."""
+    own = head_digest(state.head)
+    for part in parts:
+        if part.assets["head"] != own:
+            raise MismatchError(f"the sums {part.id[:8]} of {part.party} are of another head than this one's")
+    return improved(state, totals(parts, "residuals"), sums_of(parts[0], "residuals").clip, settings)
+
+
+def discriminant_of(head: Head) -> Discriminant:
+    """The same scores for records that are not centred."""
+    return Discriminant(head.weight, head.bias - head.centre @ head.weight, 0.0)
+
+
+def head_bytes(head: Head) -> bytes:
+    """The file of a head, as parties get it."""
+    return save({name: tensor.contiguous() for name, tensor in head.tensors().items()})
+
+
+def head_digest(head: Head) -> str:
+    return hashlib.sha256(head_bytes(head)).hexdigest()
+
+
+def _checked(head: Head) -> Head:
+    if not all(bool(tensor.isfinite().all()) for tensor in head.tensors().values()):
+        raise TrainingError("the head is not finite: the sums of some party are too large")
+    return head

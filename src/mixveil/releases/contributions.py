@@ -1,0 +1,176 @@
+"""What the units of a party contribute to sums: clipped, and added up exactly as they are.
+
+Nothing here depends on the records but the sum itself: no record makes it fail, and a row that is not finite counts as
+zero. The guarantees: `kinds/sums.py`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load
+from torch import Tensor
+
+from mixveil.core.errors import ManifestError
+from mixveil.core.types import Progress
+from mixveil.data import privacy_units
+from mixveil.features.projection import Projected
+
+LARGEST = 1e6
+"""Of any value of a head that a server sends."""
+
+_HEADER = 4096
+_ROWS = 4096
+_VALUES = 1 << 23  # of all contributions that are formed at a time
+
+
+@dataclass(frozen=True)
+class Head:
+    """A linear head on centred records. A head that a server sent is checked without looking at data (`read`), and no
+    guarantee depends on what it holds.
+
+    Attributes:
+        weight: (k, classes) float64.
+        bias: (classes,).
+        centre: (k,) what is subtracted from a record, before it is clipped once more.
+    """
+
+    weight: Tensor
+    bias: Tensor
+    centre: Tensor
+
+    def scores(self, z: Tensor) -> Tensor:
+        """(m, classes) of centred records."""
+        return torch.addmm(self.bias, z, self.weight)
+
+    def residuals(self, z: Tensor, labels: Tensor) -> Tensor:
+        """(m, classes) softmax of the scores, less one at the label."""
+        wrong = torch.softmax(self.scores(z), dim=1)
+        wrong[torch.arange(len(z)), labels] -= 1
+        return wrong
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {"weight": self.weight, "bias": self.bias, "centre": self.centre}
+
+    @classmethod
+    def read(cls, data: bytes, directions: int, classes: int) -> Head:
+        """From the file that a server sent. What is not of these sizes, not finite or too large is refused."""
+        if len(data) > 8 * (directions * classes + directions + classes) + _HEADER:
+            raise ManifestError(f"the head has {len(data):,} bytes, too many for {directions} × {classes} values")
+        try:
+            tensors = load(data)
+        except (SafetensorError, ValueError) as error:
+            raise ManifestError(f"the head cannot be read: {error}") from None
+        shapes = {"weight": (directions, classes), "bias": (classes,), "centre": (directions,)}
+        kinds = {name: (tensor.dtype, tuple(tensor.shape)) for name, tensor in tensors.items()}
+        if kinds != {name: (torch.float64, shape) for name, shape in shapes.items()}:
+            raise ManifestError(f"the head must hold weight, bias and centre of {directions} × {classes} values")
+        if not all(bool((tensor.abs() <= LARGEST).all()) for tensor in tensors.values()):
+            raise ManifestError(f"the head holds a value that is no number, or beyond {LARGEST:g}")
+        return cls(**tensors)
+
+
+def clipped(z: Tensor, clip: float) -> Tensor:
+    """(m, k) rows, none longer than `clip`. A row that is not finite counts as 0."""
+    return z.nan_to_num(0.0, 0.0, 0.0).mul_(shrinking(torch.linalg.vector_norm(z, dim=1), clip)[:, None])
+
+
+def shrinking(norm: Tensor, clip: float) -> Tensor:
+    """By what to multiply vectors of such norms so that none is longer than `clip`; 0 where a norm is not finite."""
+    finite = norm.isfinite()
+    return torch.where(finite, clip / torch.where(finite, norm, 1.0), 0.0).clamp_(max=1)
+
+
+def class_total(rows: Projected, clip: float, progress: Progress = lambda _: None) -> Tensor:
+    """(classes, k + 1) the sum of all units' class sums, each clipped to √2·clip; the last value counts rows, `clip`
+    each."""
+    total = torch.zeros(len(rows.classes), rows.projection.dimension + 1, dtype=torch.float64)
+    for index, unit in _blocks(rows, total.numel()):
+        z = with_constant(clipped(rows.take(index).x.double(), clip), clip)
+        labels = rows.labels[index]
+        if unit is None:
+            total.index_add_(0, labels, z)
+        else:
+            joint = torch.zeros(int(unit.max()) + 1, *total.shape, dtype=torch.float64)
+            joint.view(-1, z.shape[1]).index_add_(0, unit * len(total) + labels, z)
+            total += _clipped_total(joint, math.sqrt(2) * clip)
+        progress(len(index))
+    return total
+
+
+def residual_total(rows: Projected, head: Head, clip: float, progress: Progress = lambda _: None) -> Tensor:
+    """(classes, k + 1) the sum of all units' gradients of the cross-entropy, by weight and bias, each clipped to
+    `clip`."""
+    total = torch.zeros(len(rows.classes), rows.projection.dimension + 1, dtype=torch.float64)
+    for index, unit in _blocks(rows, total.numel()):
+        z = clipped(rows.take(index).x.double(), rows.projection.clip) - head.centre
+        z = with_constant(clipped(z, rows.projection.clip), 1.0)
+        wrong = head.residuals(z[:, :-1], rows.labels[index])
+        if unit is None:  # a record's gradient is an outer product: its norm is the product of two
+            norm = torch.linalg.vector_norm(wrong, dim=1) * torch.linalg.vector_norm(z, dim=1)
+            total.addmm_((wrong.nan_to_num(0.0) * shrinking(norm, clip)[:, None]).T, z)
+        else:
+            joint = torch.zeros(int(unit.max()) + 1, *total.shape, dtype=torch.float64)
+            joint.index_add_(0, unit, wrong[:, :, None] * z[:, None, :])
+            total += _clipped_total(joint, clip)
+        progress(len(index))
+    return total
+
+
+def square_total(rows: Projected, k: int, clip: float, progress: Progress = lambda _: None) -> Tensor:
+    """(k, k) the sum of all units' z zᵀ in the first k directions, each clipped to Frobenius norm clip². A row is
+    clipped to `clip` first."""
+    total = torch.zeros(k, k, dtype=torch.float64)
+    for index, unit in _blocks(rows, total.numel()):
+        z = clipped(rows.take(index).x[:, :k].double(), clip)
+        if unit is None:
+            total.addmm_(z.T, z)
+        else:
+            joint = torch.zeros(int(unit.max()) + 1, k, k, dtype=torch.float64)
+            joint.index_add_(0, unit, z[:, :, None] * z[:, None, :])
+            total += _clipped_total(joint, clip**2)
+        progress(len(index))
+    return total
+
+
+def with_constant(z: Tensor, value: float) -> Tensor:
+    """(m, k + 1) rows with the same value after each."""
+    return torch.cat([z, torch.full((len(z), 1), value, dtype=z.dtype)], dim=1)
+
+
+def unit_count(rows: Projected) -> int:
+    """How many units there are; of records without units, how many records."""
+    units = privacy_units.numbered(rows)
+    return len(rows) if units is None else int(units.max()) + 1
+
+
+def _clipped_total(joint: Tensor, clip: float) -> Tensor:
+    """The sum of (units, …) contributions, each clipped as a whole."""
+    flat = joint.flatten(1)
+    kept = shrinking(torch.linalg.vector_norm(flat, dim=1), clip)
+    return (kept @ flat.nan_to_num(0.0)).view(joint.shape[1:])
+
+
+def _blocks(rows: Projected, values: int) -> Iterator[tuple[Tensor, Tensor | None]]:
+    """The rows in blocks; with units, whole units, and (m,) the number of each row's unit in the block. values: of one
+    unit's contribution."""
+    units = privacy_units.numbered(rows)
+    if units is None:
+        for index in torch.split(torch.arange(len(rows)), _ROWS):
+            yield index, None
+        return
+    order = torch.argsort(units, stable=True)
+    sizes = units.bincount()
+    most, start, first = max(1, _VALUES // values), 0, 0
+    while first < len(sizes):
+        last, count = first, 0
+        while last < len(sizes) and (last == first or (last - first < most and count + int(sizes[last]) <= most)):
+            count += int(sizes[last])
+            last += 1
+        index = order[start : start + count]
+        yield index, units[index] - first
+        start, first = start + count, last
