@@ -8,7 +8,7 @@ import signal
 import sqlite3
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +18,7 @@ from PIL import Image
 
 from mixveil.core import errors, files
 from mixveil.core.randomness import SecureStream, SeededStream, Stream
-from mixveil.core.types import Cost, Mu
+from mixveil.core.types import Cost, Guarantee, Mu
 from mixveil.core.wording.notes import note
 from mixveil.data.folder import folder_images
 from mixveil.data.images import Images, from_tensors
@@ -28,15 +28,18 @@ from mixveil.encoders.singular import Singular
 from mixveil.features.cache import cache_folder
 from mixveil.features.projection import Projected
 from mixveil.features.projection_fit import fit
-from mixveil.releases import ledger_file, traces
+from mixveil.releases import accounting, ledger_file, traces
+from mixveil.releases.envelope import Envelope
+from mixveil.releases.kinds.updates import UpdateSettings
 from mixveil.releases.ledger import Entry, Ledger
 from mixveil.releases.reading import verify_release
 from mixveil.releases.records import write_release
 from mixveil.releases.spending import Owners, Prints, Spent, Total, within
 from mixveil.releases.sums import write_statistics
+from mixveil.releases.writing import LedgerTerms, entry_of
 from tests.command import Run
 from tests.made import blobs, features_of, images, range_facts
-from tests.notes import shows
+from tests.notes import holds, shows
 
 ROOT2 = math.sqrt(2)
 
@@ -459,6 +462,72 @@ def test_labels_that_were_shown_once_have_no_budget(tmp_path: Path) -> None:
     Ledger().enter(stated(1, 0.1, 0.5), Owners(prints(4, 5, 6)), label_budget=5.0)  # others' labels
 
 
+def test_labels_that_mu_covers_cost_no_epsilon() -> None:
+    """A sum of covered, randomised and shown labels; and a label budget that only the covered ones pass."""
+    book, owners = Ledger(), Owners(prints(1, 2, 3))
+    for against in ("records", "everything"):
+        book.enter(stated(len(book.entries()), 0.1, 0.0), owners, label_budget=0.01, against=against)
+    standing = book.standing(owners)
+    assert standing.spent.label_epsilon == 0 == standing.total.label_epsilon
+    assert holds([accounting.spent_note(standing), accounting.total_note(standing.total)], "labels-covered-before")
+    assert accounting.summary(standing)["labels_covered"] and not accounting.summary(standing)["labels_shown"]
+    book.enter(stated(2, 0.1, 0.5), owners)
+    standing = book.standing(owners)
+    assert standing.spent.label_epsilon == 0.5 == standing.total.label_epsilon
+    for told in (accounting.spent_note(standing), accounting.total_note(standing.total)):
+        assert holds([told], "labels-partly-covered")  # 0.5-DP alone would be a false promise
+    book.enter(stated(3, 0.1), owners)
+    book.enter(stated(4, 0.1, 0.0), owners, label_budget=0.01)
+    with pytest.raises(errors.BudgetError, match="an earlier release"):
+        book.enter(stated(5, 0.1, 0.1), owners, label_budget=1.0)
+    assert book.total().label_epsilon == math.inf and [e.label_epsilon for e in book.entries()] == [0, 0, 0.5, None, 0]
+
+
+def test_a_refused_release_that_covers_labels_can_be_read_again() -> None:
+    book, owners = Ledger(), Owners(prints(1, 2, 3))
+    book.enter(stated(0, 1.0, 0.0), owners)
+    with pytest.raises(errors.BudgetError, match="counts as a release"):
+        book.enter(stated(1, 1.0, 0.0), owners, 1.2)
+    assert book.total().mu == pytest.approx(ROOT2) and book.total().label_epsilon == 0 and book.total().refused
+
+
+@dataclass(frozen=True)
+class Covering(UpdateSettings):
+    """A kind whose noise covers labels."""
+
+    @property
+    def labels_covered(self) -> bool:
+        return True
+
+    def cost(self) -> Cost:
+        return Cost(1.0, 1.0, 1.0)
+
+
+def test_labels_are_covered_where_a_mu_is_certified() -> None:
+    certified = (Guarantee("gdp", 1.0, 1.0, {}),)
+    plain, covering = UpdateSettings("m", {}), Covering("m", {})
+    for settings, guarantees, reproducible, expected in (
+        (covering, certified, False, 0.0),
+        (covering, certified, True, None),
+        (covering, (), False, None),
+        (plain, certified, False, None),
+    ):
+        envelope = Envelope(settings, "p", ("a", "b"), guarantees, reproducible)
+        assert entry_of(envelope, 3, None).label_epsilon == expected
+
+
+def test_a_release_is_paid_from_its_plan_where_it_is_written(tmp_path: Path) -> None:
+    data = images()
+    encoder, guarantees = Singular().calibrate(Mu(1.0), range_facts(data))
+    terms: LedgerTerms = {"budget": ROOT2, "against": "everything", "plan": "job"}
+    Ledger().reserve("job", ROOT2, Ledger().owners(data), ROOT2, against="everything")
+    for name in "ab":
+        write_release(tmp_path / name, data, encoder, guarantees, party="p", stream=SecureStream(), **terms)
+    with pytest.raises(errors.BudgetError, match="the plan 'job' has 0 left"):
+        write_release(tmp_path / "c", data, encoder, guarantees, party="p", stream=SecureStream(), **terms)
+    assert Ledger().total().mu == pytest.approx(ROOT2) and not (tmp_path / "c").exists()
+
+
 @pytest.mark.parametrize("wrong", [math.nan, math.inf, -1.0, 0.0])
 def test_a_cost_that_is_no_number_is_never_entered(wrong: float) -> None:
     owners, good = Owners(prints(1, 2, 3)), stated(0, 1.0, 0.5)
@@ -467,7 +536,7 @@ def test_a_cost_that_is_no_number_is_never_entered(wrong: float) -> None:
         replace(good, cost=Cost(1.0, wrong, 0.5)),
         replace(good, cost=Cost(1.0, 1.0, wrong)),
         replace(good, stated=wrong),
-        replace(good, label_epsilon=wrong),
+        replace(good, label_epsilon=wrong, cost=None, stated=None),  # 0, with a μ: labels are covered
     ):
         with pytest.raises(errors.ArgumentError, match="must be positive"):
             Ledger().enter(bad, owners)

@@ -9,6 +9,7 @@ import typer
 
 from mixveil.cli import _common
 from mixveil.cli._common import DATA_HELP, AsJson, escape, number, out, print_json, say
+from mixveil.core.wording.notes import note
 from mixveil.data.opening import DataOptions
 
 if TYPE_CHECKING:
@@ -54,16 +55,19 @@ def ledger(
     entries = book.entries()
     some = data is not None and bool(entries)
     owners = accounting.owners_of(book, options.open(data), _common.progress) if data and some else book.everyone()
-    standing = book.standing(owners)
+    standing, reserved = book.standing(owners), book.reservations()
     if as_json:
         spent = accounting.summary(standing)
-        print_json({"ledger": str(book.path), "entries": [_plain(entry) for entry in entries], "spent": spent})
+        shown = {"ledger": str(book.path), "entries": [_plain(entry) for entry in entries], "reserved": reserved}
+        print_json({**shown, "spent": spent})
         return
     out.print(entries_table(entries) if entries else "Nothing was released yet.")
     if entries:
         say(accounting.spent_note(standing, "these-records" if data else "all-records"))
     if entries and data is None:
         say(accounting.total_note(standing.total))
+    for plan, mu in reserved.items():
+        say(note("ledger-reserved", plan=plan, mu=mu))
     if standing.budget is not None:
         what = "A release is refused if any record or unit would exceed it."
         say(f"The standing budget is μ = {standing.budget:g}. {what}")
@@ -90,9 +94,15 @@ def entries_table(entries: list[Entry]) -> Table:
             entry.encoder,
             f"{entry.rows:,}",
             "[red]none[/]" if entry.stated is None else number(entry.stated),
-            "shown" if entry.label_epsilon is None else number(entry.label_epsilon),
+            _labels(entry.label_epsilon),
         )
     return table
+
+
+def _labels(epsilon: float | None) -> str:
+    if epsilon is None:
+        return "shown"
+    return number(epsilon) if epsilon else "covered"
 
 
 def _plain(entry: Entry) -> dict[str, object]:

@@ -75,6 +75,8 @@ def summary(standing: Standing) -> dict[str, Any]:
         "without_promise": list(spent.unbounded),
         "labels_shown": math.isinf(spent.label_epsilon),
         "label_epsilon": _finite(spent.label_epsilon),
+        "labels_covered": spent.covered,
+        "reserved": spent.reserved,
         "budget": standing.budget,
         "label_budget": standing.label_budget,
         "left": None if standing.budget is None else spent.worst.left(standing.budget),
@@ -95,10 +97,9 @@ def spent_note(standing: Standing, whose: str = "these-records") -> Note:
         more = len(spent.unbounded) - _NAMED
         names = ", ".join(identity[:8] for identity in spent.unbounded[:_NAMED]) + (f" and {more}" if more > 0 else "")
         return note("ledger-unbounded", releases=spent.releases, whose=note(whose), names=names)
-    labels = note("ledger-labels-of-unit", unit=spent.unit, epsilon=spent.label_epsilon)
+    labels = _labels(spent.worst, note("ledger-labels-of-unit", unit=spent.unit, epsilon=spent.label_epsilon))
     figures = {"releases": spent.releases, "whose": note(whose), "unit": spent.unit, "mu": spent.most}
-    shown = note("labels-shown-before") if math.isinf(spent.label_epsilon) else labels
-    told = note("ledger-spent", **figures, left=_left(standing), labels=shown)
+    told = note("ledger-spent", **figures, left=_left(standing), labels=labels)
     return told if standing.after is None else note("with-one-more", spent=told, mu=standing.after.most)
 
 
@@ -106,13 +107,26 @@ def total_note(total: Total) -> Note:
     """What all releases cost together, with which a budget is compared where a server asks."""
     if total.unbounded:
         return note("total-unbounded")
-    shown = math.isinf(total.label_epsilon)
-    labels = note("labels-shown-before") if shown else note("label-of-record", epsilon=total.label_epsilon)
+    labels = _labels(total, note("label-of-record", epsilon=total.label_epsilon))
     code = "total-spent-with-refused" if total.refused else "total-spent"
     return note(code, mu=total.mu, releases=total.releases, labels=labels)
 
 
+def _labels(total: Total, randomised: Note) -> Note:
+    """What is known of labels. randomised: what their ε says."""
+    if math.isinf(total.label_epsilon):
+        return note("labels-shown-before")
+    if not total.covered:
+        return randomised
+    return note("labels-partly-covered", labels=randomised) if total.label_epsilon else note("labels-covered-before")
+
+
 def _left(standing: Standing) -> Note:
+    left, reserved = _left_of_budget(standing), standing.spent.reserved
+    return note("with-reserved", mu=reserved, left=left) if reserved else left
+
+
+def _left_of_budget(standing: Standing) -> Note:
     spent, budget = standing.spent, standing.budget
     if budget is None:
         return note("no-budget")

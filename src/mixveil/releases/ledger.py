@@ -11,17 +11,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
 from mixveil.core import checks
 from mixveil.core.errors import (
     ArgumentError,
-    BudgetError,
     LedgerError,
     MismatchError,
     OutputError,
@@ -29,23 +28,18 @@ from mixveil.core.errors import (
     UnreadableImageError,
 )
 from mixveil.core.types import Cost, Dataset, Progress
-from mixveil.core.wording.sentences import plural
-from mixveil.releases import spending, traces
+from mixveil.releases import budgets, reservations, spending, traces
+from mixveil.releases.budgets import Against, Asked, given
 from mixveil.releases.ledger_file import CODE, Entry, LedgerFile, Tables, mac64
+from mixveil.releases.reservations import Reserved
 from mixveil.releases.spending import Made, Owners, Prints, Spent, Standing, Total
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 T = TypeVar("T")
-_REFUSED = "refused"  # stands for refused releases among the ids of releases that promise nothing
 
 __all__ = ["Against", "Entry", "Ledger"]
-
-Against = Literal["records", "everything"]
-"""What a budget is compared with: `records`, what all releases cost any of the rows at hand; `everything`, what all
-releases in the ledger cost together (`Total`), of any rows. Where a server learns of the decision only the second is
-safe: the first depends on which records the data hold."""
 
 _BLOCK_ROWS = 16  # images are read at their own size, which may be large whatever the rows are
 
@@ -107,10 +101,11 @@ class Ledger:
         *,
         label_budget: float | None = None,
         against: Against = "records",
+        plan: str | None = None,
     ) -> Iterator[None]:
         """Enter a release, make it in the block, and complete the entry. A try that fails counts, and its error says
         so."""
-        self.enter(entry, owners, budget, label_budget=label_budget, against=against)
+        self.enter(entry, owners, budget, label_budget=label_budget, against=against, plan=plan)
         try:
             yield
         except (OutputError, StateError, MismatchError) as error:
@@ -126,45 +121,69 @@ class Ledger:
         *,
         label_budget: float | None = None,
         against: Against = "records",
+        plan: str | None = None,
     ) -> Spent:
-        """Enter a release that is about to be made, and return what all releases cost its rows then, this one included.
-        A release beyond a budget of μ or of its labels' ε, the given one or the standing one, is refused."""
+        """Enter a release that is about to be made, and return what all releases cost its rows then, this one and what
+        is held for other plans included. A release beyond a budget of μ or of its labels' ε, the given one or the
+        standing one, is refused. plan: what was reserved for it pays; a release beyond that is refused too."""
         _check_entry(entry, owners)
-        if against not in ("records", "everything"):
-            raise ArgumentError(f"against must be records or everything, got {against!r:.60}")
-        given = {"budget": budget, "label_budget": label_budget}
-        for name, value in given.items():
-            if value is not None:
-                checks.finite_positive(name, value)
-        new = Made(entry.id, entry.cost, entry.label_epsilon, owners)
-        refused: BudgetError | None = None
+        asked = Asked(entry, owners, given(budget, label_budget), against, plan)
         with self._file.transaction() as tables:
             self._check_traces(tables)
-            limits = {name: _stricter(value, tables.limit(name)) for name, value in given.items()}
-            units = spending.units_of(owners, tables.made)
-            before = spending.spent_by(units, tables.made())
-            after = spending.add(before, units, new)
-            try:
-                if against == "records":
-                    who = f"a {after.unit} would have", " of these records"
-                    _check_budgets(limits, before.worst, after.worst, entry, *who)
-                else:
-                    total = _total(tables, owners.units is not None)
-                    both = total, total.plus(entry.id, _stated(entry), entry.label_epsilon)
-                    _check_budgets(limits, *both, entry, "all releases in your ledger would have", "")
-            except BudgetError as error:
-                refused = error
-                if against == "records" and _possible(limits, entry):
-                    tables.refuse(_stated(entry), entry.label_epsilon, named=owners.units is not None)
-                    refused = BudgetError(
-                        f"{error}. For jobs with a server this attempt counts as a release, because a refusal would "
-                        f"tell of a record"
-                    )
-            else:
+            stated, plans = budgets.stated(entry), tables.plans()
+            paid = {} if plan is None else {plan: reservations.paying(plans, plan, stated, asked.named)}
+            after, refusal = budgets.decide(tables, asked)
+            if refusal is None:
                 tables.write(entry, owners)
-        if refused is not None:
-            raise refused
+            elif refusal.counts:
+                tables.refuse(stated, entry.label_epsilon, named=asked.named)
+            if refusal is None or refusal.counts:
+                for name, reserved in paid.items():
+                    tables.hold(name, reserved)
+        if refusal is not None:
+            raise refusal.error
         return after
+
+    # Plans of several releases
+
+    def reserve(
+        self, plan: str, mu: float, owners: Owners, budget: float | None = None, *, against: Against = "records"
+    ) -> None:
+        """Hold the μ of all releases of a plan, before the first is made: it counts as spent until they are entered or
+        the plan is freed. Refused where a budget forbids one release of this μ. A plan that is held already stays."""
+        reservations.check_plan(plan)
+        mu = checks.finite_positive("mu", mu)
+        cost = Cost(mu, mu, 0.0)  # promised to a unit, whatever rows it has
+        entry = Entry(plan, "reservation", plan, None, "reservation", None, cost, mu, 0.0, len(owners.records))
+        asked = Asked(entry, owners, given(budget), against)
+        with self._file.transaction() as tables:
+            self._check_traces(tables)
+            if (before := tables.plans().get(plan)) is not None:
+                reservations.check_same(plan, before, mu, asked.named)
+                return
+            _, refusal = budgets.decide(tables, asked)
+            if refusal is None:
+                tables.hold(plan, Reserved(mu, 0.0, asked.named))
+            elif refusal.counts:
+                tables.refuse(mu, 0.0, named=asked.named)
+        if refusal is not None:
+            raise refusal.error
+
+    def free(self, plan: str) -> float:
+        """Hold nothing more for a plan; the μ that was left of it. What was released stays entered."""
+        if not self.exists():
+            return 0.0
+        with self._file.transaction() as tables:
+            reserved = tables.plans().get(plan)
+            tables.drop(plan)
+        return 0.0 if reserved is None else reserved.left
+
+    def reservations(self) -> dict[str, float]:
+        """The μ that is left of each plan."""
+        nothing: dict[str, float] = {}
+        return self._read(lambda: nothing, lambda tables: {plan: held.left for plan, held in tables.plans().items()})
+
+    # What was released
 
     def finish(self, release_id: str) -> None:
         """The release is there, whole."""
@@ -173,24 +192,27 @@ class Ledger:
 
     def spent(self, owners: Owners) -> Spent:
         """What all releases so far cost these rows."""
-        return self._read(lambda: spending.spent(owners, list), lambda tables: spending.spent(owners, tables.made))
+        return self._read(lambda: spending.spent(owners, list), lambda tables: _spent(tables, owners))
 
     def standing(self, owners: Owners, planned: Cost | None = None) -> Standing:
         """What the ledger says of these rows, read once. planned: the cost of a release that their owner thinks of."""
 
         def read(tables: Tables) -> Standing:
-            spent, after = spending.spent(owners, tables.made), None
+            spent, after = _spent(tables, owners), None
             if planned is not None and spent.releases:
                 more = Made("planned", planned, None, owners)
-                after = spending.spent(owners, lambda: chain(tables.made(), [more]))
-            return Standing(spent, after, _total(tables, False), tables.limit("budget"), tables.limit("label_budget"))
+                after = spending.spent(owners, lambda: chain(tables.made(), [more]), spent.reserved)
+            return Standing(
+                spent, after, budgets.total(tables, units=False), tables.limit("budget"), tables.limit("label_budget")
+            )
 
         return self._read(lambda: Standing(spending.spent(owners, list), None, spending.NO_COST, None, None), read)
 
     def total(self, *, units: bool = False) -> Total:
-        """What all releases cost together, as if every record were in each of them. Nothing in it depends on a record.
-        units: what they cost a unit of several records; a release that names no units has no bound for those."""
-        return self._read(lambda: spending.NO_COST, lambda tables: _total(tables, units))
+        """What all releases cost together, and what is held for plans, as if every record were in each of them. Nothing
+        in it depends on a record. units: what they cost a unit of several records; a release that names no units has
+        no bound for those."""
+        return self._read(lambda: spending.NO_COST, lambda tables: budgets.total(tables, units=units))
 
     def everyone(self) -> Owners:
         """All rows of all releases, each image of each unit once."""
@@ -258,34 +280,8 @@ class Ledger:
                 )
 
 
-def _total(tables: Tables, units: bool) -> Total:
-    """All kinds of entry count alike: each holds labels. A projection is entered where it was fitted on private data,
-    and then shows their classes' means; rounds of updates show gradients by label. A release that was refused because a
-    record had spent its budget counts as if it had been made: whether it was made would tell of that record."""
-    found, nameless = spending.NO_COST, tables.nameless() if units else set()
-    for entry in tables.entries():
-        found = found.plus(entry.id, None if entry.id in nameless else _stated(entry), entry.label_epsilon)
-    tried = tables.refused()
-    unbounded = tried.unbounded or (units and tried.nameless)
-    return replace(
-        found,
-        mu=math.hypot(found.mu, tried.mu),
-        unbounded=(*found.unbounded, *((_REFUSED,) if unbounded else ())),
-        label_epsilon=found.label_epsilon + (math.inf if tried.shown else tried.labels),
-        refused=any(tried),
-    )
-
-
-def _possible(limits: dict[str, float | None], entry: Entry) -> bool:
-    """Whether the release would be within these budgets of other records: then its refusal tells of these."""
-    costs = {"budget": _stated(entry), "label_budget": entry.label_epsilon}
-    bounded = [(costs[name], limit) for name, limit in limits.items() if limit is not None]
-    return all(cost is not None and spending.within(cost, limit) for cost, limit in bounded)
-
-
-def _stated(entry: Entry) -> float | None:
-    """The μ that a release promises a unit; None where it promises nothing, or no cost is known."""
-    return None if entry.cost is None else entry.stated
+def _spent(tables: Tables, owners: Owners) -> Spent:
+    return spending.spent(owners, tables.made, reservations.held(tables.plans().values()))
 
 
 def _check_entry(entry: Entry, owners: Owners) -> None:
@@ -299,52 +295,16 @@ def _check_entry(entry: Entry, owners: Owners) -> None:
         raise ArgumentError(f"sigma must be finite and not negative, got {entry.sigma}")
     if len(owners.records) != entry.rows:
         raise ArgumentError(f"{len(owners.records)} owners are given for {entry.rows} rows")
-    figures = {"stated": entry.stated, "label_epsilon": entry.label_epsilon}
+    covered = entry.label_epsilon == 0
+    if covered and budgets.stated(entry) is None:
+        raise ArgumentError("label_epsilon must be positive where no μ is stated that could cover the labels, got 0")
+    figures = {"stated": entry.stated, "label_epsilon": None if covered else entry.label_epsilon}
     if entry.cost is not None:
         figures |= {f"cost.{name}": value for name, value in asdict(entry.cost).items()}
         figures["cost.group_exponent"] = entry.cost.group_exponent or 1.0  # 0: a unit pays once
     for name, value in figures.items():
         if value is not None:
             checks.finite_positive(name, value)
-
-
-def _stricter(*limits: float | None) -> float | None:
-    return min((limit for limit in limits if limit is not None), default=None)
-
-
-def _check_budgets(
-    limits: dict[str, float | None], before: Total, after: Total, entry: Entry, subject: str, whose: str
-) -> None:
-    """Refuse a release beyond a budget. subject, whose: who spends, and the releases that count, for the message."""
-    budget, label_budget = limits["budget"], limits["label_budget"]
-    if budget is not None and after.unbounded:
-        first = after.unbounded[0]
-        what = "this release" if first == entry.id else f"the release {first[:8]}{whose}"
-        if first == _REFUSED:
-            what = "a release that was refused because a record had spent its budget"
-        raise BudgetError(f"{what} promises nothing, so no budget can hold: it is {budget:g}, and nothing was released")
-    if budget is not None and not spending.within(after.mu, budget):
-        raise BudgetError(
-            f"{subject} spent μ = {after.mu:.4g} of a budget of {budget:g}: {before.mu:.4g} is "
-            f"spent in {plural(before.releases, 'release')}, {before.left(budget):.4g} is left; nothing was released"
-        )
-    if label_budget is None or spending.within(after.label_epsilon, label_budget):
-        return
-    if entry.kind in ("representations", "updates"):
-        raise BudgetError(
-            f"what this release sends may show labels, so no label budget can hold: it is {label_budget:g}, and "
-            f"nothing was released"
-        )
-    if entry.label_epsilon is None or math.isinf(before.label_epsilon):
-        what = "this release shows" if entry.label_epsilon is None else f"an earlier release{whose} shows"
-        raise BudgetError(
-            f"{what} labels as they are, so no label budget can hold: it is {label_budget:g}, and nothing was "
-            f"released. Protect labels with --label-epsilon"
-        )
-    raise BudgetError(
-        f"{subject} spent ε = {after.label_epsilon:.4g} of a label budget of {label_budget:g}: "
-        f"{before.label_epsilon:.4g} is spent in {plural(before.releases, 'release')}; nothing was released"
-    )
 
 
 def _blocks(rows: Dataset) -> Iterator[Tensor]:

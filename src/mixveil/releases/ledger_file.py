@@ -34,6 +34,7 @@ import numpy as np
 from mixveil.core import files
 from mixveil.core.errors import LedgerBusyError, LedgerError, OutputError
 from mixveil.core.types import Cost
+from mixveil.releases.reservations import Reserved, unpacked
 from mixveil.releases.spending import Made, Owners, Prints
 
 PATIENCE = 30.0
@@ -43,6 +44,8 @@ CODE = re.compile(r"[a-z][a-z0-9-]{0,39}")
 _FIRST_KINDS = ("records", "statistics", "projection", "updates")  # those that version 1 knew
 _OLD_KINDS = {"statistics": "sums"}  # as entries of earlier versions name them
 _OLD_ENCODERS = {"class sums": "class-sums", "private projection": "private-projection"}
+
+_PLAN = "plan:"  # how the names of settings begin that hold a reservation
 
 _VERSION = 2
 _FIRST = "version 1"  # how the mark calls a ledger of version 1, which has no head
@@ -72,7 +75,7 @@ class Entry:
         sigma: The noise of one value; None where no noise is stated.
         cost: What it costs any number of rows; None where it promises nothing.
         stated: The μ that it promises every unit; None where it promises nothing.
-        label_epsilon: Of randomised labels; None where labels are shown.
+        label_epsilon: Of randomised labels; 0 where the stated μ covers labels too; None where labels are shown.
         rows: How many records it was made of.
         started, finished: In ISO 8601; finished is None for a try that died, or is under way.
     """
@@ -347,7 +350,25 @@ class Tables:
         mu = ("unbounded", 1) if stated is None else ("mu", math.hypot(before.mu, stated))
         labels = ("shown", 1) if label_epsilon is None else ("labels", before.labels + label_epsilon)
         for name, value in (mu, labels, *(() if named else (("nameless", 1),))):
-            self.set(f"refused_{name}", value)
+            if value:  # labels that μ covers cost no ε
+                self.set(f"refused_{name}", value)
+
+    def plans(self) -> dict[str, Reserved]:
+        """What is held for plans of several releases."""
+        found = {}
+        for name, value in self.db.execute(
+            "SELECT name, value FROM settings WHERE name GLOB ? ORDER BY name", (f"{_PLAN}*",)
+        ):
+            if (reserved := unpacked(value)) is None:
+                raise _changed(self.path, f"the setting {name}")
+            found[name.removeprefix(_PLAN)] = reserved
+        return found
+
+    def hold(self, plan: str, reserved: Reserved) -> None:
+        self.set(_PLAN + plan, reserved.packed())
+
+    def drop(self, plan: str) -> None:
+        self.db.execute("DELETE FROM settings WHERE name = ?", (_PLAN + plan,))
 
     def made(self) -> Iterator[Made]:
         """All releases with their owners, one by one."""
@@ -466,7 +487,8 @@ def entry_of(stated: Sequence[Any], finished: Any, path: Path) -> Entry:
     """An entry from its columns, if they can be those of one."""
     identity, kind, party, recipient, encoder, sigma, *cost, promised, label_epsilon, rows, started, digest = stated
     texts = [identity, kind, party, encoder, started, *(text for text in (recipient, finished) if text is not None)]
-    figures = [value for value in (*cost, promised, label_epsilon) if value is not None]
+    covered = label_epsilon == 0 and None not in (cost[0], promised)
+    figures = [value for value in (*cost, promised, None if covered else label_epsilon) if value is not None]
     right = all(type(text) is str for text in texts) and bool(CODE.fullmatch(str(kind)))
     right &= all(_positive(value) for value in figures) and len({value is None for value in cost}) == 1
     right &= sigma is None or (type(sigma) is float and math.isfinite(sigma) and sigma >= 0)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import NamedTuple
 
@@ -37,7 +37,7 @@ class Owners:
 
 
 class Made(NamedTuple):
-    """A release: what it cost (None: no bound), the ε of its labels (None: shown), and who its rows are."""
+    """A release: what it cost (None: no bound), the ε of its labels (None: shown; 0: covered), and who its rows are."""
 
     id: str
     cost: Cost | None
@@ -61,6 +61,8 @@ class Total:
         releases: How many there are, finished or not.
         refused: Whether the figures also count releases that were refused because a record had spent its budget: their
             absence would tell of that record.
+        reserved: The part of mu that is held for plans, and not spent yet.
+        covered: Whether the μ of any release covers its labels too: label_epsilon says nothing of those.
     """
 
     mu: float
@@ -68,6 +70,8 @@ class Total:
     label_epsilon: float
     releases: int
     refused: bool = False
+    reserved: float = 0.0
+    covered: bool = False
 
     def left(self, budget: float) -> float:
         """The largest μ that one release more can promise."""
@@ -75,12 +79,13 @@ class Total:
 
     def plus(self, identity: str, stated: float | None, label_epsilon: float | None) -> Total:
         """The same with one release more. stated: its μ of a unit; label_epsilon: of a label. None: no bound."""
-        return Total(
-            self.mu if stated is None else math.hypot(self.mu, stated),
-            (*self.unbounded, identity) if stated is None else self.unbounded,
-            self.label_epsilon + (math.inf if label_epsilon is None else label_epsilon),
-            self.releases + 1,
-            self.refused,
+        return replace(
+            self,
+            mu=self.mu if stated is None else math.hypot(self.mu, stated),
+            unbounded=(*self.unbounded, identity) if stated is None else self.unbounded,
+            label_epsilon=self.label_epsilon + (math.inf if label_epsilon is None else label_epsilon),
+            releases=self.releases + 1,
+            covered=self.covered or label_epsilon == 0,
         )
 
 
@@ -97,11 +102,14 @@ class Spent:
     """What releases cost some rows' units together.
 
     Attributes:
-        mu: (units,) by the releases that promise something.
+        mu: (units,) by the releases that promise something, and by what is reserved.
         unbounded: Ids of the releases that promise nothing.
         label_epsilon: The largest sum over a unit's labels; ∞ where a label was shown as it is.
         releases: How many hold any of these units' rows.
         named: Whether the owner named any of the units.
+        reserved: The part of every mu that is held for plans, as if each of these rows were in all of them. It is the
+            μ that a plan states; what an entry costs copies of an image is counted once it is entered.
+        covered: Whether the μ of any of the releases covers its labels too: label_epsilon says nothing of those.
     """
 
     mu: npt.NDArray[np.float64] = field(repr=False)
@@ -109,6 +117,8 @@ class Spent:
     label_epsilon: float
     releases: int
     named: bool
+    reserved: float = 0.0
+    covered: bool = False
 
     @property
     def unit(self) -> str:
@@ -116,12 +126,13 @@ class Spent:
 
     @property
     def most(self) -> float:
-        return float(self.mu.max(initial=0.0))
+        return float(self.mu.max(initial=self.reserved))
 
     @property
     def worst(self) -> Total:
         """The figures of the unit that has spent most."""
-        return Total(self.most, self.unbounded, self.label_epsilon, self.releases)
+        figures = (self.most, self.unbounded, self.label_epsilon, self.releases)
+        return Total(*figures, reserved=self.reserved, covered=self.covered)
 
     @property
     def median(self) -> float:
@@ -157,14 +168,14 @@ class Units:
     named: bool
 
 
-def spent(asked: Owners, releases: Releases) -> Spent:
-    """What all these releases cost the units of some rows."""
-    return spent_by(units_of(asked, releases), releases())
+def spent(asked: Owners, releases: Releases, reserved: float = 0.0) -> Spent:
+    """What all these releases cost the units of some rows. reserved: the μ that is held for other releases."""
+    return spent_by(units_of(asked, releases), releases(), reserved)
 
 
-def spent_by(units: Units, releases: Iterable[Made]) -> Spent:
+def spent_by(units: Units, releases: Iterable[Made], reserved: float = 0.0) -> Spent:
     """What these releases cost some units."""
-    nothing = Spent(np.zeros(len(units.names)), (), 0.0, 0, units.named)
+    nothing = Spent(np.full(len(units.names), reserved), (), 0.0, 0, units.named, reserved)
     return reduce(lambda before, made: add(before, units, made), releases, nothing)
 
 
@@ -214,7 +225,14 @@ def add(before: Spent, units: Units, made: Made) -> Spent:
         if not made.cost.group_exponent:  # rows under one name were clipped together, those under others were not
             times = (by_name > 0) + by_image.astype(np.float64)
         mu = np.hypot(mu, np.where(apart, made.cost.mu, made.cost.mu_if_paired) * times)
-    return Spent(mu, unbounded, before.label_epsilon + label, before.releases + 1, before.named)
+    return replace(
+        before,
+        mu=mu,
+        unbounded=unbounded,
+        label_epsilon=before.label_epsilon + label,
+        releases=before.releases + 1,
+        covered=before.covered or made.label_epsilon == 0,
+    )
 
 
 def _rows(units: Units, owners: Owners) -> tuple[Numbers, Numbers]:

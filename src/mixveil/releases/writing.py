@@ -36,6 +36,7 @@ class LedgerTerms(TypedDict, total=False):
         budget: The release is refused where it would bring a record beyond this μ.
         label_budget: The release is refused where it would bring a label beyond this ε.
         against: What budgets are compared with; `records` unless another is given.
+        plan: The plan whose reservation pays for it.
         owners: What `Ledger.owners` said of the rows; else they are read now.
         ledger: Else that of the state folder.
     """
@@ -44,6 +45,7 @@ class LedgerTerms(TypedDict, total=False):
     budget: float | None
     label_budget: float | None
     against: Against
+    plan: str | None
     owners: Owners | None
     ledger: Ledger | None
 
@@ -72,8 +74,9 @@ def write(
     if envelope.certified and (largest := privacy_units.largest(rows)) > envelope.unit_rows:
         raise ArgumentError(f"a unit has {largest} rows, and the envelope promises to units of {envelope.unit_rows}")
     entry = entry_of(envelope, len(rows), terms.get("recipient"))
-    against, label_budget = terms.get("against", "records"), terms.get("label_budget")
-    with ledger.making(entry, owners, terms.get("budget"), label_budget=label_budget, against=against):
+    budget, label_budget = terms.get("budget"), terms.get("label_budget")
+    against, plan = terms.get("against", "records"), terms.get("plan")
+    with ledger.making(entry, owners, budget, label_budget=label_budget, against=against, plan=plan):
         try:
             with files.atomic_folder(out, envelope.id[:8]) as folder:
                 written, trace = produce(folder)
@@ -107,7 +110,10 @@ def check_output(out: Path, party: str) -> None:
 
 
 def entry_of(envelope: Envelope, rows: int, recipient: str | None) -> Entry:
-    """What the ledger keeps of a release."""
+    """What the ledger keeps of a release. What a seed draws protects no label."""
+    label_epsilon = None if envelope.reproducible else envelope.label_epsilon
+    if envelope.settings.labels_covered and envelope.certified and not envelope.reproducible:
+        label_epsilon = 0.0
     return Entry(
         id=envelope.id,
         kind=envelope.kind,
@@ -117,6 +123,6 @@ def entry_of(envelope: Envelope, rows: int, recipient: str | None) -> Entry:
         sigma=envelope.settings.noise,
         cost=envelope.settings.cost() if envelope.certified else None,
         stated=envelope.mu,
-        label_epsilon=None if envelope.reproducible else envelope.label_epsilon,
+        label_epsilon=label_epsilon,
         rows=rows,
     )

@@ -12,10 +12,13 @@ WORDS: dict[str, str] = {
     "with-one-more": "{spent} With one more at this μ it would be {mu:.4g}.",
     "these-records": "these records",
     "all-records": "all its records",
+    "with-reserved": ", with μ = {mu:.4g} that is reserved{left}",
     "no-budget": "",
     "budget-left": "; of a budget of {budget:g}, {left:.4g} is left",
     "budget-exceeded": ", beyond the budget of {budget:g}",
     "labels-shown-before": "labels are shown",
+    "labels-covered-before": "μ covers labels too",
+    "labels-partly-covered": "{labels} beside what μ covers",
     "ledger-labels-of-unit": "the labels of a {unit} together are {epsilon:.4g}-DP",
     "label-of-record": "a record's label is {epsilon:.4g}-DP",
     # What all releases cost together.
@@ -23,6 +26,7 @@ WORDS: dict[str, str] = {
     "total-spent": "Where a server asks, everything counts: μ = {mu:.4g} of {releases:n release}; {labels}.",
     "total-spent-with-refused": "Where a server asks, everything counts: μ = {mu:.4g} of {releases:n release}, and of "
     "releases that were refused because a record had spent its budget; {labels}.",
+    "ledger-reserved": "Reserved: μ = {mu:.4g} for {plan}. It counts as spent in all these figures.",
     # What an owner should know before something is released.
     "copies-in-data": "{rows:n row holds|rows hold} an image that another row holds too (see `mixveil data check`): "
     "the guarantee covers one row, or the rows that you named as one person's; it does not cover copies under other "

@@ -87,14 +87,14 @@ class PayloadSettings(ABC):
         """The code of what is said of labels."""
         return "labels-randomised" if randomised else "labels-shown"
 
+    @property
+    def labels_covered(self) -> bool:
+        """Whether the μ of a certified release covers labels too: they are neither shown nor randomised."""
+        return False
+
     def not_promised(self, guarantees: tuple[Guarantee, ...]) -> tuple[str, ...]:
         """The codes of what this kind does not promise, beside what is said of labels and units."""
         return () if any(stated.name == "gdp" for stated in guarantees) else ("nothing-promised",)
-
-    @property
-    def labels_covered(self) -> bool:
-        """Whether a certified payload's μ is for a record and its label together: then labels cost nothing more."""
-        return False
 
     @property
     def unit_rows(self) -> int:
