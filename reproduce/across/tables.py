@@ -46,6 +46,7 @@ PROMISED = {
     "halves-promise-nothing": "nothing",
     "nominal-tau": "nothing of a record",
     "epsilon-record-removed": "ε = {epsilon:.0f}",
+    "epsilon-record-taken-out": "ε = {epsilon:.1f}",
     "mu-labels-by-row": "μ = {mu:g}: members found ≤ {ceiling:.0%}",
     "mu-labels-as-counts": "μ = {mu:g}: members found ≤ {ceiling:.0%}",
 }

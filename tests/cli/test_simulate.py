@@ -57,6 +57,27 @@ def test_the_table_says_everything_in_words(run: Run) -> None:
     assert shows(said, "one-seed", rows=597) and shows(said, "seeded-experiment") and shows(said, "rows-played-public")
 
 
+def test_the_verdict_comes_first(run: Run) -> None:
+    result = run("simulate", "digits", *FAST, "--methods", "local,fedavg,sums", "--mu", "1,2")
+    lines = result.out.splitlines()
+    assert shows(lines[0], "best-at-mu", mu=1.0, method="sums") and shows(lines[1], "best-at-mu", mu=2.0, method="sums")
+    assert shows(lines[2], "best-without-guarantee", method="fedavg")
+    told = simulated(run, "digits", *FAST, "--methods", "local,fedavg,sums", "--mu", "1,2")["verdict"]
+    assert [note["code"] for note in told[:3]] == ["best-at-mu", "best-at-mu", "best-without-guarantee"]
+    assert told[3]["code"] == "worse-than-local"  # two rounds are too few
+    assert told[3]["figures"]["which"] == {"code": "method-named", "figures": {"method": "fedavg"}}
+    assert f"warning: {read_note(told[3])}" in lines
+    assert result.err.splitlines() and "warning" not in result.err
+
+
+def test_a_pipe_is_told_of_every_method_that_is_done(run: Run) -> None:
+    words = ("simulate", "digits", *FAST, "--methods", "local,sums", "--mu", "1")
+    said, told = run(*words).err.splitlines(), run(*words, "--json").err
+    assert len(said) == 2 and told == ""
+    assert shows(said[0], "method-done", which=note("method-named", method="local"))
+    assert shows(said[1], "method-done", which=note("method-at-mu", method="sums", mu=1.0))
+
+
 def test_it_goes_on_where_it_stopped(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "s.json"
     settings = ["digits", *FAST, "--out", str(out)]
@@ -175,6 +196,10 @@ def test_the_page_shows_all_and_loads_nothing(run: Run, tmp_path: Path) -> None:
     for row in found["rows"]:
         assert f'<th scope="row">{row["method"]}<br>' in text
         assert str(read_note(row["guarantee"])).replace("'", "&#39;") in text
+    assert text.index("verdict") < text.index("<table") and shows(text, "best-at-mu", mu=1.0, method="two-step")
+    best = next(row["chosen"]["best party"] for row in found["rows"] if row["method"] == "local")
+    assert f"best party {100 * best:.1f} %" in text
+    assert len(re.findall(r"<text [^>]*>local: [\d.]+ %</text>", text)) == 3  # a level in each plot
     assert text.count("<svg") == 4 and "Accuracy over bytes" in text and "Accuracy over μ" in text
     assert not re.search(r"https?://|<script|src=", text) and "Private: all figures here" in text
     assert page.stat().st_mode & 0o077 == 0  # for its owner's eyes
@@ -192,4 +217,20 @@ def test_curves_are_thinned_and_axes_hold_them() -> None:
     assert thinned(curve[:5]) == curve[:5]
     assert decades([5.0]) == [1.0, 10.0] and decades([0.02, 3000.0])[0] == 0.01
     assert charts([]) == []
-    assert dealt([[1, 0], [2, 2]]).count("<rect") == 3
+
+
+def test_curves_of_one_method_are_told_apart() -> None:
+    rows = [
+        {"method": name, "mu": mu, "baseline": False, "accuracy": 0.5, "curve": [[10, 1, 1.0, 0.5]]}
+        for name, mu in [*((f"m{i}", mu) for i in range(8) for mu in (1.0, 2.0)), *((f"n{i}", None) for i in range(8))]
+    ]
+    drawn = charts(rows)[0]
+    looks = re.findall(r"<path d=\"M\d+ \d+h30\" stroke=\"(#\w+)\"[^>]*/>(<(?:circle|path d=\"[^\"]*\"))", drawn)
+    assert len(looks) == len(rows) == len(set(looks))
+
+
+def test_who_has_what_has_names_and_a_legend() -> None:
+    drawn = dealt([[1, 0], [2, 2]], ["<cat>", "x" * 60])
+    squares, legend = re.findall(r"<rect[^>]*><title>", drawn), re.findall(r"<rect[^>]*></rect>", drawn)
+    assert len(squares) == 3 and len(legend) == 4 and "party 2, " in drawn
+    assert "&lt;cat&gt;" in drawn and "<cat>" not in drawn and "xxx…</text>" in drawn and "100%" in drawn

@@ -76,3 +76,41 @@ def test_composition() -> None:
 def test_bad_mu_is_named(mu: float) -> None:
     with pytest.raises(ArgumentError, match="mu must be"):
         gdp.sigma_for(mu, 1.0, 0.55)
+
+
+@settings(deadline=None)
+@given(mu=st.floats(0.05, 8), share=st.floats(0, 1), rounds=st.integers(1, 20))
+def test_a_record_taken_out_of_sums(mu: float, share: float, rounds: int) -> None:
+    """Slow twin: the noise of every message, and the farthest that zeroing one record moves it."""
+    clip, first = 3.0, mu * math.sqrt(share)
+    each, gradient = mu * math.sqrt((1 - share) / rounds), 0.2
+    moved = [math.hypot(clip, clip) / (2 * clip / first)] if first else []  # the row, and its count
+    moved += [gradient / (2 * gradient / each)] * rounds if each else []
+    assert gdp.taken_out(mu, share) == pytest.approx(gdp.compose(moved), rel=1e-9)
+    assert mu / 2 * (1 - 1e-9) <= gdp.taken_out(mu, share) <= mu / math.sqrt(2) * (1 + 1e-9)
+
+
+def test_taken_out_as_it_is_run() -> None:
+    assert gdp.taken_out(1.0, 0.2) == pytest.approx(math.sqrt(0.3))
+    assert gdp.epsilon(gdp.taken_out(1.0, 0.2)) == pytest.approx(2.2, abs=0.05)
+    for wrong in ((0.0, 0.2), (-1.0, 0.2), (math.inf, 0.2), (1.0, -0.1), (1.0, 1.1), (1.0, math.nan)):
+        with pytest.raises(ArgumentError, match="must be"):
+            gdp.taken_out(*wrong)
+
+
+@settings(deadline=None)
+@given(mu=st.floats(0.1, 2), log_delta=st.floats(-10, -2))
+def test_a_record_replaced_is_one_out_and_one_in(mu: float, log_delta: float) -> None:
+    """Two neighbours at μ are a pair at 2μ at most: the bound must hold for it, and be no better than one step."""
+    delta = 10**log_delta
+    epsilon = gdp.epsilon(mu, delta)
+    twice, larger = gdp.replaced(epsilon, delta)
+    assert gdp.delta(2 * mu, twice) <= larger * (1 + 1e-9)
+    assert twice == 2 * epsilon and larger == pytest.approx(min(1.0, delta + math.exp(epsilon) * delta))
+
+
+def test_what_promises_nothing_when_replaced() -> None:
+    assert gdp.replaced(1e4, 1e-5) == (2e4, 1.0)
+    for wrong in ((-1.0, 1e-5), (math.nan, 1e-5), (1.0, 0.0), (1.0, 1.5)):
+        with pytest.raises(ArgumentError, match="must"):
+            gdp.replaced(*wrong)

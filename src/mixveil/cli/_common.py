@@ -160,6 +160,14 @@ def warning(quiet: bool) -> Callable[[Note], None]:
     return (lambda told: None) if quiet else (lambda told: warn(told))
 
 
+def telling(quiet: bool) -> Callable[[Note], None]:
+    """How a long job says what is done: a plain line of standard error in a pipe. quiet: or it says nothing, as on a
+    terminal, which has a progress bar."""
+    return (
+        (lambda told: None) if quiet or err.is_terminal else (lambda told: err.print(escape(str(told)), soft_wrap=True))
+    )
+
+
 def plain(notes: Sequence[Note]) -> list[dict[str, Any]]:
     """Notes for JSON."""
     return [told.plain() for told in notes]

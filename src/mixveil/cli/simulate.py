@@ -106,19 +106,25 @@ def simulate(
 
     At a μ: [bold]two-step[/] class sums, then mixed records in the directions found; [bold]two-step-gaussian[/] plain
     records instead; [bold]sums[/] class sums alone; [bold]sums-twice[/] again in the directions found; [bold]moments[/]
-    with second moments; [bold]dp-sgd[/] FedAvg with noisy steps, at the ε of that μ. These end in a linear head always.
+    with second moments; [bold]dp-sgd[/] FedAvg with noisy steps, at the ε that rounds of sums at that μ have for a
+    record taken out. These end in a linear head always.
+
+    The first lines say which method is best at which μ, and which do worse than each party alone.
 
     What the server and the other parties learn in each: docs/federated.md.
     """
     asked = _common.asked(locals()) | {"mu": _common.several_mus(mu)}
     import mixveil
 
-    found = mixveil.simulate(**asked, watch=_common.progress, warn=_common.warn)
+    found = mixveil.simulate(**asked, watch=_common.progress, warn=_common.warn, tell=_common.telling(as_json))
     if as_json:
         lists = {"rows": list(found.rows), "compared": [asdict(item) for item in found.compared]}
         failed = {name: error.plain() for name, error in found.failed.items()}
-        _common.print_json({**found.whole, **lists, "failed": failed, "caveats": _common.plain(found.caveats)})
+        judged = {"verdict": _common.plain(found.verdict), "caveats": _common.plain(found.caveats)}
+        _common.print_json({**found.whole, **lists, "failed": failed, **judged})
         return
+    for told in found.verdict:
+        say(f"{'[yellow]warning:[/] ' * (told.code == 'worse-than-local')}{escape(str(told))}")
     skew = ("" if beta is None else f", β = {beta:g}") + ("" if rho == 1 else f", ρ = {rho:g}")
     _print(f"{data}, {plural(parties, 'party', 'parties')}{skew}, head {head}", found, rounds)
     for told in found.caveats:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 _WIDTH, _HEIGHT = 640, 300
 _LEFT, _RIGHT, _TOP, _BOTTOM = 62, 400, 40, 246
 _LEGEND = 424
+_NARROW, _COLUMNS = 440, (20, 232)  # the width of a plot with its legend below, and where the legend's columns begin
 _APART = 40  # of two labels below the axis
 
 # Each is legible on white and on the dark page.
@@ -20,12 +21,14 @@ LEVEL = "#7a8490"
 
 
 class Curve(NamedTuple):
-    """points: (x, y). style: which colour, marker and dashes; None for a level that no attack reached by itself."""
+    """points: (x, y). style: which colour, marker and dashes; None for a level that no attack reached by itself.
+    dashes: of a level, or in place of the style's; mark: which marker, in place of the style's."""
 
     name: str
     points: Sequence[tuple[float, float]]
     style: int | None = None
     dashes: str = ""
+    mark: int | None = None
 
 
 def styles(names: Sequence[str]) -> Mapping[str, int]:
@@ -33,8 +36,29 @@ def styles(names: Sequence[str]) -> Mapping[str, int]:
     return {name: number for number, name in enumerate(names)}
 
 
-def plot(title: str, across: str, values: Sequence[float], curves: Sequence[Curve], *, shares: bool) -> str:
-    """Curves over positive values on a logarithmic axis. shares: the other axis is in per cent."""
+def marks(styles_: Sequence[int]) -> list[int]:
+    """A marker for each curve: up to eight curves of one colour have different ones.
+
+    >>> marks([0, 0, 1, 8])
+    [0, 3, 1, 6]
+    """
+    found, seen = [], [0] * len(_COLOURS)
+    for colour in (style % len(_COLOURS) for style in styles_):
+        found.append((colour + 3 * seen[colour]) % len(_MARKERS))
+        seen[colour] += 1
+    return found
+
+
+def dashes_of(number: int) -> str:
+    """Dashes to tell curves of one colour apart."""
+    return _DASHES[number % len(_DASHES)]
+
+
+def plot(
+    title: str, across: str, values: Sequence[float], curves: Sequence[Curve], *, shares: bool, below: bool = False
+) -> str:
+    """Curves over positive values on a logarithmic axis. shares: the other axis is in per cent. below: the legend is
+    below the plot, which is then legible on a narrow screen, and not to its right."""
     xs = sorted(values)
     heights = ticks([y for curve in curves for _, y in curve.points])
     low, high = heights[0], heights[-1]
@@ -52,11 +76,14 @@ def plot(title: str, across: str, values: Sequence[float], curves: Sequence[Curv
     parts += _axis([(place(x, low)[0], f"{x:g}") for x in xs], across)
     for number, curve in enumerate(curves):
         parts.append(_drawn(curve, [place(x, y) for x, y in curve.points]))
-        parts.append(_legend(curve, _TOP + 8 + 20 * number))
-    height = max(_HEIGHT, _TOP + 28 + 20 * len(curves))
+        line, column = divmod(number, 2) if below else (number, 0)
+        place_of = (_COLUMNS[column], _HEIGHT + 12) if below else (_LEGEND, _TOP + 8)
+        parts.append(_legend(curve, place_of[0], place_of[1] + 20 * line))
+    lines = (len(curves) + 1) // 2 if below else len(curves)
+    width, height = (_NARROW, _HEIGHT + 20 * lines + 12) if below else (_WIDTH, max(_HEIGHT, _TOP + 28 + 20 * lines))
     said = escape(_in_words(title, across, curves, shares), quote=True)
     return (
-        f'<svg viewBox="0 0 {_WIDTH} {height}" width="{_WIDTH}" role="img" aria-label="{said}">'
+        f'<svg viewBox="0 0 {width} {height}" width="{width}" role="img" aria-label="{said}">'
         f"<title>{escape(title)}</title>{''.join(parts)}</svg>"
     )
 
@@ -104,14 +131,18 @@ def _drawn(curve: Curve, places: Sequence[tuple[float, float]]) -> str:
     colour, dashes = _look(curve)
     points = " ".join(f"{right},{down}" for right, down in places)
     line = f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="1.8"{dashes}/>'
-    return line + "".join(marker(curve.style, right, down, colour) for right, down in places)
+    return line + "".join(marker(_mark(curve), right, down, colour) for right, down in places)
 
 
-def _legend(curve: Curve, down: float) -> str:
+def _legend(curve: Curve, right: float, down: float) -> str:
     colour, dashes = _look(curve)
-    line = f'<path d="M{_LEGEND} {down}h30" stroke="{colour}" stroke-width="1.8"{dashes}/>'
-    drawn = marker(curve.style, _LEGEND + 15, down, colour)
-    return f'{line}{drawn}<text x="{_LEGEND + 38}" y="{down + 4}">{escape(curve.name)}</text>'
+    line = f'<path d="M{right} {down}h30" stroke="{colour}" stroke-width="1.8"{dashes}/>'
+    drawn = marker(_mark(curve), right + 15, down, colour)
+    return f'{line}{drawn}<text x="{right + 38}" y="{down + 4}">{escape(curve.name)}</text>'
+
+
+def _mark(curve: Curve) -> int | None:
+    return curve.style if curve.mark is None else curve.mark
 
 
 def look(style: int | None) -> str:
@@ -121,7 +152,7 @@ def look(style: int | None) -> str:
 
 def _look(curve: Curve) -> tuple[str, str]:
     colour = look(curve.style)
-    dashes = curve.dashes if curve.style is None else _DASHES[curve.style // len(_COLOURS) % len(_DASHES)]
+    dashes = curve.dashes or ("" if curve.style is None else dashes_of(curve.style // len(_COLOURS)))
     return colour, f' stroke-dasharray="{dashes}"' if dashes else ""
 
 

@@ -89,6 +89,36 @@ def epsilon(mu: float, delta_: float = 1e-5) -> float:
     return high
 
 
+def taken_out(mu: float, share: float) -> float:
+    """μ for one record taken out, of sums that are μ-GDP for one record replaced, its label with it.
+
+    Out means that the record's contribution is zero; the number of records is public. share: of μ² that class sums
+    have; residual sums have the rest. The noise of each is that of a replacement, 2C/μ for contributions of norm C.
+    A class sum carries a record and a count of the same weight, norm √2 C instead of 2C: μ/√2. A residual sum carries
+    a clipped gradient, norm C instead of 2C: μ/2. Together √(s μ²/2 + (1 − s) μ²/4).
+
+    >>> round(taken_out(1.0, 0.2), 3)
+    0.548
+    """
+    checks.finite_positive("mu", mu)
+    if not 0 <= share <= 1:
+        raise ArgumentError(f"share must be in [0, 1], got {share}")
+    return mu * math.sqrt(share / 2 + (1 - share) / 4)
+
+
+def replaced(epsilon_: float, delta_: float) -> tuple[float, float]:
+    """(2ε, (1 + e^ε) δ): for one record replaced by another, of what is (ε, δ)-DP for one record taken out. It is an
+    upper bound: one record out, and one in. δ is 1 at most, which promises nothing.
+
+    >>> replaced(0.0, 1e-5)
+    (0.0, 2e-05)
+    """
+    if not 0 <= epsilon_ < math.inf:
+        raise ArgumentError(f"epsilon must be finite and not negative, got {epsilon_}")
+    checks.probability("delta", delta_)
+    return 2 * epsilon_, min(1.0, (1 + math.exp(min(epsilon_, 700.0))) * delta_)
+
+
 def member_tpr(mu: float, fpr: float) -> float:
     """The best true-positive rate of any membership test at that false-positive rate: Φ(Φ⁻¹(FPR) + μ).
 

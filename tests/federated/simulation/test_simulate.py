@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +21,7 @@ from mixveil.federated.simulation import one_shot_methods, round_methods
 from mixveil.federated.simulation.results import Kept, Row, compared, read_simulation, readable
 from mixveil.federated.simulation.setup import Outcome, Point, Simulation, SimulationConfig, prepared, set_up
 from mixveil.federated.simulation.simulate import jobs, run_method, work
+from mixveil.theory import gdp
 from tests.made import features_of, images
 from tests.plugins import toy_method
 
@@ -59,10 +61,19 @@ def test_every_method_runs_and_says_what_it_promises(found: dict[str, Row]) -> N
     assert {codes[name] for name in weights} == {"weights-unbounded"}
     assert codes["remixed"] == "released-every-epoch" and figures["remixed"] == {"epochs": 43}  # 300 steps, 7 an epoch
     assert codes["one-shot"] == "nominal-tau" and figures["one-shot"]["tau"] == 0.1
-    assert codes["dp-sgd"] == "epsilon-record-removed" and figures["dp-sgd"]["epsilon"] == pytest.approx(10, abs=0.05)
+    assert codes["dp-sgd"] == "epsilon-record-taken-out"
     assert codes["two-step"] == codes["two-step-gaussian"] == "mu-labels-by-row"
     assert {codes[name] for name in ("sums", "sums-twice", "moments")} == {"mu-labels-as-counts"}
     assert figures["sums"]["mu"] == 2.0 and figures["sums"]["epsilon"] == pytest.approx(10, abs=0.05)
+
+
+def test_dp_sgd_stands_under_the_relation_of_the_others(found: dict[str, Row]) -> None:
+    """At the ε that rounds of sums at μ = 2 have for a record taken out: 0.1 and 0.2 of μ² are left of 0.2 and 0.8."""
+    told = found["dp-sgd"].outcome.guarantee.figures
+    assert told["mu"] == 2.0 and told["mu_out"] == pytest.approx(math.sqrt(0.3 * 4))
+    assert gdp.delta(told["mu_out"], told["epsilon"]) == pytest.approx(told["delta"], rel=1e-6)
+    assert told["epsilon_replaced"] == 2 * told["epsilon"]
+    assert told["delta_replaced"] == pytest.approx((1 + math.exp(told["epsilon"])) * told["delta"])
 
 
 def test_bytes_and_messages_are_those_that_are_sent(simulation: Simulation, found: dict[str, Row]) -> None:

@@ -196,6 +196,10 @@ GUARANTEES: dict[str, str] = {
     "labels are shown, row by row",
     "mu-labels-as-counts": "μ = {mu:g} for a record replaced by another of its label (ε = {epsilon:.3g} at δ = 1e-05); "
     "labels are shown, as counts of the classes",
+    "epsilon-record-taken-out": "ε = {epsilon:.3g} at δ = {delta:g} for a record taken out, its label with it: what "
+    "rounds of sums at μ = {mu:g} promise of the same (μ = {mu_out:.3g}); for a record and its label replaced it is at "
+    "most ε = {epsilon_replaced:.3g} at δ = {delta_replaced:.2g}; the number of a party's rows is public",
+    # of files that earlier versions wrote
     "epsilon-record-removed": "ε = {epsilon:.3g} at δ = {delta:g} for a record taken out, its label with it (replaced "
     "by another: up to 2ε); how many rows a party has is public",
 }

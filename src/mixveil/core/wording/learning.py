@@ -8,6 +8,18 @@ WORDS: dict[str, str] = {
     "rows-shared": "of the {what} rows, {rows:n has|have} a copy among the others",
     "method-not-run": "{title}: not run: {why}",
     "kept-already": "{kept} of {asked} are in {path} already",
+    "method-named": "{method}",
+    "method-at-mu": "{method} at μ = {mu:g}",
+    "method-done": "{which}: accuracy {accuracy:.1%}, {seconds:.1f} s",
+    "best-at-mu": "Best at μ = {mu:g}: {method}, {accuracy:.1%}.",
+    "best-at-mu-by-chance": "Best at μ = {mu:g}: {method}, {accuracy:.1%}. Within chance of it: {others}.",
+    "best-without-guarantee": "Best without any guarantee: {method}, {accuracy:.1%}.",
+    "best-without-guarantee-by-chance": "Best without any guarantee: {method}, {accuracy:.1%}. Within chance of it: "
+    "{others}.",
+    "worse-than-local": "{which} is {points:.1f} points worse than each party alone ({local:.1%}).",
+    "as-local-by-chance": "Within chance of each party alone ({local:.1%}): {methods}.",
+    "local-not-compared": "No method was compared with each party alone: add the method local.",
+    "promises-differ": "Methods at one μ do not all promise the same. Read the guarantee of each.",
     "one-seed": "One seed, tested on {rows:n row}: up to ± {points:.1f} points are chance. Several images of one "
     "person are not covered together.",
     "seeded-experiment": "Noise was seeded: this is an experiment, not a release. All figures here, accuracies and "

@@ -40,6 +40,7 @@ class Method:
         between_machines: Whether `mixveil run` and `mixveil join` know it; else it is for simulations only.
         projection: Whether a job's records go through a public projection.
         compared: Whether a simulation's summary sets it beside the others.
+        baseline: Whether it is no way of learning together, but a level that those are compared with.
         needs_images: Whether it works on images alone, not on features or other rows.
     """
 
@@ -52,6 +53,7 @@ class Method:
     between_machines: ClassVar[bool] = False
     projection: ClassVar[Literal["none", "optional", "required"]] = "none"
     compared: ClassVar[bool] = False
+    baseline: ClassVar[bool] = False
     needs_images: ClassVar[bool] = False
 
     @property

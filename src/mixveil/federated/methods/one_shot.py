@@ -54,7 +54,7 @@ class Remixed(TrainedOnce):
 
 
 class Local(Method):
-    name, title = "local", "each party alone"
+    name, title, baseline = "local", "each party alone", True
 
     def simulate(self, simulation: Simulation, mu: float, progress: Progress) -> Outcome:
         from mixveil.federated.simulation import one_shot_methods
@@ -66,7 +66,7 @@ class Local(Method):
 
 
 class PublicOnly(Method):
-    name, title = "public", "the public rows alone"
+    name, title, baseline = "public", "the public rows alone", True
 
     def simulate(self, simulation: Simulation, mu: float, progress: Progress) -> Outcome:
         from mixveil.federated.simulation import one_shot_methods
@@ -75,7 +75,7 @@ class PublicOnly(Method):
 
 
 class Centralised(TrainedOnce):
-    name, title = "centralised", "all rows in one place"
+    name, title, baseline = "centralised", "all rows in one place", True
     sends = ("originals",)
 
     def simulate(self, simulation: Simulation, mu: float, progress: Progress) -> Outcome:

@@ -141,11 +141,13 @@ def _check_guarantee(item: Any) -> None:
 
 
 def readable(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Rows for people: with titles, and guarantees as sentences."""
-    return [
-        {**row, "title": method_named(row["method"]).title, "guarantee": str(notes.read(row["guarantee"]))}
-        for row in rows
-    ]
+    """Rows for people: with titles, guarantees as sentences, and whether they are levels to compare with."""
+    found = []
+    for row in rows:
+        method = method_named(row["method"])
+        told = {"title": method.title, "baseline": method.baseline, "guarantee": str(notes.read(row["guarantee"]))}
+        found.append({**row, **told})
+    return found
 
 
 def _measured(name: str, value: Any) -> None:

@@ -26,6 +26,7 @@ from mixveil.federated.methods.base import IMAGE_HEADS
 from mixveil.federated.methods.catalogue import chosen_methods, method_named
 from mixveil.federated.simulation.results import Compared, Job, Kept, Row, compared, readable
 from mixveil.federated.simulation.setup import PublicSetup, Simulation, SimulationConfig, prepared, set_up
+from mixveil.federated.simulation.verdict import of_row, verdict
 from mixveil.releases.encode import measured
 from mixveil.report.simulation_page import is_page, write_page
 
@@ -39,6 +40,7 @@ class Simulated:
 
     Attributes:
         whole: Format, settings, counts and all rows, as its file holds them.
+        verdict: Which method is best at which promise, and which are worse than each party alone.
         rows: Those of the methods that were asked for: accuracy, bytes, messages, seconds, guarantee.
         compared: Methods that send once or twice beside those with rounds.
         failed: The error of each method that could not be run.
@@ -46,6 +48,7 @@ class Simulated:
     """
 
     whole: dict[str, Any]
+    verdict: tuple[Note, ...]
     rows: tuple[dict[str, Any], ...]
     compared: tuple[Compared, ...]
     failed: dict[str, MixveilError]
@@ -77,6 +80,7 @@ def simulate(
     cache: Path | str | None = None,
     watch: Watch = unwatched,
     warn: Warn = unheard,
+    tell: Warn = unheard,
 ) -> Simulated:
     """Deal data to parties and let them learn together in many ways, in this process: an experiment with seeded noise.
     Nothing leaves, and nothing is entered in the ledger.
@@ -93,6 +97,7 @@ def simulate(
         seed: Of partition, noise and training.
         severity: Of the views of fed-augmix and fedprox-augmix, in (0, 10].
         out: A JSON file that keeps what is found; the same call continues with what is left. page: An .html page.
+        tell: Is told of every method that is done.
     """
     options = options or DataOptions()
     names, mus = chosen_methods(methods if isinstance(methods, str) else ",".join(methods)), _several(mu)
@@ -114,6 +119,7 @@ def simulate(
         "backbone": backbone or "none",
         "mirror": mirror,
         "rows": [len(images) for images in sets],
+        "classes": list(sets[0].classes),
         "digest": _digest(sets, warn),
         **asdict(setting),
     }
@@ -124,14 +130,15 @@ def simulate(
     failed: dict[str, MixveilError] = {}
     if todo:
         extractor = chosen_extractor(backbone, None, mirror) or Extractor()
-        failed = _run(kept, todo, setting, sets, extractor, FeatureOptions(options, cache, watch), warn)
+        failed = _run(kept, todo, setting, sets, extractor, FeatureOptions(options, cache, watch), warn, tell)
     rows = [row for job in wanted for row in kept.rows if (row["method"], row["mu"]) == job]
-    beside = compared(rows)
+    beside, judged = compared(rows), verdict(rows, len(sets[1]))
     if html is not None:
-        write_page(html, {**kept.whole(), "rows": readable(rows)}, [asdict(item) for item in beside])
+        write_page(html, {**kept.whole(), "rows": readable(rows)}, [asdict(item) for item in beside], judged)
     if not rows:
         raise TrainingError("no method could be run: see the warnings")
-    return Simulated(kept.whole(), tuple(rows), tuple(beside), failed, _caveats(len(sets[1]), public is None))
+    told = _caveats(len(sets[1]), public is None)
+    return Simulated(kept.whole(), judged, tuple(rows), tuple(beside), failed, told)
 
 
 def jobs(methods: Sequence[str], mus: Sequence[float]) -> list[Job]:
@@ -218,6 +225,7 @@ def _run(
     extractor: Extractor,
     features: FeatureOptions,
     warn: Warn,
+    tell: Warn,
 ) -> dict[str, MixveilError]:
     """Run what is left; why what could not be run could not."""
     loaded = features.load(extractor)
@@ -230,7 +238,10 @@ def _run(
         title = method_named(name).title + ("" if mu is None else f", μ = {mu:g}")
         try:
             with features.watch(title, work(simulation, name)) as step:
-                kept.add(run_method(simulation, name, mu, progress=step))
+                row = run_method(simulation, name, mu, progress=step)
+            kept.add(row)
+            figures = {"accuracy": row.outcome.accuracy, "seconds": row.outcome.seconds}
+            tell(note("method-done", which=of_row({"method": name, "mu": mu}), **figures))
         except OutputError:
             raise
         except MixveilError as error:
