@@ -24,6 +24,7 @@ from torch.nn.functional import cross_entropy
 
 from benchmarks.augmix import augmented
 from benchmarks.load import under_load
+from benchmarks.secure_sums import secured
 from benchmarks.split import penalties
 from mixveil.core import files
 from mixveil.core.randomness import SecureStream, SeededStream
@@ -370,6 +371,7 @@ def main() -> None:
             "penalties",
             "augmix",
             "network",
+            "secure-sums",
         ),
         help="one of them",
     )
@@ -390,6 +392,7 @@ def main() -> None:
             "penalties": lambda: penalties(medians),
             "augmix": lambda: augmented(medians),
             "network": lambda: [network(Path(name))],
+            "secure-sums": secured,
         }
         for what, work in works.items():
             if chosen.only in (None, what):
@@ -398,7 +401,11 @@ def main() -> None:
     if not torch.cuda.is_available():
         found.pop("transform", None)  # shown, not stored: what it costs beside a step matters on a GPU
     varied = {"growth": ("rows",), "encoding": ("threads",), "transform": ("device", "rows", "pixels")}
-    varied |= {"penalties": ("device", "rows"), "augmix": ("device", "network", "rows", "pixels")}
+    varied |= {
+        "secure-sums": ("parties",),
+        "penalties": ("device", "rows"),
+        "augmix": ("device", "network", "rows", "pixels"),
+    }
     rows: list[dict[str, Any]] = []
     for name, each in found.items():
         for figures in each:

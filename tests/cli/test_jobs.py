@@ -46,6 +46,31 @@ def test_keys_of_a_server_and_of_a_party(run: Run, tmp_path: Path) -> None:
     assert run("keys", "party", "../north", "--out", "x").code == 2 and not (tmp_path / "x").exists()
 
 
+def test_a_roster_is_put_together_of_public_files(run: Run, tmp_path: Path) -> None:
+    prints = {}
+    for name in ("north", "south", "west"):
+        made = run("keys", "roster-key", name, "--out", name, "--json").json
+        prints[name] = made["fingerprint"]
+        assert Path(made["private"]).stat().st_mode & 0o777 == 0o600 and made["public"] == f"{name}/{name}.roster"
+    told = run("keys", "roster-key", "east", "--out", "north")  # beside other keys
+    assert told.code == 0 and "north/east.roster.key stays here" in told.out
+    public = [f"{name}/{name}.roster" for name in prints]
+    made = run("keys", "roster", *public, "--out", "roster.json", "--json").json
+    assert made["parties"] == prints and made["roster"] == "roster.json" and len(made["fingerprint"].split()) == 16
+    told = run("keys", "roster", *public, "--out", "again.json")
+    assert told.code == 0 and all(text in told.out for text in (*prints.values(), made["fingerprint"]))
+    assert "never through the server" in told.out
+    assert (tmp_path / "again.json").read_bytes() == (tmp_path / "roster.json").read_bytes()
+    again = run("keys", "roster", *public, "--out", "roster.json")
+    assert again.code == 2 and "exists already" in again.err
+    few = run("keys", "roster", *public[:2], "--out", "few.json")
+    assert few.code == 2 and "at least 3 parties" in few.err and not (tmp_path / "few.json").exists()
+    assert run("keys", "roster", "north/north.roster.key", "--out", "few.json").code == 4
+    for words in (("keys", "roster"), ("keys", "roster-key")):
+        assert run(*words, "--help").code == 0
+    assert "never from the server" in " ".join(run("keys", "roster", "--help").out.split())
+
+
 # Approval
 
 

@@ -66,6 +66,59 @@ def party(
     out.print(f"  and put the coordinator's ca.crt into {escape(str(folder))}", soft_wrap=True)
 
 
+@app.command("roster-key")
+def roster_key(
+    name: Annotated[str, typer.Argument(metavar="PARTY", help="The party's name in all jobs.", show_default=False)],
+    folder: Annotated[Path, typer.Option("--out", help="The party's folder of keys. It is made if it is not there.")],
+    as_json: AsJson = False,
+) -> None:
+    """A party's roster key, for secure sums. It is made where it is used: the private half never leaves.
+
+    Give the public file, PARTY.roster, to the party that puts the roster together (mixveil keys roster), and read its
+    fingerprint to every other party.
+    """
+    from mixveil.federated import roster as rosters
+
+    public = rosters.make_key(folder, name)
+    private, fingerprint = folder / f"{name}{rosters.PRIVATE}", rosters.fingerprint(rosters.read_public(public)[1])
+    if as_json:
+        print_json({"private": str(private), "public": str(public), "fingerprint": fingerprint})
+        return
+    out.print(f"[bold]{escape(str(public))}[/]: give this to all parties", soft_wrap=True)
+    out.print(f"  {fingerprint}: read this to them")
+    out.print(f"  {escape(str(private))} stays here", soft_wrap=True)
+
+
+@app.command()
+def roster(
+    public: Annotated[
+        list[Path],
+        typer.Argument(metavar="FILE.roster…", help="The public file of each party.", show_default=False),
+    ],
+    path: Annotated[Path, typer.Option("--out", help="The roster to write. It must not exist.")] = Path("roster.json"),
+    as_json: AsJson = False,
+) -> None:
+    """A roster of three or more parties: the keys by which they know each other in secure sums.
+
+    Every party gets the roster beforehand, by a way that it trusts, and never from the server within a job: a server
+    that hands out keys reads everything. Each party compares its own key's fingerprint, and all of them compare that of
+    the roster.
+    """
+    from mixveil.federated import roster as rosters
+
+    made = rosters.together(public)
+    rosters.write(path, made)
+    prints = {name: rosters.fingerprint(key) for name, key in sorted(made.keys.items())}
+    if as_json:
+        print_json({"roster": str(path), "fingerprint": made.fingerprint(), "parties": prints})
+        return
+    for name, fingerprint in prints.items():
+        out.print(f"{escape(name)}: {fingerprint}", soft_wrap=True)
+    out.print(f"[bold]{escape(str(path))}[/]: {made.fingerprint()}", soft_wrap=True)
+    out.print("  give it to every party by a way that it trusts, never through the server of a job", soft_wrap=True)
+    out.print("  each party compares by telephone: its own fingerprint above, and the roster's", soft_wrap=True)
+
+
 @app.command()
 def trial(
     parties: Annotated[
@@ -75,8 +128,8 @@ def trial(
     folder: Out,
     as_json: AsJson = False,
 ) -> None:
-    """All keys of a job at once, to try it on one machine. Given again for the same parties, it shows the keys that are
-    there."""
+    """All keys of a job at once, to try it on one machine, and the roster of three or more parties. Given again for the
+    same parties, it shows the keys that are there."""
     from mixveil.federated.transport import certificates
 
     names = [name.strip() for name in parties.split(",") if name.strip()]

@@ -141,6 +141,10 @@ class RefusedError(MixveilError, kind="refused"):
     """What another machine asks for, or sends, is not taken. The reason may be told to it."""
 
 
+class SecureSumError(RefusedError):
+    """The messages of a secure sum are not those that its parties agreed on: this party sends nothing."""
+
+
 class ServiceError(MixveilError, kind="failed"):
     """A server or a party cannot be started, or cannot be reached."""
 

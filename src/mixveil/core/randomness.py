@@ -57,6 +57,11 @@ def local_key() -> bytes:
     return os.urandom(32)
 
 
+def exchange_secret() -> bytes:
+    """A fresh secret for one exchange of keys, straight from the operating system. It is never written."""
+    return os.urandom(32)
+
+
 def release_id() -> str:
     """A fresh name for a release: 128 bits from the operating system."""
     return os.urandom(16).hex()

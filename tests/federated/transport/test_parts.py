@@ -40,6 +40,7 @@ from mixveil.core.errors import (
     RefusedError,
     ServiceError,
 )
+from mixveil.federated import roster
 from mixveil.federated.jobs.messages import Message
 from mixveil.federated.jobs.party_config import PartyConfig
 from mixveil.federated.transport import certificates, link
@@ -415,6 +416,18 @@ def test_keys_of_a_trial_are_their_owners_alone(tmp_path: Path) -> None:
     found.verify_directly_issued_by(authority)
     with pytest.raises(OutputExistsError):
         certificates.make_party(tmp_path / "keys" / "a", "a")
+
+
+def test_parties_of_a_trial_have_one_roster(tmp_path: Path) -> None:
+    names = ["a", "b", "c"]
+    certificates.make_trial(tmp_path / "keys", names)
+    found = [roster.read(tmp_path / "keys" / name / roster.ROSTER) for name in names]
+    assert found[0] == found[1] == found[2] and sorted(found[0].keys) == names
+    for name in names:
+        key = roster.read_key(tmp_path / "keys" / name / f"{name}{roster.PRIVATE}")
+        assert key.public_key().public_bytes_raw() == found[0].keys[name]
+    certificates.make_trial(tmp_path / "two", names[:2])  # too few for a roster
+    assert not (tmp_path / "two" / "a" / roster.ROSTER).exists()
 
 
 def test_a_certificate_is_for_the_hosts_that_were_named(tmp_path: Path) -> None:

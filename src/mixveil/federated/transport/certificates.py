@@ -18,6 +18,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from mixveil.core import files
 from mixveil.core.errors import ArgumentError, DataFormatError, OutputError, OutputExistsError, ServiceError
+from mixveil.federated import key_files, roster
 from mixveil.federated.jobs.messages import check_name, printable
 from mixveil.releases.traces import state_folder
 
@@ -76,8 +77,9 @@ def make_party(out: Path, party: str) -> Path:
 
 
 def make_trial(out: Path, parties: Sequence[str]) -> None:
-    """All keys of a job at once, for a trial on one machine: a folder for the server and one for each party. Where the
-    folder holds the keys of these parties already, they stay."""
+    """All keys of a job at once, for a trial on one machine: a folder for the server and one for each party, with
+    the roster of all where there are enough for one. Where the folder holds the keys of these parties already, they
+    stay."""
     if len(set(parties)) != len(parties) or not parties:
         raise ArgumentError("name every party, once")
     for party in parties:
@@ -96,6 +98,11 @@ def make_trial(out: Path, parties: Sequence[str]) -> None:
             public = make_party(folder / party, party)
             files.write_file(folder / party / CA, (folder / "server" / CA).read_bytes())
             files.write_file(folder / "server" / PARTIES / public.name, public.read_bytes())
+        members = [roster.make_key(folder / party, party) for party in parties]
+        if len(parties) >= roster.LEAST:
+            together = roster.together(members)
+            for party in parties:
+                files.write_file(folder / party / roster.ROSTER, together.data())
 
 
 def local_secret() -> bytes:
@@ -131,12 +138,6 @@ def check_certificate(path: Path) -> x509.Certificate:
     if (count := data.count(b"-----BEGIN")) != 1:
         raise DataFormatError(f"{path} holds {count} certificates or keys: it must hold one certificate alone")
     return found
-
-
-def check_private(path: Path) -> None:
-    """Refuse a private key that others on this machine could read."""
-    if path.stat().st_mode & 0o077:
-        raise ServiceError(f"{path} can be read by others on this machine: chmod 600 it")
 
 
 def check_bound(key: Path, ca: Path) -> None:
@@ -190,8 +191,7 @@ def fingerprint(path: Path) -> str:
         data = path.read_bytes().split()[1]
     else:
         data = check_certificate(path).public_bytes(serialization.Encoding.DER)
-    found = hashlib.sha256(data).hexdigest()[:32].upper()
-    return " ".join(found[place : place + 4] for place in range(0, len(found), 4))
+    return key_files.read_out(data)
 
 
 def _begun(

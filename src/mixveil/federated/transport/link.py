@@ -12,6 +12,7 @@ from pathlib import Path
 
 from mixveil.core import files
 from mixveil.core.errors import ArgumentError, ServiceError
+from mixveil.federated import key_files
 from mixveil.federated.transport import certificates
 
 NAME = "mixveil"
@@ -53,7 +54,7 @@ def prepared(server: Path, keys: Path | None, *, host: str, port: int, insecure:
         certificates.check_certificate(keys / certificates.CA)
         for name in (certificates.KEY, certificates.CA_KEY):
             if (keys / name).exists():  # ca.key may be kept elsewhere
-                certificates.check_private(keys / name)
+                key_files.check_private(keys / name)
         parties = certificates.known_parties(keys)
         if not parties:
             raise ServiceError(f"{keys / certificates.PARTIES} has no public key: no party could join")
@@ -101,7 +102,7 @@ def joining(address: str, party: str, keys: Path | None, *, insecure: bool) -> N
         if not path.is_file():
             raise ServiceError(f"{path} is not there: {what}")
     certificates.check_certificate(ca)
-    certificates.check_private(key)
+    key_files.check_private(key)
     certificates.check_bound(key, ca)
     return Node(address, key, ca)
 
