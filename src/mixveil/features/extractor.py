@@ -30,9 +30,7 @@ class Extractor:
     size: int | None = None
 
     @classmethod
-    def parse(
-        cls, text: str, *, stage: str | None = None, mirror: bool = False, size: int | None = None
-    ) -> Extractor:
+    def parse(cls, text: str, *, stage: str | None = None, mirror: bool = False, size: int | None = None) -> Extractor:
         """From `none`, `NAME`, or `NAME+NAME`."""
         names = tuple(part.strip() for part in text.split("+")) if text != "none" else ()
         for name in names:
