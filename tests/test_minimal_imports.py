@@ -27,6 +27,7 @@ from mixveil.attacks.shared.training import TrainingCache
 from mixveil.audit.covers import with_covers
 from mixveil.core.errors import MissingDependencyError
 from mixveil.core.types import KnownRecords, Units
+from mixveil.features.backbones import loading
 from mixveil.releases.traces import load_trace
 
 data = mixveil.from_tensors(mixveil.SeededStream(0).uniform(12, 1, 4, 4).float(), torch.arange(12) % 3)
@@ -59,6 +60,8 @@ for kind in (kind for kind in mixveil.attacks().values() if kind.payload == "rec
         seen = mixveil.View(tuple(mixed))
     attack(seen, stream=mixveil.SeededStream(2))
 mixveil.calibrate(data, mu=1.0, tau=0.1)
+for name in loading.at_hand(None):  # files of installed packages that cannot be imported here
+    loading.load(name, None)
 for needs in (mixveil.SecureStream, lambda: mixveil.open_data("digits")):
     try:
         needs()

@@ -20,6 +20,7 @@ from mixveil.core.wording.notes import Note, note
 from mixveil.releases.ledger import Ledger
 from mixveil.theory import gdp
 from tests.command import Run, flip, left, refused
+from tests.made import tiny_weights
 from tests.notes import read, shows
 
 
@@ -212,6 +213,16 @@ def test_data_list(run: Run, tmp_path: Path) -> None:
     assert sets["digits:all"]["rows"] == 1797
     assert sets["mnist:train"]["found"] is False and sets["mnist:train"]["error"]["code"] == "data-not-found"
     assert "digits:all" in run("data", "list").out
+
+
+def test_data_list_shows_the_networks_at_hand(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tiny_weights(tmp_path / "data", monkeypatch)
+    networks = {row["name"]: row for row in run("data", "list", "--data-dir", folder, "--json").json["networks"]}
+    assert networks["tiny"]["found"] and networks["tiny"]["path"] == str(folder / "weights" / "tiny.pth")
+    assert not networks["resnet34"]["found"] and networks["resnet34"]["path"] is None
+    assert "'mixveil[backbones]'" in networks["efficientnet_lite2"]["get"]
+    shown = "".join(run("data", "list", "--data-dir", folder).out.replace("│", "").split())
+    assert "tiny.pth" in shown and "resnet34-b627a593.pth" in shown
 
 
 def test_the_two_steps_from_images_to_predictions(run: Run) -> None:

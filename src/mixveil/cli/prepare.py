@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -10,8 +11,16 @@ from mixveil.cli import _common
 from mixveil.cli._common import escape
 from mixveil.data.opening import DataOptions
 
+if TYPE_CHECKING:
+    from mixveil.features.network_choice import Comparison
+
 Backbone = Annotated[
-    str, typer.Option("--backbone", help="Public network, several with + between, or none: the pixels themselves.")
+    str,
+    typer.Option(
+        "--backbone",
+        help="Public network, several with + between; best: compare those at hand (`mixveil data list`) on PUBLIC, and "
+        "take the best; or none: the pixels themselves.",
+    ),
 ]
 
 
@@ -20,7 +29,7 @@ def prepare(
     public: Annotated[str, typer.Argument(metavar="PUBLIC", help="PUBLIC data: " + _common.DATA_HELP)],
     out: _common.NewFile,
     *,
-    backbone: Backbone = "mobilenet_v2",
+    backbone: Backbone = "efficientnet_lite0",
     stage: _common.Stage = None,
     mirror: _common.Mirror = False,
     whitening: Annotated[
@@ -59,9 +68,12 @@ def prepare(
             "clip": fitted.clip,
             "origin": fitted.origin,
             **fitted.about,
+            "comparison": None if made.comparison is None else asdict(made.comparison),
         }
         _common.print_json({**told, "warnings": _common.plain(made.warnings)})
         return
+    if made.comparison is not None:
+        _print(made.comparison)
     _common.say(
         f"[bold]{escape(str(out))}[/]: {fitted.mean.numel():,} features of {escape(str(fitted.extractor))} → "
         f"{fitted.dimension:,} directions, clipped to norm {fitted.clip:.4g}; fitted on {made.images:,} "
@@ -69,3 +81,17 @@ def prepare(
     )
     for item in made.warnings:
         _common.warn(item)
+
+
+def _print(comparison: Comparison) -> None:
+    from rich.table import Table
+
+    table = Table("networks", "features", "accuracy", "seconds an image", "")
+    for found in comparison.candidates:
+        figures = f"{found.features:,}", f"{100 * found.accuracy:.1f} %", f"{found.seconds:.3f}"
+        table.add_row(escape("+".join(found.names)), *figures, "taken" if found is comparison.best else "")
+    _common.out.print(table)
+    _common.say(
+        f"A linear discriminant learnt from {comparison.learnt:,} of the images. Its accuracy on {comparison.tested:,} "
+        f"others has a standard error of {100 * comparison.error:.1f} %. A network that adds no more is left out."
+    )

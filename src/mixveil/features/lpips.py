@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from mixveil.core.errors import ArgumentError, WeightsError
-from mixveil.features.backbones.loading import checked_file
+from mixveil.features.backbones.weight_files import checked_file
 
 Net = Literal["alex", "vgg"]
 

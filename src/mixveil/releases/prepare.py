@@ -13,8 +13,9 @@ from mixveil.core.errors import ArgumentError
 from mixveil.core.watching import Watch, unwatched
 from mixveil.core.wording.notes import Note, note
 from mixveil.data.opening import DataOptions, DataSpec
-from mixveil.features import projection_file, projection_fit
+from mixveil.features import network_choice, projection_file, projection_fit
 from mixveil.features.extractor import Extractor
+from mixveil.features.network_choice import Comparison
 from mixveil.features.opening import FeatureOptions
 from mixveil.features.projection import Projection
 from mixveil.features.projection_fit import Whitening
@@ -24,20 +25,26 @@ from mixveil.releases.ledger import Ledger
 
 @dataclass(frozen=True)
 class Prepared:
-    """A projection that was written. images: how many images it was fitted on."""
+    """A projection that was written.
+
+    Attributes:
+        images: how many images it was fitted on.
+        comparison: of the networks at hand, where the best was asked for.
+    """
 
     path: Path
     sha256: str
     projection: Projection
     images: int
     warnings: tuple[Note, ...]
+    comparison: Comparison | None = None
 
 
 def prepare(
     public: DataSpec,
     out: Path | str,
     *,
-    backbone: str = "mobilenet_v2",
+    backbone: str = "efficientnet_lite0",
     stage: str | None = None,
     mirror: bool = False,
     whitening: Whitening = "within",
@@ -57,7 +64,8 @@ def prepare(
     Args:
         public: Public data, with labels.
         out: The file to make. It must not exist.
-        backbone: Public networks with + between, or `none`: the pixels. stage, mirror: of their features.
+        backbone: Public networks with + between; `best`: those at hand are compared on these data, and the best are
+            taken; or `none`: the pixels. stage, mirror: of their features.
         whitening: The covariance to whiten by.
         directions: How many to keep. Else all, or as many as the rule says for mu (of the whole job), parties, rows and
             num_classes (of all parties).
@@ -69,9 +77,14 @@ def prepare(
     job = mu, parties, rows, num_classes
     if any(item is not None for item in job) and (None in job or directions is not None):
         raise ArgumentError("mu, parties, rows and num_classes must be given together, and without directions")
-    extractor = Extractor.parse(backbone, stage=stage, mirror=mirror)
-    images = options.open(public)
-    features, weights = FeatureOptions(options, cache, watch).open(images, extractor)
+    if backbone == "best" and stage is not None:
+        raise ArgumentError(f"stage = {stage!r} is of one network: name the backbone instead of best")
+    extractor = None if backbone == "best" else Extractor.parse(backbone, stage=stage, mirror=mirror)
+    images, comparison, opening = options.open(public), None, FeatureOptions(options, cache, watch)
+    if extractor is None:
+        comparison = network_choice.compare(images, opening, mirror=mirror)
+        extractor = Extractor(comparison.best.names, mirror=mirror)
+    features, weights = opening.open(images, extractor)
     origin: Literal["public", "private"] = "private" if private else "public"
     fitted = projection_fit.fit(features, weights, whitening=whitening, origin=origin)
     if mu is not None and parties is not None and rows is not None and num_classes is not None:
@@ -85,4 +98,4 @@ def prepare(
     with accounting.private_projection(ledger, features, watch) if private else nullcontext():
         digest = projection_file.write(path, fitted)
     warnings = [note("private-projection")] if private else accounting.public_was_released(ledger, images, watch)
-    return Prepared(path, digest, fitted, len(images), tuple(warnings))
+    return Prepared(path, digest, fitted, len(images), tuple(warnings), comparison)
