@@ -27,9 +27,10 @@ from mixveil.data import fingerprint
 from mixveil.data.row_views import RowsView
 from mixveil.features.cache import Features
 from mixveil.features.extractor import Extractor
+from mixveil.features.round_settings import RoundSettings
 
 FORMAT = "mixveil-projection"
-VERSION = 3
+VERSION = 4
 LARGEST_CLIP = 1e15
 """Far from the end of float32, so that no record makes anything overflow; its inverse is the smallest clip norm."""
 
@@ -87,6 +88,7 @@ class Projection:
         precision: (classes,) the inverse variance of those means; 0 where nothing is known.
         spent: the statistics that found its directions.
         classes: the classes of those statistics.
+        rounds: settings of rounds of sums, by the noise of a job.
     """
 
     mean: Tensor = field(repr=False)
@@ -104,6 +106,7 @@ class Projection:
     precision: Tensor = field(repr=False)
     spent: tuple[Used, ...] = ()
     classes: tuple[str, ...] = ()
+    rounds: tuple[RoundSettings, ...] = ()
 
     @property
     def dimension(self) -> int:
@@ -125,6 +128,7 @@ class Projection:
             norms=self.norms[:k],
             sample=self.sample[:, :k].contiguous(),
             means=self.means[:, :k].contiguous(),
+            rounds=tuple(settings for settings in self.rounds if settings.directions <= k),
         )
 
     def along(
@@ -149,6 +153,7 @@ class Projection:
             precision=precision.float(),
             spent=spent,
             classes=classes,
+            rounds=(),
         )
 
     def __call__(self, features: Tensor) -> Tensor:
@@ -176,6 +181,7 @@ class Projection:
             "about": dict(self.about),
             "spent": [list(item) for item in self.spent],
             "classes": list(self.classes),
+            "rounds": [settings.plain() for settings in self.rounds],
         }
         header = {"mixveil": json.dumps(settings, sort_keys=True)}  # one entry: the order of several is not fixed
         return save({name: tensor.contiguous() for name, tensor in self.tensors().items()}, header)

@@ -23,9 +23,11 @@ from mixveil.core.tensor_files import check_header, mapped
 from mixveil.data import fingerprint
 from mixveil.features.extractor import Extractor
 from mixveil.features.projection import FORMAT, LARGEST_CLIP, TENSOR_KINDS, VERSION, Projection, Used
+from mixveil.features.round_settings import RoundSettings
 from mixveil.theory.response import LARGEST_EPSILON, SMALLEST_EPSILON
 
 _LIMIT = 2 << 30  # bytes of a file
+_MOST_ROUNDS = 100  # settings of rounds that are read
 
 
 def check(projection: Projection) -> None:
@@ -69,7 +71,7 @@ def _parsed(text: str, tensors: dict[str, Tensor]) -> Projection:
     whole = strict_json.mapping("settings", strict_json.loads(text))
     if whole.get("format") != FORMAT or whole.get("version") != VERSION or set(tensors) != set(TENSOR_KINDS):
         raise ArgumentError(f"not a projection of version {VERSION}")
-    names = {"format", "version", "clip", "extractor", "weights", "origin", "about", "spent", "classes"}
+    names = {"format", "version", "clip", "extractor", "weights", "origin", "about", "spent", "classes", "rounds"}
     strict_json.only("settings", whole, names)
     classes = tuple(strict_json.text("classes", name) for name in strict_json.items("classes", whole["classes"]))
     clip = strict_json.number("clip", whole["clip"])
@@ -85,6 +87,7 @@ def _parsed(text: str, tensors: dict[str, Tensor]) -> Projection:
         about={strict_json.text("about", k): strict_json.text("about", v) for k, v in about.items()},
         spent=tuple(_used(item) for item in strict_json.items("spent", whole["spent"])),
         classes=classes,
+        rounds=tuple(RoundSettings.read(item) for item in strict_json.items("rounds", whole["rounds"])[:_MOST_ROUNDS]),
     )
 
 

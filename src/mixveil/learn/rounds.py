@@ -9,15 +9,14 @@ that a private mean which is not the public one costs no steps.
 from __future__ import annotations
 
 import hashlib
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from safetensors.torch import save
 from torch import Tensor
 
-from mixveil.core.errors import ArgumentError, MismatchError, TrainingError
+from mixveil.core.errors import MismatchError, TrainingError
 from mixveil.core.types import Release
 from mixveil.features.round_settings import RoundSettings
 from mixveil.learn.class_means import Totals, class_counts, totals

@@ -30,7 +30,8 @@ _ROOM = 1.25  # times the median public norm
 
 @dataclass(frozen=True)
 class Scatter:
-    """second: (k, k) noisy sum of z zᵀ over so many rows (units, where they are named); variance: of the noise of an entry off the diagonal."""
+    """second: (k, k) noisy sum of z zᵀ over so many rows, or units; variance: of the noise of an entry off the
+    diagonal."""
 
     second: Tensor = field(repr=False)
     rows: int

@@ -223,7 +223,7 @@ def add(before: Spent, units: Units, made: Made) -> Spent:
         apart = (by_image == 0) | (rows <= 1)  # only rows that were named as one unit were kept apart
         times = rows.astype(np.float64) ** made.cost.group_exponent
         if not made.cost.group_exponent:  # rows under one name were clipped together, those under others were not
-            times = (by_name > 0) + by_image.astype(np.float64)
+            times = (by_name > 0).astype(np.float64) + by_image
         mu = np.hypot(mu, np.where(apart, made.cost.mu, made.cost.mu_if_paired) * times)
     return replace(
         before,

@@ -1,5 +1,5 @@
-"""Releases of noisy sums: class sums, a party's first step of certified learning, and residual sums, each of its rounds.
-The whole job of the first, both as releases, and both in memory.
+"""Releases of noisy sums: class sums, a party's first step of certified learning, and residual sums, one a round. The
+whole job of the first, and both as files and in memory.
 
 The guarantees: `kinds/sums.py`."""
 

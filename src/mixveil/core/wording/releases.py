@@ -21,12 +21,12 @@ WORDS: dict[str, str] = {
     "replace-record": "one record is replaced by another with the same label and shape; n and all labels are public",
     "replace-unit": "all rows of a unit are replaced by others with the same labels and shape; n, all labels and "
     "which rows belong together are public",
-    "replace-record-and-label": "one record, its label with it, is replaced by any other; only the number of records is "
-    "public",
-    "replace-unit-and-labels": "all records of a unit, their labels with them, are replaced by any others, however many; "
-    "only the number of units is public",
-    "sees-sum-with-honest": "holds where the server sees the sum of the parties alone, and as many of them are honest as "
-    "share the noise",
+    "replace-record-and-label": "one record, its label with it, is replaced by any other; only the number of records "
+    "is public",
+    "replace-unit-and-labels": "all records of a unit, their labels with them, are replaced by any others, however "
+    "many; only the number of units is public",
+    "sees-sum-with-honest": "holds where the server sees the sum of the parties alone, and as many of them are honest "
+    "as share the noise",
     "knows-all-else": "an attacker knows every other record, the weights, the pairing and all that is made of the "
     "release",
     "gaussian-secure": "the noise is Gaussian up to float64 rounding, drawn without looking at the records, and secret",
@@ -62,7 +62,8 @@ WORDS: dict[str, str] = {
     "together is not protected, and records that the party did not name as one person's are not covered together.",
     "unit-is-clipped": "The unit is all records that the party named as one person's, however many. Records that the "
     "party did not name as one person's are not covered together.",
-    "noise-is-shared": "The noise is shared with other parties. If fewer of them are honest than stated, less is promised.",
+    "noise-is-shared": "The noise is shared with other parties. If fewer of them are honest than stated, less is "
+    "promised.",
     "rows-dropped": "Rows that showed too much of their records were dropped: which are missing depends on the "
     "records, and says something of them. Records whose own row is missing may be in the rows of others.",
     "no-noise": "No noise was added: nothing is promised at all.",

@@ -38,9 +38,7 @@ if TYPE_CHECKING:
 
 Content = Literal["classes", "residuals"]
 Per = Literal["record", "unit"]
-FIELDS: Final = frozenset(
-    {"what", "per", "units", "class_count", "dimension", "clip", "sigma", "step", "honest", "masked"}
-)
+FIELDS: Final = {"what", "per", "units", "class_count", "dimension", "clip", "sigma", "step", "honest", "masked"}
 FINEST, COARSEST = 2.0**-40, 0.25
 """A step of the grid over the noise of a value. Shared noise of four steps and more is as good as unrounded noise."""
 
