@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from mixveil.federated.simulation.simulate import simulate as simulate
     from mixveil.learn.directions import directions as directions
     from mixveil.learn.local_update import update as update
+    from mixveil.learn.prepare import prepare as prepare
     from mixveil.learn.split import split_answer as split_answer
     from mixveil.learn.split import split_train as split_train
     from mixveil.learn.split_sweep import split_sweep as split_sweep
@@ -53,7 +54,6 @@ if TYPE_CHECKING:
     from mixveil.releases.calibrate import calibrate as calibrate
     from mixveil.releases.encode import encode as encode
     from mixveil.releases.ledger import Ledger as Ledger
-    from mixveil.releases.prepare import prepare as prepare
     from mixveil.releases.reading import read_release as read_release
     from mixveil.releases.reading import verify as verify
     from mixveil.releases.representations import split_encode as split_encode
@@ -91,7 +91,7 @@ _HOMES = {
     "releases.calibrate": "calibrate",
     "releases.encode": "encode",
     "releases.ledger": "Ledger",
-    "releases.prepare": "prepare",
+    "learn.prepare": "prepare",
     "releases.reading": "read_release verify",
     "releases.representations": "split_encode",
     "releases.screening": "Screen",

@@ -6,7 +6,7 @@ in them, so that the first k directions are a projection as well.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -34,6 +34,48 @@ def fit(
     origin: Literal["public", "private"] = "public",
 ) -> Projection:
     """Mean, whitening and ordered directions of labelled features. Reads them twice."""
+    found = whitened(features, whitening)
+    sample, prints = found.sample, fingerprints(features.rows)
+    if origin == "private":  # it may be sent: it carries no record, and nothing that tells of one
+        sample, prints = sample[:0], prints[:0]
+    rows, classes = len(features), found.classes
+    return Projection(
+        mean=found.mean.float(),
+        matrix=found.matrix.float(),
+        clip=float(found.norms[-1]),
+        separation=found.separation.float(),
+        norms=found.norms.float(),
+        sample=sample.half(),
+        prints=prints,
+        extractor=features.extractor,
+        weights=weights,
+        origin=origin,
+        means=torch.empty(0, len(found.mean)),
+        precision=torch.empty(0),
+        about={"rows": str(rows), "classes": str(classes), "whitening": whitening, "ridge": f"{RIDGE:g}"},
+    )
+
+
+class Whitened(NamedTuple):
+    """What labelled features show; all float64.
+
+    Attributes:
+        mean: (d,); matrix: (d, d) whitens, and orders directions by how much features vary in them.
+        separation: (d,) the mean squared distance of two classes in each direction.
+        norms: (d,) the median norm in the first 1…d directions; sample: (m, d) the rows of which it is the median.
+        classes: How many there are.
+    """
+
+    mean: Tensor
+    matrix: Tensor
+    separation: Tensor
+    norms: Tensor
+    sample: Tensor
+    classes: int
+
+
+def whitened(features: Features, whitening: Whitening = "within") -> Whitened:
+    """The whitening of labelled features, and how they lie in it."""
     n = checks.enough_rows(len(features))
     counts, sums, second = _moments(features)
     present = counts > 0
@@ -48,24 +90,7 @@ def fit(
     index = torch.linspace(0, n - 1, min(n, _SAMPLE)).round().long()
     sample = (features.take(index).x.double() - mean) @ matrix
     norms = sample.square().cumsum(1).sqrt().median(0).values
-    prints = fingerprints(features.rows)
-    if origin == "private":  # it may be sent: it carries no record, and nothing that tells of one
-        sample, prints = sample[:0], prints[:0]
-    return Projection(
-        mean=mean.float(),
-        matrix=matrix.float(),
-        clip=float(norms[-1]),
-        separation=separation.float(),
-        norms=norms.float(),
-        sample=sample.half(),
-        prints=prints,
-        extractor=features.extractor,
-        weights=weights,
-        origin=origin,
-        means=torch.empty(0, len(mean)),
-        precision=torch.empty(0),
-        about={"rows": str(n), "classes": str(int(present.sum())), "whitening": whitening, "ridge": f"{RIDGE:g}"},
-    )
+    return Whitened(mean, matrix, separation, norms, sample, int(present.sum()))
 
 
 def _moments(features: Features) -> tuple[Tensor, Tensor, Tensor]:

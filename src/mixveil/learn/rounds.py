@@ -2,8 +2,9 @@
 
     W₀ = t·m̂ᵀ, b₀ = −(t/2)‖m̂‖²;   V ← βV + G/(n·C_g),   (W, b) ← (W, b) − η_r V
 
-All of it is post-processing of what the parties released. Records are centred by the mean that the class sums say, so
-that a private mean which is not the public one costs no steps.
+Records are centred by the mean that the class sums say, so that a private mean which is not the public one costs no
+steps. The variance of the noise in W is known; in every block of directions W is shrunk as far as noise explains it
+(James and Stein), before parties get it and in the end. All of it is post-processing of what the parties released.
 """
 
 from __future__ import annotations
@@ -27,20 +28,36 @@ from mixveil.releases.kinds.sums import sums_of
 LAST = 0.1
 """The rate of the last round over that of the first: it falls exponentially."""
 
+_BLOCK = 32  # directions that are shrunk alike
+
 
 @dataclass(frozen=True)
 class State:
     """A head after some rounds.
 
     Attributes:
-        head: What parties are sent for the next round.
+        learnt: The head as the sums made it.
         velocity: (classes, k + 1) the step that the next one goes on with.
+        noise: The variance of a weight's noise, its covariance with a velocity's, and the variance of that.
         done: Rounds that it has learnt from.
     """
 
-    head: Head
+    learnt: Head
     velocity: Tensor
+    noise: tuple[float, float, float]
     done: int = 0
+
+    @property
+    def head(self) -> Head:
+        """What parties are sent for the next round, and what is learnt in the end: shrunk."""
+        return replace(self.learnt, weight=shrunk(self.learnt.weight, self.noise[0]))
+
+
+def shrunk(weight: Tensor, variance: float) -> Tensor:
+    """(k, classes) weights, in each block of directions less what noise of that variance explains of their squares."""
+    blocks = torch.split(weight, _BLOCK)
+    kept = [1 - variance * block.numel() / float(block.square().sum().clamp(min=1e-300)) for block in blocks]
+    return torch.cat([max(0.0, share) * block for share, block in zip(kept, blocks, strict=True)])
 
 
 def first(found: Totals, clip: float, settings: RoundSettings) -> State:
@@ -50,18 +67,25 @@ def first(found: Totals, clip: float, settings: RoundSettings) -> State:
     means = found.sums[:, :-1] * inverse[:, None]
     centre = found.sums[:, :-1].sum(0) / counts.sum().clamp(min=1)
     away = torch.where(counts[:, None] > 0, means - centre, 0.0)
-    lengths = (away.square().sum(1) - away.shape[1] * found.variance * inverse.square()).clamp(min=0)
-    head = Head(settings.temperature * away.T.contiguous(), -settings.temperature / 2 * lengths, centre)
-    return State(_checked(head), torch.zeros_like(found.sums))
+    variance = found.variance * inverse.square()
+    lengths = (away.square().sum(1) - away.shape[1] * variance).clamp(min=0)
+    t = settings.temperature
+    head = Head(t * away.T.contiguous(), -t / 2 * lengths, centre)
+    return State(_checked(head), torch.zeros_like(found.sums), (t**2 * float(variance.mean()), 0.0, 0.0))
 
 
 def improved(state: State, found: Totals, clip: float, settings: RoundSettings) -> State:
     """The head after one round more. clip: C_g, of a unit's residuals."""
-    velocity = settings.momentum * state.velocity + found.sums / (found.units * clip)
+    beta, scale = settings.momentum, found.units * clip
     rate = settings.rate * LAST ** (state.done / max(1, settings.rounds - 1))
-    head = state.head
+    velocity = beta * state.velocity + found.sums / scale
+    of_weight, shared, of_velocity = state.noise
+    of_velocity = beta**2 * of_velocity + found.variance / scale**2
+    of_weight += rate**2 * of_velocity - 2 * rate * beta * shared
+    noise = of_weight, beta * shared - rate * of_velocity, of_velocity
+    head = state.learnt
     moved = replace(head, weight=head.weight - rate * velocity[:, :-1].T, bias=head.bias - rate * velocity[:, -1])
-    return State(_checked(moved), velocity, state.done + 1)
+    return State(_checked(moved), velocity, noise, state.done + 1)
 
 
 def from_class_sums(parts: Sequence[Release], settings: RoundSettings) -> State:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -19,6 +19,7 @@ from mixveil.features.network_choice import Comparison
 from mixveil.features.opening import FeatureOptions
 from mixveil.features.projection import Projection
 from mixveil.features.projection_fit import Whitening
+from mixveil.learn import public_tasks
 from mixveil.releases import accounting
 from mixveil.releases.ledger import Ledger
 
@@ -87,6 +88,9 @@ def prepare(
     features, weights = opening.open(images, extractor)
     origin: Literal["public", "private"] = "private" if private else "public"
     fitted = projection_fit.fit(features, weights, whitening=whitening, origin=origin)
+    if not private:
+        with watch("settings", len(public_tasks.LEVELS)) as step:
+            fitted = replace(fitted, rounds=public_tasks.find(features, step))
     if mu is not None and parties is not None and rows is not None and num_classes is not None:
         for name, value in (("rows", rows), ("num_classes", num_classes)):
             checks.at_least(name, value, 2)
