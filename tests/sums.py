@@ -13,9 +13,21 @@ from mixveil.data.images import Images, from_tensors
 from mixveil.features.cache import Features
 from mixveil.features.projection import Projection
 from mixveil.features.projection_fit import fit
+from mixveil.features.round_settings import RoundSettings
 from tests.made import blobs, features_of
 
 WEIGHTS, DIGEST = "a" * 64, "b" * 64
+SETTINGS = RoundSettings(
+    directions=6,
+    rounds=6,
+    share=0.2,
+    clip=0.2,
+    noise=1e-3,
+    rate=2.0,
+    momentum=0.5,
+    temperature=0.5,
+    accuracy=0.9,
+)
 
 
 @cache
