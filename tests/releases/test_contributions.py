@@ -47,7 +47,7 @@ def rows_of(units: Sequence[Sequence[Row]], clip: float, *, named: bool = True) 
 
 def head_of(values: Vector, scale: float = 1.0) -> Head:
     whole = torch.tensor(values, dtype=torch.float64)
-    weight, bias, centre = whole.split([K * CLASSES, CLASSES, K])
+    weight, bias, centre = torch.split(whole, [K * CLASSES, CLASSES, K])
     return Head(scale * weight.view(K, CLASSES), scale * bias, centre)
 
 
@@ -118,17 +118,16 @@ def test_blocks_change_nothing(named: bool, monkeypatch: pytest.MonkeyPatch) -> 
     z, labels = 3 * stream.normal(57, K), torch.arange(57) % CLASSES
     units = [str(i * i % 23) for i in range(57)] if named else None
     rows, head = given(z, labels, units, clip=2.0, classes=CLASSES), head_of(stream.normal(11).tolist())
-    totals = (
-        lambda: class_total(rows, 2.0),
-        lambda: residual_total(rows, head, 0.5),
-        lambda: square_total(rows, K, 1.5),
-    )
-    before = [total() for total in totals]
+
+    def totals() -> list[Tensor]:
+        return [class_total(rows, 2.0), residual_total(rows, head, 0.5), square_total(rows, K, 1.5)]
+
+    before = totals()
     seen: list[int] = []
     for size in (1, 2, 5, 1000):
         monkeypatch.setattr(contributions, "_ROWS", size)
         monkeypatch.setattr(contributions, "_VALUES", 9 * size)
-        assert all(torch.allclose(total(), old) for total, old in zip(totals, before, strict=True))
+        assert all(torch.allclose(total, old) for total, old in zip(totals(), before, strict=True))
         class_total(rows, 2.0, seen.append)
     assert sum(seen) == 4 * 57 and len(seen) > 20
 
