@@ -215,6 +215,11 @@ def test_class_sums_cost_a_unit_once_whatever_its_rows(tmp_path: Path) -> None:
     assert units.largest(rows) == 3
     found = class_sums(rows, "b" * 64, 1.0, party="p", stream=SeededStream(0))
     assert sums_of(found).sigma == pytest.approx(2 * base.clip) and sums_of(found).units == 20
+    records = sums_of(
+        class_sums(Projected(features_of(blobs(60, 2)), base), "b" * 64, 1.0, party="p", stream=SeededStream(0))
+    )
+    costs = [settings.cost().of(3) for settings in (sums_of(found), records)]
+    assert costs == pytest.approx([1.0, 3.0])
     write_statistics(tmp_path / "s", rows, "b" * 64, 1.0, party="p", stream=SecureStream())
     again = read_release(tmp_path / "s")
     assert again.unit_rows == ANY_ROWS and again.mu == 1.0 and again.guarantees[0].realised == pytest.approx(1.0)
