@@ -36,6 +36,11 @@ def totals(parts: Sequence[Release], content: Content = "classes") -> Totals:
     """The sums of all parties together. Parties with the same noise are simply added up: it does not matter which of
     them has which rows."""
     settings = [sums_of(part, content) for part in parts]
+    for part in parts:
+        if not part.payload.is_floating_point():
+            raise MismatchError(
+                f"the sums {part.id[:8]} of {part.party} are masked: only all parties' sum says anything"
+            )
     least = min(item.sigma for item in settings)
     weights = [(least / item.sigma) ** 2 for item in settings]
     sums = torch.zeros_like(parts[0].payload)
@@ -80,7 +85,7 @@ def directions(parts: Sequence[Release], projection: Projection, digest: str) ->
         raise TrainingError("the class means are not finite: the figures of some statistics are too large or too small")
     centred = means[met] - means[met].mean(0)
     along = torch.linalg.svd(centred, full_matrices=False).Vh[: int(met.sum()) - 1].T.float()[:, : projection.dimension]
-    spent = tuple(Used(p.id, p.party, p.mu or 0.0, p.unit_rows, 0.0 if p.certified else None) for p in parts)
+    spent = tuple(Used(p.id, p.party, p.mu or 0.0, p.unit_rows, p.envelope.label_cost) for p in parts)
     return projection.along(along, means, 1 / variance, parts[0].classes, projection.spent + spent)
 
 

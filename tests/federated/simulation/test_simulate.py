@@ -91,14 +91,14 @@ def test_bytes_and_messages_are_those_that_are_sent(simulation: Simulation, foun
     assert counted["one-shot"] == (rows * (2 * INPUTS + 4 * CLASSES), back, 2 * PARTIES)
     assert counted["remixed"][0] == 43 * counted["one-shot"][0]
     k = found["sums"].outcome.chosen["directions"]
-    assert counted["sums"] == (PARTIES * CLASSES * k * 8, back, 2 * PARTIES)
+    assert counted["sums"] == (PARTIES * CLASSES * (k + 1) * 8, back, 2 * PARTIES)  # and a count of each class
     k = found["two-step"].outcome.chosen["directions"]
-    sums, narrow = PARTIES * CLASSES * k * 8, PARTIES * INPUTS * (CLASSES - 1) * 4
+    sums, narrow = PARTIES * CLASSES * (k + 1) * 8, PARTIES * INPUTS * (CLASSES - 1) * 4
     assert counted["two-step"][1:] == (narrow + back, 4 * PARTIES) == counted["sums-twice"][1:]
     assert counted["two-step"][0] == counted["two-step-gaussian"][0]
     records = counted["two-step"][0] - sums
     assert records % rows == 0 and records // rows in (2 * 9 + 4 * CLASSES, 4 * 9 + 4 * CLASSES)
-    assert counted["sums-twice"][0] == sums + PARTIES * CLASSES * (CLASSES - 1) * 8
+    assert counted["sums-twice"][0] == sums + PARTIES * CLASSES * CLASSES * 8
     assert sums < counted["moments"][0] <= sums + PARTIES * k * (k + 1) // 2 * 8
     assert counted["moments"][2] == 2 * PARTIES
 
