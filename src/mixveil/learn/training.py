@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +64,8 @@ class Trained:
         spent: μ of each party's records over all that it sent for this model; None where a release promises nothing.
         label_epsilon: The same for labels; None where labels were shown.
         units: Whether every promise is to units of several rows, not to records.
+        honest: How many honest parties share the noise that spent rests on; 1: each party added all of it.
+        alone: Where noise is shared: μ of each party's records whatever the other parties do.
     """
 
     head: TrainedHead
@@ -76,6 +78,8 @@ class Trained:
     spent: Mapping[str, float | None]
     label_epsilon: Mapping[str, float | None]
     units: bool
+    honest: int = 1
+    alone: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def layers(self) -> Layers:
@@ -247,6 +251,8 @@ def _projection(job: Job) -> Projection | None:
 
 def _trained_on(release: Release) -> TrainedOn:
     stated, epsilon = release.envelope, None if release.reproducible else release.label_epsilon
+    if stated.settings.labels_covered and stated.certified:
+        epsilon = 0.0  # μ covers them
     return TrainedOn(stated.id, stated.party, stated.kind, stated.rows, stated.mu, stated.unit_rows, epsilon)
 
 

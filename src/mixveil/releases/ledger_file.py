@@ -488,7 +488,8 @@ def entry_of(stated: Sequence[Any], finished: Any, path: Path) -> Entry:
     identity, kind, party, recipient, encoder, sigma, *cost, promised, label_epsilon, rows, started, digest = stated
     texts = [identity, kind, party, encoder, started, *(text for text in (recipient, finished) if text is not None)]
     covered = label_epsilon == 0 and None not in (cost[0], promised)
-    figures = [value for value in (*cost, promised, None if covered else label_epsilon) if value is not None]
+    exponent = 1.0 if cost[2] == 0 else cost[2]  # 0: a unit pays once
+    figures = [v for v in (*cost[:2], exponent, promised, None if covered else label_epsilon) if v is not None]
     right = all(type(text) is str for text in texts) and bool(CODE.fullmatch(str(kind)))
     right &= all(_positive(value) for value in figures) and len({value is None for value in cost}) == 1
     right &= sigma is None or (type(sigma) is float and math.isfinite(sigma) and sigma >= 0)
