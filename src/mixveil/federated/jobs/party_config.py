@@ -78,14 +78,14 @@ class PartyConfig(Settings):
         if unknown := set(self.methods) - {*between_machines()}:
             known = ", ".join(between_machines())
             raise ArgumentError(f"allow must name some of {known}, got {', '.join(sorted(unknown))!r:.80}")
-        promising = [rules for rules in self._rules if rules.targets]
+        promising = [rules for rules in self.rules if rules.targets]
         if (self.mu is None) == (self.tau is None) and promising:
             raise ArgumentError("mu (--mu, certified) or tau (--tau, Theorem 2): give one of the two")
         for name in ("mu", "tau", "budget", "label_epsilon", "label_budget"):
             if (value := getattr(self, name)) is not None:
                 checks.finite_positive(name, value)
         self._check_secure()
-        cheapest = 0.0 if any(rules.covers_labels for rules in self._rules) else math.inf
+        cheapest = 0.0 if any(rules.covers_labels for rules in self.rules) else math.inf
         if self.label_budget is not None and not (self.label_epsilon or cheapest) <= self.label_budget:
             cost = "shows labels" if self.label_epsilon is None else f"costs a label ε = {self.label_epsilon:g}"
             raise ArgumentError(f"label_budget is {self.label_budget:g}, and one job {cost}: no job could be done")
@@ -99,7 +99,7 @@ class PartyConfig(Settings):
         if any(given) != all(given):
             raise ArgumentError("roster (--roster) and honest (--honest): secure sums need both")
         if self.roster is None:
-            if named := [rules.name for rules in self._rules if rules.secure]:
+            if named := [rules.name for rules in self.rules if rules.secure]:
                 raise ArgumentError(
                     f"roster (--roster) is missing: {', '.join(named)} needs one, and honest (--honest)"
                 )
@@ -115,13 +115,13 @@ class PartyConfig(Settings):
         return tuple(name.strip() for name in names.split(",") if name.strip())
 
     @property
-    def _rules(self) -> list[Method]:
+    def rules(self) -> list[Method]:
         return [method_named(name) for name in self.methods]
 
     @property
     def unpromising(self) -> list[str]:
         """The methods among them that promise nothing of a record."""
-        return sorted(rules.name for rules in self._rules if not rules.targets)
+        return sorted(rules.name for rules in self.rules if not rules.targets)
 
     @property
     def certified(self) -> bool:
@@ -188,7 +188,7 @@ class PartyConfig(Settings):
             return note("outlook-unbounded", releases=len(total.unbounded), whom=self.unit or "record")
         if limit is not None and self.mu is not None and not within(math.hypot(total.mu, self.mu), limit):
             return note("outlook-spent", spent=total.mu, budget=limit, mu=self.mu)
-        if any(rules.covers_labels for rules in self._rules):
+        if any(rules.covers_labels for rules in self.rules):
             return None
         if labels is not None and not within(total.label_epsilon + (self.label_epsilon or math.inf), labels):
             return note("labels-spent", spent=total.label_epsilon, budget=labels)

@@ -6,7 +6,7 @@ itself from what it is sent. Keys of masks are in memory alone: after a restart 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -36,25 +36,34 @@ class SecureSumsOfJob(SumsOfJob):
         config = kept.config
         if config.roster is None or config.roster_key is None or config.honest is None:
             raise Refusal("no-roster")
-        self._roster, self._key = roster.read(Path(config.roster)), roster.read_key(Path(config.roster_key))
-        self._rules = Rules(config.honest, config.smallest)
+        known, key = roster.read(Path(config.roster)), roster.read_key(Path(config.roster_key))
+        self._own = config.party, known, key, Rules(config.honest, config.smallest)
+        self._smallest = config.smallest or len(known.keys)
         self._attempt: tuple[SumAttempt, Order] | None = None
 
     def about(self) -> dict[str, Any]:
-        return {**super().about(), "smallest": self._rules.smallest or len(self._roster.keys)}
+        return {**super().about(), "smallest": self._smallest}
 
     def answer(self, ask: str, message: Message) -> Answer:
-        if ask == "sums":
-            return self._masked(message)
-        with self._told():
-            return self._announce(message) if ask == "announce" else self._agree(message)
+        steps = {"announce": self._announce, "agree": self._agree, "sums": self._masked}
+        return steps[ask](message)
 
     def _announce(self, message: Message) -> Answer:
+        """Begin an attempt. What the rows need is done now: once others have masked, an error here costs them."""
         order = self.order(message)
         if self.is_made(order):
             return {"made": (self.folder.stated(order.number) or {})["context"]}, None
-        about, plan, classes = message.about, order.plan, self.making.images.classes
-        context = Context(
+        with self._told():
+            self._attempt = None
+            attempt = SumAttempt(self._context(message.about, order), *self._own)
+        self.load(order)
+        self._attempt = attempt, order
+        return {"announcement": attempt.announcement.plain()}, None
+
+    def _context(self, about: Mapping[str, Any], order: Order) -> Context:
+        """What is to be agreed on, from what the party knows itself; the server names attempt and set."""
+        plan, classes = order.plan, self.making.images.classes
+        return Context(
             job=self.kept.job.id,
             round=order.number,
             attempt=strict_json.of("attempt", about.get("attempt"), int),
@@ -65,15 +74,12 @@ class SecureSumsOfJob(SumsOfJob):
             honest=plan.honest,
             terms=plan.terms(order.number, order.clip, order.head_digest, order.projection, classes),
         )
-        self._attempt = None
-        attempt = SumAttempt(context, self.kept.config.party, self._roster, self._key, self._rules)
-        self._attempt = attempt, order
-        return {"announcement": attempt.announcement.plain()}, None
 
     def _agree(self, message: Message) -> Answer:
         if (found := self._of(message)) is None:
             return {"gone": True}, None
-        return {"agreement": found[0].agree(_signed(Announcement, message)).plain()}, None
+        with self._told():
+            return {"agreement": found[0].agree(_signed(Announcement, message)).plain()}, None
 
     def _masked(self, message: Message) -> Answer:
         """Confirm, enter, add noise, mask: or send again what was masked."""
@@ -92,7 +98,7 @@ class SecureSumsOfJob(SumsOfJob):
         return {"context": stated["context"]}, name_of(number)
 
     def _of(self, message: Message) -> tuple[SumAttempt, Order] | None:
-        """The attempt that a message goes on with; None: its secrets are gone, or were never here."""
+        """The attempt that a message goes on with; None: its keys are gone, or were never here."""
         if self._attempt is None:
             return None
         context, about = self._attempt[0].context, message.about

@@ -146,7 +146,7 @@ def _signed(answers: Mapping[str, Message], name: str) -> list[Any]:
 
 
 def _gone(answers: Mapping[str, Message]) -> bool:
-    """Whether a party has lost the secrets of this attempt: it started again."""
+    """Whether a party has lost the keys of this attempt: it started again."""
     return any("gone" in answer.about for answer in answers.values())
 
 

@@ -140,7 +140,7 @@ class SumsOfJob:
 
     def make(self, order: Order, mask: Mask | None = None, context: str | None = None) -> None:
         """Make a message that was not made: enter it in the ledger, and write it. context: of a secure sum."""
-        owners, rows = self._loaded(order)
+        owners, rows = self.load(order)
         left = self._reserved(order.plan, owners)
         self.folder.begin(order.number, head=order.head_digest, context=context, left=left)
         try:
@@ -174,7 +174,8 @@ class SumsOfJob:
     def _left(self) -> float | None:
         return Ledger().reservations().get(self.kept.reserved_as)
 
-    def _loaded(self, order: Order) -> tuple[Owners, HeldRows]:
+    def load(self, order: Order) -> tuple[Owners, HeldRows]:
+        """The rows and whose they are, held in memory; before they are projected the whole plan is reserved."""
         if self._rows is None:
             owners = Ledger().owners(self.making.images)
             self._reserved(order.plan, owners)  # before anything is computed
