@@ -111,12 +111,12 @@ def _collected(job: Job, parties: Parties, state: SumsState, more: Mapping[str, 
     """The masked messages of all parties, and their sum."""
     inbox, kind = Inbox(job.folder, job.config.limit << 20), name_of(state.number)
     message, answers = _short(asked_for(job, state, "sums", **more)), dict[str, Message]()
-    there = inbox.arrived(kind)
+    there, expected = inbox.arrived(kind), delivery(job, inbox, state)
 
     def step(name: str, ask: Ask, status: PartyStatus, check: Check) -> None:
         answers[name] = answer = ready(name, answered(job, name, ask, message, MOST, check))
         if "gone" not in answer.about and name not in there:
-            delivery(job, inbox, state, name).take(answer, name, ask, status, check)
+            expected.take(answer, name, ask, status, check)
         status.state, status.rounds = "arrived", status.rounds + 1
 
     together(job, parties, step, among=state.names)

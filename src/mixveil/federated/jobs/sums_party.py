@@ -54,6 +54,7 @@ class SumsOfJob:
     def __init__(self, kept: JobFolder) -> None:
         self.kept, self.making, self.folder = kept, Making(kept), kept.sums
         self._rows: tuple[Owners, HeldRows] | None = None
+        self._fitted: tuple[Projection, str] | None = None
 
     def answer(self, ask: str, message: Message) -> Answer:
         """What the server gets for a question: figures, and the folder of the release that goes with them."""
@@ -74,12 +75,7 @@ class SumsOfJob:
         """What a message asks for. The first one pins the plan; another plan is refused from then on."""
         about = message.about
         digest = strict_json.text("projection", about.get("projection"), "[0-9a-f]{64}")
-        path = self.kept.projection_path(digest)
-        if not path.exists():
-            raise Refusal("projection-missing")
-        fitted, kept = projection_file.read(path)
-        if kept != digest:
-            raise Refusal("projection-other")
+        fitted = self._projection(digest)
         plan = self._plan(about.get("plan"), fitted)
         number = strict_json.of("number", about.get("number"), int)
         if not 0 <= number <= plan.plan.rounds:
@@ -87,6 +83,17 @@ class SumsOfJob:
         head, head_digest = self._head(message, number, plan)
         clip = plan.clip(fitted.first(plan.plan.directions).clip, residuals=head is not None)
         return Order(number, plan, digest, clip, head, head_digest)
+
+    def _projection(self, digest: str) -> Projection:
+        """The one that came for this job; read once."""
+        if self._fitted is None:
+            path = self.kept.projection_path(digest)
+            if not path.exists():
+                raise Refusal("projection-missing")
+            self._fitted = projection_file.read(path)
+        if self._fitted[1] != digest:
+            raise Refusal("projection-other")
+        return self._fitted[0]
 
     def _plan(self, item: Any, fitted: Projection) -> SumsPlan:
         config, secure = self.kept.config, self.kept.job.rules.secure

@@ -112,22 +112,21 @@ def asked_for(job: Job, state: SumsState, ask: str, **more: Any) -> Message:
     return Message({**about, "projection": public(job)[1], **more}, files)
 
 
-def delivery(job: Job, inbox: Inbox, state: SumsState, name: str) -> Delivery:
+def delivery(job: Job, inbox: Inbox, state: SumsState) -> Delivery:
     """How the next message is taken from a party, and what it must be."""
     wide, digest = directions(job, state), public(job)[1]
     clip = state.plan.clip(wide.clip, residuals=state.learnt is not None)
     known = replace(wide, clip=clip), digest  # sums are clipped to their own norm
-    return Delivery(job, inbox, name_of(state.number), known, fits(state, name, clip))
+    return Delivery(job, inbox, name_of(state.number), known, _fits(state, clip))
 
 
-def fits(state: SumsState, name: str, clip: float) -> Callable[[Envelope], None]:
-    """Refuses a manifest that is not of the sums that were asked for."""
-    said, learnt = state.stated[name], state.learnt
-    what = "classes" if learnt is None else "residuals"
-    head = None if learnt is None else rounds.head_digest(learnt.head)
+def _fits(state: SumsState, clip: float) -> Callable[[Envelope], None]:
+    """Refuses a manifest that is not of the sums that were asked for. Whose it is was checked before."""
+    what = "classes" if state.learnt is None else "residuals"
+    head = None if state.learnt is None else rounds.head_digest(state.learnt.head)
 
     def check(stated: Envelope) -> None:
-        settings = stated.settings
+        settings, said = stated.settings, state.stated[stated.party]
         right = isinstance(settings, SumSettings) and (settings.what, settings.units) == (what, said.units)
         right = right and stated.classes == said.classes and stated.assets.get("head") == head
         right = right and isinstance(settings, SumSettings) and settings.honest == state.honest
@@ -143,11 +142,12 @@ def fits(state: SumsState, name: str, clip: float) -> Callable[[Envelope], None]
 def _one_message(job: Job, parties: Parties, inbox: Inbox, state: SumsState) -> None:
     """One message of every party that is still in it; those that are late are left out from then on."""
     message, there = asked_for(job, state, "sums"), inbox.arrived(name_of(state.number))
+    expected = delivery(job, inbox, state)
 
     def step(name: str, ask: Ask, status: PartyStatus, check: Check) -> None:
         if name not in there:
             answer = ready(name, answered(job, name, ask, message, MOST, check))
-            delivery(job, inbox, state, name).take(answer, name, ask, status, check)
+            expected.take(answer, name, ask, status, check)
         status.state, status.rounds = "arrived", status.rounds + 1
 
     together(job, parties, step, among=state.names)
