@@ -15,7 +15,6 @@ import torch
 
 from mixveil.core.wording.notes import Note
 from mixveil.features import projection_file
-from mixveil.features.round_settings import RoundSettings
 from mixveil.federated.jobs.approval import unfinished
 from mixveil.federated.jobs.job import Job
 from mixveil.federated.jobs.messages import MANIFEST, Message
@@ -27,32 +26,24 @@ from mixveil.learn.rounds import head_bytes
 from mixveil.releases.contributions import Head
 from mixveil.releases.ledger import Ledger
 from mixveil.releases.reading import read_envelope, read_release
-from tests.federated.here import Answer, Here, a_party, a_projection, done, events, job_of, never, refused, why
+from tests.federated.here import (
+    ROUNDS,
+    Answer,
+    Here,
+    a_party,
+    done,
+    events,
+    job_of,
+    never,
+    refused,
+    rounds_projection,
+    why,
+)
 from tests.made import blobs, features_of
 
 NAMES = ("a", "b", "c")
-SETTINGS = RoundSettings(
-    directions=4,
-    rounds=4,
-    share=0.2,
-    clip=0.5,
-    noise=0.01,
-    rate=2.0,
-    momentum=0.0,
-    temperature=0.25,
-    accuracy=0.9,
-)
-PLAN = SETTINGS.plan.plain()
+PLAN = ROUNDS.plan.plain()
 pytestmark = pytest.mark.usefixtures("clock")
-
-
-def rounds_projection(folder: Path, settings: RoundSettings = SETTINGS) -> Path:
-    """A public projection with settings for rounds."""
-    path = folder / "rounds.safetensors"
-    if not path.exists():
-        found, _ = projection_file.read(a_projection(folder))
-        projection_file.write(path, replace(found, rounds=(settings,)))
-    return path
 
 
 def rounds_job(folder: Path, **order: Any) -> Job:
@@ -113,9 +104,9 @@ def test_a_head_is_that_of_the_same_sums_in_memory(tmp_path: Path, three: dict[s
     job = rounds_job(tmp_path)
     assert done(job, Here(answers(three)))["ok"]
     parts = [[read_release(job.folder / f"sums-{number:02d}" / name) for name in NAMES] for number in range(5)]
-    state = rounds.from_class_sums(parts[0], SETTINGS)
+    state = rounds.from_class_sums(parts[0], ROUNDS)
     for some in parts[1:]:
-        state = rounds.from_residuals(state, some, SETTINGS)
+        state = rounds.from_residuals(state, some, ROUNDS)
     found = load(job.folder)
     assert found is not None and found.learnt is not None and found.done
     assert rounds.head_digest(found.learnt.head) == rounds.head_digest(state.head)
@@ -381,7 +372,7 @@ def test_a_plan_that_is_none_is_refused_and_costs_nothing(tmp_path: Path, change
 
 
 def test_what_is_left_of_a_plan_is_that_of_the_messages_to_come() -> None:
-    plan = SumsPlan(SETTINGS.plan, 2.0)
+    plan = SumsPlan(ROUNDS.plan, 2.0)
     for last in range(4):
         paid = math.hypot(*(plan.share(number) for number in range(last + 1)))
         assert math.hypot(paid, plan.left(range(last + 1))) == pytest.approx(2.0)

@@ -23,11 +23,10 @@ from mixveil.federated.secure_sums import SumAttempt
 from mixveil.learn.model import read_model
 from mixveil.releases.ledger import Ledger
 from mixveil.releases.reading import read_envelope, read_release
-from tests.federated.here import Answer, Here, a_party, done, events, figures, refused, why
+from tests.federated.here import ROUNDS, Answer, Here, a_party, done, events, figures, refused, rounds_projection, why
 from tests.federated.jobs.test_rounds_of_sums import (
     NAMES,
     PLAN,
-    SETTINGS,
     a_head,
     accuracy,
     answers,
@@ -35,7 +34,6 @@ from tests.federated.jobs.test_rounds_of_sums import (
     kept,
     killed_at,
     rounds_job,
-    rounds_projection,
 )
 
 pytestmark = pytest.mark.usefixtures("clock")
@@ -160,7 +158,7 @@ def test_class_sums_that_failed_are_tried_again_at_a_rounds_share(tmp_path: Path
     assert whole["ok"] and accuracy(whole) > 0.7, whole
     sent = [read_envelope(path) for path in kept(tmp_path, "a")]
     assert [own.settings.what for own in sent] == ["classes", "classes"] + 3 * ["residuals"]  # type: ignore[attr-defined]
-    plan = SumsPlan(SETTINGS.plan, 4.0, 2)
+    plan = SumsPlan(ROUNDS.plan, 4.0, 2)
     assert [own.mu for own in sent] == pytest.approx([plan.share(number) for number in range(5)])
     assert math.hypot(*(own.mu or 0.0 for own in sent)) == pytest.approx(4.0)
 
@@ -185,15 +183,19 @@ def test_after_a_restart_an_attempt_is_gone_and_a_new_one_begins(
     assert entries == ([5, 4, 5] if failures == [True] else [5, 5, 5])
 
 
-def test_a_server_whose_answers_were_lost_collects_what_was_masked(tmp_path: Path) -> None:
-    """It is killed after all parties have masked a message: what they kept is sent again, and nothing is made twice."""
-    parties, job = secure_parties(tmp_path), secure_job(tmp_path)
-    stop: list[int] = []
+@pytest.mark.parametrize("gone", [(), ("d",)])
+def test_a_server_that_was_killed_collects_what_was_masked(tmp_path: Path, gone: tuple[str, ...]) -> None:
+    """It is killed after all parties have masked a message. They send again what they kept, and make nothing twice; but
+    where one of them is gone, the masks of the others do not cancel, and the message is used up."""
+    names = (*NAMES, *gone)
+    parties = secure_parties(tmp_path, names, smallest=3)
+    order = {"parties": len(names), "min_parties": 3}
+    job, stop = secure_job(tmp_path, **order), list[int]()
 
     def ending(name: str) -> Answer:
         def answer(message: Message) -> Message:
             found = parties[name].answer(message)
-            if message.about["ask"] == "sums" and message.about["number"] == 2 and len(stop) < 3:
+            if message.about["ask"] == "sums" and message.about["number"] == 2:
                 stop.append(1)
                 raise SystemExit  # the thread of the server ends, as if it were killed
             return found
@@ -204,12 +206,14 @@ def test_a_server_whose_answers_were_lost_collects_what_was_masked(tmp_path: Pat
         patch.setattr("threading.excepthook", lambda told: None)
         patch.setattr("mixveil.federated.jobs.sums_state.SumsState.save", _after(2))
         with pytest.raises(RuntimeError):
-            done(job, Here({name: ending(name) for name in NAMES}))
-    before = {path: files_of(path) for name in NAMES for path in kept(tmp_path, name)}
-    assert len(before) == 9
-    again = done(secure_job(tmp_path), Here(answers(parties)))
-    assert again["ok"], again
-    assert all(files_of(path) == was for path, was in before.items()) and len(Ledger().entries()) == 15
+            done(job, Here({name: ending(name) for name in names}))
+    before = {path: files_of(path) for name in names for path in kept(tmp_path, name)}
+    assert len(before) == 3 * len(names) == 3 * len(stop)
+    again = done(secure_job(tmp_path, wait=1.0, **order), Here({name: parties[name].answer for name in NAMES}))
+    state = load(job.folder)
+    assert again["ok"] and state is not None and state.learnt is not None and accuracy(again) > 0.8
+    assert state.learnt.done == 4 - len(gone) and all(files_of(path) == was for path, was in before.items())
+    assert sum(entry.party in NAMES for entry in Ledger().entries()) == 15
 
 
 def _after(number: int) -> Any:
@@ -342,13 +346,13 @@ def test_nothing_is_made_before_all_have_agreed(tmp_path: Path) -> None:
 
 
 def test_terms_differ_where_anything_that_matters_does() -> None:
-    plan = SumsPlan(SETTINGS.plan, 2.0, 2)
+    plan = SumsPlan(ROUNDS.plan, 2.0, 2)
     base: tuple[Any, ...] = (1, 1.0, "h", "p", ("x", "y"))
     others: list[tuple[Any, ...]] = [
         (1, 2.0, *base[2:]), (1, 1.0, "i", *base[3:]), (*base[:3], "q", base[4]), (*base[:4], ("y", "x"))
     ]  # fmt: skip
     found = [plan.terms(*given) for given in (base, *others)]
-    found += [SumsPlan(SETTINGS.plan, 2.5, 2).terms(*base), SumsPlan(SETTINGS.plan, 2.0, 3).terms(*base)]
+    found += [SumsPlan(ROUNDS.plan, 2.5, 2).terms(*base), SumsPlan(ROUNDS.plan, 2.0, 3).terms(*base)]
     assert len({*found}) == len(found)
 
 
@@ -356,8 +360,8 @@ def test_a_plan_is_noisy_enough_for_its_grid() -> None:
     from mixveil.core.errors import ArgumentError
 
     with pytest.raises(ArgumentError, match="step must be at most"):
-        SumsPlan(SETTINGS.plan, 1e6, 2)
-    plan = SumsPlan(SETTINGS.plan, 10.0, 100)
+        SumsPlan(ROUNDS.plan, 1e6, 2)
+    plan = SumsPlan(ROUNDS.plan, 10.0, 100)
     for number in range(5):
         assert plan.sigma(number, 3.0) >= 4 * (plan.step(3.0) or 0.0)
     assert json.loads(json.dumps(plan.plain())) == plan.plain() and SumsPlan.read(plan.plain()) == plan

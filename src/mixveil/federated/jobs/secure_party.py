@@ -52,7 +52,7 @@ class SecureSumsOfJob(SumsOfJob):
         """Begin an attempt. What the rows need is done now: once others have masked, an error here costs them."""
         order = self.order(message)
         if self.is_made(order):
-            return {"made": (self.folder.stated(order.number) or {})["context"]}, None
+            return {"made": self._context_of(order.number)}, None
         with self._told():
             self._attempt = None
             attempt = SumAttempt(self._context(message.about, order), *self._own)
@@ -91,11 +91,16 @@ class SecureSumsOfJob(SumsOfJob):
                 attempt.confirm(_signed(Agreement, message))
             if self.is_made(order):  # it was begun in the meantime
                 raise Refusal("message-used-up")
-            self.make(order, _masking(attempt), attempt.context.digest().hex())
-        stated = self.folder.stated(number)
-        if stated is None or not self.folder.release(number).exists():
+            context = attempt.context
+            self.make(order, _masking(attempt), [context.digest().hex(), *context.parties])
+        if not self.folder.release(number).exists():
             return {"gone": True}, None
-        return {"context": stated["context"]}, name_of(number)
+        return {"context": self._context_of(number)}, name_of(number)
+
+    def _context_of(self, number: int) -> list[str]:
+        """Of a message that was masked: the digest of its context, and the parties in whose sum its masks cancel."""
+        found: list[str] = (self.folder.stated(number) or {})["context"]
+        return found
 
     def _of(self, message: Message) -> tuple[SumAttempt, Order] | None:
         """The attempt that a message goes on with; None: its keys are gone, or were never here."""

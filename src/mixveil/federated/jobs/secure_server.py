@@ -96,7 +96,7 @@ def _attempt(job: Job, parties: Parties, state: SumsState) -> Totals | _Failed:
     names: dict[str, Any] = {"parties": state.names, "attempt": state.attempt}
     announced = _asked(job, parties, state, asked_for(job, state, "announce", **names))
     made = {name: answer.about["made"] for name, answer in announced.items() if "made" in answer.about}
-    if made.keys() == state.stated.keys() and len({str(context) for context in made.values()}) == 1:
+    if made.keys() == state.stated.keys() and _one_context(made, state):
         return _collected(job, parties, state, {"attempt": -1})  # a server was killed while it collected them
     if made or announced.keys() != state.stated.keys():
         return _Failed(sorted(announced), bool(made))
@@ -121,8 +121,8 @@ def _collected(job: Job, parties: Parties, state: SumsState, more: Mapping[str, 
 
     together(job, parties, step, among=state.names)
     sent = {n: path for n, path in inbox.arrived(kind).items() if n in answers and "gone" not in answers[n].about}
-    contexts = {str(answer.about.get("context")) for answer in answers.values()}
-    if sent.keys() != state.stated.keys() or len(contexts) != 1:
+    contexts = {name: answers[name].about.get("context") for name in sent}
+    if sent.keys() != state.stated.keys() or not _one_context(contexts, state):
         return _Failed(sorted(n for n in answers if n in sent or "gone" in answers[n].about), True)
     parts = {name: read_release(path) for name, path in sent.items()}
     first = parts[min(parts)].payload
@@ -139,6 +139,12 @@ def _asked(job: Job, parties: Parties, state: SumsState, message: Message) -> di
 
     together(job, parties, step, among=state.names)
     return dict(found)
+
+
+def _one_context(contexts: Mapping[str, Any], state: SumsState) -> bool:
+    """Whether all masked for the same attempt, and for the set of parties that is still there: else masks stay."""
+    first = contexts[min(contexts)]
+    return all(found == first for found in contexts.values()) and isinstance(first, list) and first[1:] == state.names
 
 
 def _signed(answers: Mapping[str, Message], name: str) -> list[Any]:

@@ -145,8 +145,10 @@ class SumsOfJob:
             raise Refusal("out-of-order")
         return False
 
-    def make(self, order: Order, mask: Mask | None = None, context: str | None = None) -> None:
+    def make(self, order: Order, mask: Mask | None = None, context: list[str] | None = None) -> None:
         """Make a message that was not made: enter it in the ledger, and write it. context: of a secure sum."""
+        if (mask is None) != (order.plan.honest == 1):
+            raise ArgumentError("noise is shared where masks hide the values, and only there")
         owners, rows = self.load(order)
         left = self._reserved(order.plan, owners)
         self.folder.begin(order.number, head=order.head_digest, context=context, left=left)
