@@ -61,6 +61,11 @@ class Method:
         """What a simulation runs it at."""
         return self.targets[0] if self.targets else None
 
+    @property
+    def needs_settings(self) -> bool:
+        """Whether its projection must hold settings for rounds of sums."""
+        return False
+
     def simulate(self, simulation: Simulation, mu: float, progress: Progress) -> Outcome:
         """Run it in memory. mu: 0 where it is not run at a μ."""
         raise self._missing("simulations")

@@ -22,6 +22,10 @@ class Certified(Method):
     protocol: ClassVar[Protocol]
     targets = ("mu",)
 
+    @property
+    def needs_settings(self) -> bool:
+        return self.protocol in ("rounds", "rounds-secure")
+
     def simulate(self, simulation: Simulation, mu: float, progress: Progress) -> Outcome:
         from mixveil.federated.simulation import one_shot_methods
 
