@@ -30,7 +30,7 @@ from mixveil.features.stacked.party import NO_DEFENCE, Defence
 from mixveil.federated.algorithms import Rounds
 from mixveil.federated.dpsgd import Private, planned
 from mixveil.federated.simulation.round_methods import FEDPROX
-from mixveil.learn.class_means import directions
+from mixveil.learn.class_means import class_counts, directions, totals
 from mixveil.learn.local_update import NETWORKS, LocalUpdate
 from mixveil.learn.split import SplitTrained
 from mixveil.releases import representations as represented
@@ -100,21 +100,22 @@ def _sums(world: World, part: Images, projection: Projection, mu: float, number:
 
 def of_sums(world: World) -> Figures:
     """Of the first party's class sums at μ. No attack of the package is on sums, so two are here: the mean image of a
-    record's class, as the sum shows it, taken for the record; and how much likelier the sum is with a record in it."""
+    record's class, as the sum shows it, taken for the record; and how much likelier the sum is with a record in it.
+    Noisy counts are taken for the right ones."""
     mu, own = world.scale.mu, world.parts[0]
     projection = world.agreed.projection.first(_directions(world, mu))
     release = _sums(world, own, projection, mu, 0)
     settings = sums_of(release)
-    count = torch.tensor(settings.counts, dtype=torch.float64)[:, None].clamp(min=1)
+    total, count = release.payload[:, :-1], class_counts(totals([release]), settings.clip)[0][:, None].clamp(min=1)
     known, strange = (world.public.part(torch.arange(first, len(world.public), 2)) for first in (0, 1))
     between = projection.separation.double() / 2
-    shown = between / (between + (count + settings.sigma**2) / count**2) * release.payload / count
+    shown = between / (between + (count + settings.sigma**2) / count**2) * total / count
     images = projection.mean.double() + shown @ torch.linalg.pinv(projection.matrix.double())
     means = _means(projection(pixels(known).flatten(1)).double(), known.labels, world.classes)
     scores = []
     for data, index in zip((own, strange), _alike(own.labels, strange.labels, world.classes), strict=True):
         x, labels = projection(data.take(index).x.flatten(1)).double(), data.labels[index]
-        scores.append(_likelier(release.payload[labels], count[labels], means[labels], x, settings.sigma))
+        scores.append(_likelier(total[labels], count[labels], means[labels], x, settings.sigma))
     return {
         **_class_pictures(own, known, images, world.classes),
         "linkage why": NO_ROWS,
@@ -152,7 +153,7 @@ def _means(x: Tensor, labels: Tensor, classes: int) -> Tensor:
 
 def _likelier(total: Tensor, count: Tensor, mean: Tensor, x: Tensor, sigma: float) -> Tensor:
     """(m,) the log-likelihood ratio of sums (m, k) of `count` rows about `mean`, with within-class variance 1, with the
-    record x in them and without. Both counts are public."""
+    record x in them and without."""
     left = total - count * mean
     one, other = count - 1 + sigma**2, count + sigma**2
     with_it = -(left - (x - mean)).square() / (2 * one) - one.log() / 2

@@ -28,11 +28,9 @@ from mixveil.learn import discriminant
 from mixveil.learn.layers import Layers
 from mixveil.learn.protocol import released
 from mixveil.releases.records import in_memory
-from mixveil.releases.sums import class_sums
 from mixveil.report import results
 
 EPSILONS = (0.5, 1.0, 2.0, 4.0)
-DIGEST = "0" * 64
 Heads = tuple[discriminant.Discriminant, discriminant.Discriminant]
 
 
@@ -41,12 +39,6 @@ def records(rows: Projected, epsilon: float | None, seed: int) -> Heads:
     said = in_memory(rows, Identity(), (), party="p", stream=SeededStream(seed), label_epsilon=epsilon)
     heads = [discriminant.from_records([r], rows.projection) for r in (said, said.with_(label_epsilon=None))]
     return heads[0], heads[1]
-
-
-def sums(rows: Projected, epsilon: float | None, seed: int) -> Heads:
-    """Class sums at μ = 2."""
-    said = class_sums(rows, DIGEST, 2.0, party="p", stream=SeededStream(seed), label_epsilon=epsilon)
-    return discriminant.from_sums([said]), discriminant.from_sums([said.with_(label_epsilon=None)])
 
 
 def mixed(rows: Projected, epsilon: float | None, seed: int) -> Heads:
@@ -59,7 +51,6 @@ def mixed(rows: Projected, epsilon: float | None, seed: int) -> Heads:
 
 METHODS: dict[str, Callable[[Projected, float | None, int], Heads]] = {
     "records in the clear": records,
-    "class sums, μ = 2": sums,
     "mixed records, μ = 4": mixed,
 }
 

@@ -36,7 +36,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         mixveil.encode(own, folder / name, mu=1.0)
     flip(folder / "damaged" / "shard-00000.safetensors")
     mixveil.encode(own, folder / "projected", mu=1.0, projection=bare)
-    mixveil.statistics(own, folder / "sums", projection=bare, mu=1.0)
+    mixveil.statistics(own, folder / "sums", projection=bare, mu=1.0, options=DataOptions(classes=["0", "1"]))
     mixveil.train([folder / "release"], folder / "model")
     brief = mixveil.SplitRecipe(epochs=1)
     mixveil.split_train(own, folder / "halves", network="lenet5", cut="block1", recipe=brief)
@@ -107,6 +107,7 @@ TABLE = [
     Bad("statistics", [OWN], {"projection": "leaky", "mu": 1.0, **OUT}, errors.PrivateFactError),
     Bad("statistics", ["wide.npz"], {"projection": "bare", "mu": 1.0, **OUT}, errors.ProjectionError),
     Bad("statistics", [OWN], {"projection": "release", "mu": 1.0, **OUT}, errors.DataFormatError),
+    Bad("statistics", [OWN], {"projection": "bare", "mu": 1.0, **OUT}, errors.ArgumentError),  # classes of the labels
     Bad("directions", ["sums"], {"projection": "leaky", **OUT}, errors.MismatchError),
     Bad("calibrate", [OWN], {"mu": 0.0}, errors.ArgumentError),
     Bad("calibrate", [OWN], {"public": "wide.npz"}, errors.ArgumentError),

@@ -225,6 +225,23 @@ def test_data_list_shows_the_networks_at_hand(run: Run, tmp_path: Path, monkeypa
     assert "tiny.pth" in shown and "resnet34-b627a593.pth" in shown
 
 
+def test_statistics_of_persons_name_units_and_list_all_classes(run: Run) -> None:
+    """Rows of a table: its labels are not asked which classes there are."""
+    run("prepare", "digits:test", "--backbone", "none", "--directions", 5, "--out", "p")
+    data = np.load(split_digits())
+    units = np.array([f"patient {i // 4}" for i in range(60)])
+    np.savez("own.npz", x=data["x"][:60], y=data["y"][:60], units=units)
+    job = ("statistics", "own.npz", "--projection", "p", "--mu", 1, "--unit", "units")
+    undeclared = run(*job, "--out", "s", "--json")
+    assert refused(undeclared, "ArgumentError") and "--classes" in undeclared.json["error"]["message"]
+    assert run(*job, "--out", "s", "--label-epsilon", 1).code == 2  # no such option: labels are covered
+    made = run(*job, "--out", "s", "--classes", "0,1,2,3,4,5,6,7,8,9,ten")
+    assert made.code == 0 and shows(made.out, "over-unit", number=15) and shows(made.out, "unit-is-clipped"), made.err
+    assert str(1 << 40) not in made.out and "60" not in made.out
+    trained = run("train", "s", "--projection", "p", "--out", "m")
+    assert "15 records or units" in trained.out and str(1 << 40) not in Path("m/card.json").read_text()
+
+
 def test_the_two_steps_from_images_to_predictions(run: Run) -> None:
     job = ("--mu", 2, "--parties", 2, "--rows", 1200, "--num-classes", 10)
     told = run("prepare", "digits:test", "--backbone", "none", *job, "--out", "p", "--json").json
@@ -246,7 +263,15 @@ def test_the_two_steps_from_images_to_predictions(run: Run) -> None:
             "--json",
         )
         assert made.json["certified"] and run("verify", f"s{i}", "--json").json["verified"]
+    said = made.json
+    assert said["per"] == "record" and said["units"] == 600 and said["spent"]["labels_covered"]
+    assert not said["spent"]["labels_shown"] and said["label_epsilon"] is None and "counts" not in said
+    assert shows(run("verify", "s0").out, "over-record", number=600) and shows(
+        run("verify", "s0").out, "labels-covered"
+    )
     assert run("directions", "s0", "s1", "--projection", "p", "--out", "p2", "--json").json["directions"] == 9
+    trained = run("train", "s0", "s1", "--projection", "p", "--out", "of-sums")
+    assert shows(trained.out, "model-labels-covered") and "1,200 records of 2 parties" in trained.out
     for i in range(2):
         wanted = ("--projection", "p2", "--mu", 1.4, "--party", f"h{i}", "--out", f"r{i}")
         made = run("encode", f"part{i}.npz", *wanted, "--json")

@@ -22,7 +22,7 @@ def test_encode_verify_and_audit_features(run: Run, data: Path) -> None:
     told = run("encode", "private.npz", *NET, "--mu", 5, "--clip", 4, "--out", "r", "--json")
     assert told.code == 0, told.err
     assert told.json["certified"] and told.json["shape"] == [3 * 14 * 14] and told.json["displacement"] is None
-    network = {"names": ["tiny"], "stage": "head", "mirror": False, "size": 224}
+    network = {"names": ["tiny"], "stage": "head", "mirror": False, "size": None}  # the network's own, 224 pixels
     assert told.json["extractor"] == network
     stated = json.loads((data / "r" / "manifest.json").read_text())
     assert stated["payload"]["extractor"] == network and list(stated["assets"]) == ["features"]

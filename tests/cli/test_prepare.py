@@ -60,7 +60,7 @@ def test_few_classes_have_no_settings_to_show(run: Run, data: Path) -> None:
 
 def test_a_path_to_a_file_of_the_shipped_name_is_that_file(run: Run, data: Path) -> None:
     assert run("prepare", "public.npz", "--backbone", "none", "--out", "photographs").code == 0
-    job = ("statistics", "private.npz", "--mu", 1, "--projection", "./photographs")
+    job = ("statistics", "private.npz", "--mu", 1, "--classes", "0,1,2", "--projection", "./photographs")
     assert run(*job, "--out", "sums").code == 0
     more = ("directions", "sums", "--out", "narrow", "--json", "--projection")
     assert refused(run(*more, "photographs"), "MismatchError")

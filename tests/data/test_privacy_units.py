@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from mixveil.audit.auditing import audit
 from mixveil.core import errors
 from mixveil.core.randomness import SecureStream, SeededStream
-from mixveil.core.types import Fact, Facts, Mu, View
+from mixveil.core.types import ANY_ROWS, Fact, Facts, Mu, View
 from mixveil.data import privacy_units as units
 from mixveil.data.images import Images, from_tensors
 from mixveil.encoders.gaussian import Gaussian
@@ -25,6 +26,9 @@ from mixveil.encoders.mixup import Mixup
 from mixveil.encoders.singular import Singular
 from mixveil.features.projection import Projected
 from mixveil.features.projection_fit import fit
+from mixveil.learn.model import in_words, read_model, write_model
+from mixveil.learn.training import opened, train
+from mixveil.releases import notes
 from mixveil.releases.kinds.sums import sums_of
 from mixveil.releases.ledger import Ledger
 from mixveil.releases.reading import read_release, verify_release
@@ -203,25 +207,63 @@ def test_a_patient_whose_images_are_paired_with_one_another_is_easier_to_find() 
     assert float(members.mean() - others.mean()) == pytest.approx(2.0, rel=0.1)  # μ², where apart it is 1
 
 
-def test_class_sums_cost_a_unit_as_much_as_all_its_rows(tmp_path: Path) -> None:
+def test_class_sums_cost_a_unit_once_whatever_its_rows(tmp_path: Path) -> None:
+    """A unit is clipped as a whole: the noise is that of a record, and the number of rows is not told."""
     data = replace(blobs(60, 2), units=tuple(str(i % 20) for i in range(60)))
     base = fit(features_of(blobs(90, 1)), "a" * 64)
     rows = Projected(features_of(data), base)
     assert units.largest(rows) == 3
     found = class_sums(rows, "b" * 64, 1.0, party="p", stream=SeededStream(0))
-    assert sums_of(found).sigma == pytest.approx(2 * base.clip * 3)
+    assert sums_of(found).sigma == pytest.approx(2 * base.clip) and sums_of(found).units == 20
+    records = sums_of(
+        class_sums(Projected(features_of(blobs(60, 2)), base), "b" * 64, 1.0, party="p", stream=SeededStream(0))
+    )
+    costs = [settings.cost().of(3) for settings in (sums_of(found), records)]
+    assert costs == pytest.approx([1.0, 3.0])
     write_statistics(tmp_path / "s", rows, "b" * 64, 1.0, party="p", stream=SecureStream())
     again = read_release(tmp_path / "s")
-    assert again.unit_rows == 3 and again.mu == 1.0 and again.guarantees[0].realised == pytest.approx(1.0)
+    assert again.unit_rows == ANY_ROWS and again.mu == 1.0 and again.guarantees[0].realised == pytest.approx(1.0)
+    assert again.guarantees[0].assumes["neighbours"] == "replace-unit-and-labels"
     path = tmp_path / "s" / "manifest.json"
-    lie = json.loads(path.read_text())
-    lie["payload"]["sigma"] /= 3
-    lie["guarantees"][0]["realised"] = 1.0
-    path.write_text(json.dumps(lie))
-    with pytest.raises(errors.FalseClaimError, match="its settings give 3"):
-        read_release(tmp_path / "s")
-    spent = Ledger().spent(Ledger().owners(rows))
+    honest = path.read_text()
+    assert "60" not in re.findall(r"\d+", re.sub(r'"(id|created|sha256)": "[^"]*"', "", honest))
+    spent = Ledger().spent(Ledger().owners(rows))  # read again from the file: the entry is whole
     assert spent.most == pytest.approx(1.0) and len(spent.mu) == 20
+    for change in ({"sigma": sums_of(again).sigma / 3}, {"per": "record"}):
+        lie = json.loads(honest)
+        lie["payload"].update(change)
+        lie["payload"]["step"] = lie["payload"]["sigma"] / 1024
+        lie["guarantees"][0]["realised"] = 1.0
+        path.write_text(json.dumps(lie))
+        with pytest.raises(errors.FalseClaimError):
+            read_release(tmp_path / "s")
+
+
+def test_rows_that_no_unit_names_pay_for_sums_one_by_one(tmp_path: Path) -> None:
+    """The same rows, clipped alone: three of one person cost three times as much."""
+    data, base = blobs(60, 2), fit(features_of(blobs(90, 1)), "a" * 64)
+    write_statistics(
+        tmp_path / "s", Projected(features_of(data), base), "b" * 64, 1.0, party="p", stream=SecureStream()
+    )
+    named = replace(data, units=tuple(str(i % 20) for i in range(60)))
+    assert Ledger().spent(Ledger().owners(named)).most == pytest.approx(3.0)
+
+
+def test_no_number_of_rows_is_told_of_units_that_were_clipped(tmp_path: Path) -> None:
+    data = replace(blobs(60, 2), units=tuple(str(i % 20) for i in range(60)))
+    base = fit(features_of(blobs(90, 1)), "a" * 64)
+    made = write_statistics(
+        tmp_path / "s", Projected(features_of(data), base), base.digest(), 1.0, party="p", stream=SecureStream()
+    )
+    told = [*notes.promises(made), *notes.not_promised(made), made.settings.note(made)]
+    assert "unit-is-clipped" in made.not_promised and "over 20 units" in str(told[-1])
+    trained = train(opened([tmp_path / "s"], (base, base.digest())))
+    card = write_model(tmp_path / "m", trained, None, {}).card
+    assert card["trained_on"][0]["unit_rows"] == "any" and card["label_epsilon"] == {"p": 0.0}
+    assert read_model(tmp_path / "m").card["per"] == "unit"
+    everything = " ".join([*map(str, told), *(str(note.plain()) for note in told), str(card), in_words(trained)])
+    assert str(ANY_ROWS) not in everything and f"{ANY_ROWS:,}" not in everything
+    assert "Labels are covered by the same μ." in in_words(trained)
 
 
 def test_an_audit_of_a_release_for_units_skips_no_attack_for_it(tmp_path: Path) -> None:

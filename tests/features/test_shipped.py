@@ -1,4 +1,4 @@
-"""The projection that comes with mixveil: it is whole, of the network that it names, installed, and found by its name."""
+"""The projection that comes with mixveil: it is whole, of the network that it names, installed, and has a name."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_it_has_settings_for_every_level_of_noise(photographs: Projection) -> No
 def test_its_directions_are_whitened(photographs: Projection) -> None:
     """Classes are shared out by the sample: its numbers vary by about one within a class, a little more in all."""
     spread = photographs.sample.float().var(0)
-    assert 0.5 < float(spread.min()) and float(spread[64:].max()) < 2
+    assert float(spread.min()) > 0.5 and float(spread[64:].max()) < 2
     norms = photographs.sample.float().square().cumsum(1).sqrt().median(0).values
     assert torch.allclose(norms, photographs.norms, rtol=1e-2)
     assert photographs.clip == pytest.approx(float(photographs.norms[-1]))

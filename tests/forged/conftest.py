@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,14 +17,16 @@ from mixveil.encoders.mixup import Mixup
 from mixveil.encoders.singular import Singular
 from mixveil.features import projection_file, projection_fit
 from mixveil.features.projection import Projected
+from mixveil.learn import rounds
 from mixveil.learn.class_means import directions
 from mixveil.learn.model import write_model
 from mixveil.learn.training import opened, train
 from mixveil.releases.reading import read_release
 from mixveil.releases.records import write_release
-from mixveil.releases.sums import write_statistics
+from mixveil.releases.sums import write_residuals, write_statistics
 from tests.forged.honest import WEIGHTS
 from tests.made import blobs, features_of, images, range_facts, with_moments
+from tests.sums import SETTINGS
 
 
 @pytest.fixture(scope="session")
@@ -35,10 +38,12 @@ def honest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         base = projection_fit.fit(features_of(blobs(60, 1)), WEIGHTS)
         digest = projection_file.write(place / "projection", base)
         rows = Projected(features_of(blobs(60, 2)), base)
-        for name, epsilon in (("statistics", None), ("said", 1.0)):
-            write_statistics(
-                place / name, rows, digest, 1.0, party="north", stream=SecureStream(), label_epsilon=epsilon
-            )
+        persons = replace(blobs(60, 2), units=tuple(str(i // 3) for i in range(60)))
+        for name, own in (("statistics", rows), ("persons", Projected(features_of(persons), base))):
+            write_statistics(place / name, own, digest, 1.0, party="north", stream=SecureStream())
+        head = rounds.from_class_sums([read_release(place / "statistics")], SETTINGS).head
+        asked = (head, rounds.head_digest(head), 0.1, 1.0)
+        write_residuals(place / "residuals", rows, digest, *asked, party="north", stream=SecureStream())
         narrow = directions([read_release(place / "statistics")], base, digest)
         projection_file.write(place / "directions", narrow)
         data = images(20)

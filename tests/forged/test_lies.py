@@ -32,7 +32,7 @@ def edit(folder: Path, change: Callable[[dict[str, Any]], None]) -> None:
 
 
 def scaled(payload: dict[str, Any], by: float) -> None:
-    payload.update(clip=payload["clip"] * by, sigma=payload["sigma"] * by)
+    payload.update({name: payload[name] * by for name in ("clip", "sigma", "step")})
 
 
 def with_settings(**settings: float) -> Callable[[dict[str, Any]], None]:
@@ -99,9 +99,9 @@ def test_plain_values_at_the_end_of_float32(honest: Path, tmp_path: Path, number
             assert "finite" in str(error) or "no discriminant" in str(error)
 
 
-@pytest.mark.parametrize("name", ["statistics", "said"])
+@pytest.mark.parametrize("name", ["statistics", "persons"])
 def test_sums_of_any_size_that_can_be_read_can_be_learned_from(honest: Path, tmp_path: Path, name: str) -> None:
-    for factor, fine in ((5e-324, False), (1e-200, False), (1e-29, True), (1e27, True), (1e60, False), (1e200, False)):
+    for factor, fine in ((5e-324, False), (1e-200, False), (1e-26, True), (1e27, True), (1e60, False), (1e200, False)):
         folder = copied(honest, name, tmp_path / "s")
         edit(folder, lambda whole, by=factor: scaled(whole["payload"], by))  # type: ignore[misc]
         if not fine:

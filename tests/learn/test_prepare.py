@@ -11,7 +11,7 @@ import torch
 import mixveil
 from mixveil.core.types import Progress
 from mixveil.core.watching import unwatched
-from mixveil.data.opening import open_data
+from mixveil.data.opening import DataSpec, open_data
 from mixveil.features import projection_file
 from mixveil.features.projection import Projection
 from mixveil.learn import public_tasks
@@ -41,7 +41,8 @@ def test_named_public_data_are_named_and_paths_are_not(tmp_path: Path) -> None:
     data = blobs(60, 1)
     x = data.take(torch.arange(len(data))).x
     np.savez(tmp_path / "secret-name.npz", x=x.numpy(), y=data.labels.numpy())
-    for number, public in enumerate((tmp_path / "secret-name.npz", str(tmp_path / "secret-name.npz"), data)):
+    specs: list[DataSpec] = [tmp_path / "secret-name.npz", str(tmp_path / "secret-name.npz"), data]
+    for number, public in enumerate(specs):
         mixveil.prepare(public, tmp_path / f"q{number}", backbone="none")
         assert "public" not in written(tmp_path / f"q{number}").about
         assert b"secret-name" not in (tmp_path / f"q{number}").read_bytes()

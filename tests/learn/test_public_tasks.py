@@ -104,7 +104,7 @@ def test_groups_lie_closer_than_chance_makes_them() -> None:
 def _within(means: Tensor, group: Tensor) -> float:
     """The squared distances of classes from the mean of their group, one after the other."""
     total = 0.0
-    for number in group.unique():
+    for number in set(group.tolist()):
         own = means[group == number]
         total += sum(float((mean - own.mean(0)).square().sum()) for mean in own)
     return total
@@ -130,13 +130,14 @@ def test_rounds_are_learnt_as_the_protocol_learns_them(digits: Features, setting
         return features_of(from_tensors((z / wide + 0.5)[:, None, None], labels, classes=task.classes))
 
     own = rows(task.z, task.labels)
-    undone = {"mean": torch.full((64,), 0.5), "matrix": wide * torch.eye(64), "norms": task.norms.float()}
-    job = protocol.in_rounds(
-        [own],
-        replace(projection_fit.fit(own, "0" * 64), **undone, rounds=(quiet,)),
-        1 / (quiet.noise * len(own)),
-        stream=SeededStream(2),
+    undone = replace(
+        projection_fit.fit(own, "0" * 64),
+        mean=torch.full((64,), 0.5),
+        matrix=wide * torch.eye(64),
+        norms=task.norms.float(),
+        rounds=(quiet,),
     )
+    job = protocol.in_rounds([own], undone, 1 / (quiet.noise * len(own)), stream=SeededStream(2))
     estimate = public_tasks.learnt(task, quiet, SeededStream(1))
     assert job.accuracy(rows(task.test, task.test_labels)) == pytest.approx(estimate, abs=0.02)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -19,11 +21,10 @@ from mixveil.encoders.gaussian import Gaussian
 from mixveil.encoders.singular import Singular
 from mixveil.features.projection import Projected
 from mixveil.features.projection_fit import fit
-from mixveil.releases.kinds.sums import sums_of
 from mixveil.releases.notes import not_promised
 from mixveil.releases.reading import read_release, verify_release
 from mixveil.releases.records import in_memory, write_release
-from mixveil.releases.sums import class_sums, write_statistics
+from mixveil.releases.sums import write_statistics
 from mixveil.releases.traces import load_trace
 from mixveil.theory.response import keep_probability
 from tests.made import blobs, features_of, range_facts
@@ -61,8 +62,9 @@ def test_a_list_of_classes_that_labels_made_is_refused(tmp_path: Path) -> None:
     with pytest.raises(errors.LabelError, match="'1'"):
         data.listed(("0", "2"))
     rows = Projected(features_of(replace(blobs(60, 2), declared=False)), fit(features_of(blobs(60, 1)), "a" * 64))
-    with pytest.raises(errors.ArgumentError, match="--classes"):
-        write_statistics(tmp_path / "s", rows, "b" * 64, 1.0, party="p", stream=SecureStream(), label_epsilon=1.0)
+    with pytest.raises(errors.ArgumentError, match="--classes"):  # sums cover labels, and send the list as it is
+        write_statistics(tmp_path / "s", rows, "b" * 64, 1.0, party="p", stream=SecureStream())
+    assert not write_statistics(tmp_path / "s", rows, "b" * 64, 1.0, party="p", stream=SeededStream(0)).certified
 
 
 def test_named_sets_and_listed_archives_have_their_classes_from_elsewhere(tmp_path: Path) -> None:
@@ -114,13 +116,22 @@ def test_a_seed_protects_no_label(tmp_path: Path) -> None:
     assert verify_release(tmp_path / "r").not_promised[0] == "labels-randomised-by-seed"
 
 
-def test_counts_are_of_said_labels() -> None:
-    """All records of one class of ten: what is published must not be that."""
-    one = replace(blobs(2000, 2), labels=torch.zeros(2000).long()).listed(tuple("0123456789"))
-    rows = Projected(features_of(one), fit(features_of(blobs(60, 1)), "a" * 64))
-    found = class_sums(rows, "b" * 64, 1.0, party="p", stream=SeededStream(0), label_epsilon=0.1)
-    counts = sums_of(found).counts
-    assert sum(counts) == 2000 and max(counts) < 400 and min(counts) > 100
+def test_of_labels_sums_say_only_what_is_noisy(tmp_path: Path) -> None:
+    """All records of one class of ten, and the same records of all classes: both manifests say the same. The counts of
+    classes that have no record are noisy as well."""
+    listed, base = blobs(2000, 2).listed(tuple("0123456789")), fit(features_of(blobs(60, 1)), "a" * 64)
+    told: list[Any] = []
+    noise = []
+    for labels in (torch.zeros(2000).long(), torch.arange(2000) % 10):
+        rows = Projected(features_of(replace(listed, labels=labels)), base)
+        out = tmp_path / str(len(told))
+        write_statistics(out, rows, "b" * 64, 1.0, party="p", stream=SecureStream())
+        whole = json.loads((out / "manifest.json").read_text())
+        told.append({**whole, "id": "", "created": "", "files": [{**whole["files"][0], "sha256": ""}]})
+        found = read_release(out)
+        noise.append(found.payload[:, -1] / base.clip - labels.bincount(minlength=10))
+    assert told[0] == told[1]
+    assert float(torch.stack(noise).abs().min()) > 1e-6 and 0.9 < float(torch.stack(noise).std()) < 3.5  # 2/μ rows
 
 
 def test_a_projection_that_was_fitted_on_the_labels_protects_none(tmp_path: Path) -> None:
@@ -130,7 +141,7 @@ def test_a_projection_that_was_fitted_on_the_labels_protects_none(tmp_path: Path
     with pytest.raises(errors.PrivateFactError, match="shows them"):
         write_release(tmp_path / "r", rows, encoder, guarantees, party="p", stream=SecureStream(), label_epsilon=1.0)
     with pytest.raises(errors.PrivateFactError, match="shows them"):
-        write_statistics(tmp_path / "s", rows, "b" * 64, 1.0, party="p", stream=SecureStream(), label_epsilon=1.0)
+        write_statistics(tmp_path / "s", rows, "b" * 64, 1.0, party="p", stream=SecureStream())
 
 
 def test_the_labels_of_a_unit_together_are_spoken_of(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -138,7 +139,7 @@ def projected(seed: int = 2) -> Projected:
 
 def test_what_a_seed_draws_promises_nothing_of_labels_either(tmp_path: Path) -> None:
     rows = projected()
-    sums = write_statistics(tmp_path / "s", rows, "b" * 64, 1.0, party="p", stream=SeededStream(0), label_epsilon=1.0)
+    sums = write_statistics(tmp_path / "s", rows, "b" * 64, 1.0, party="p", stream=SeededStream(0))
     found = Ledger().spent(Ledger().owners(rows))
     assert found.unbounded == (sums.id,) and found.label_epsilon == math.inf
     with pytest.raises(errors.BudgetError, match="promises nothing"):
@@ -341,7 +342,7 @@ def test_the_total_counts_everything_against_everybody(tmp_path: Path) -> None:
     assert book.total() == Total(5.0, (), 0.75, 2)
     release(tmp_path / "a", replace(images(), units=tuple(str(i // 2) for i in range(20))), mu=12.0)
     assert book.total() == Total(13.0, (), math.inf, 3)  # of a unit of two rows, too
-    write_statistics(tmp_path / "s", projected(), "b" * 64, 84.0, party="p", stream=SecureStream(), label_epsilon=1.0)
+    write_statistics(tmp_path / "s", projected(), "b" * 64, 84.0, party="p", stream=SecureStream())
     assert book.total().mu == pytest.approx(85)
     nothing = release(tmp_path / "b", images(), stream=SeededStream(0))
     updates = replace(entry(9), kind="updates")
@@ -412,18 +413,14 @@ def test_budgets_against_everything_reach_releases_and_statistics(tmp_path: Path
         write_release(
             tmp_path / "r", data, encoder, guarantees, party="p", stream=stream, budget=1.2, against="everything"
         )
-    with pytest.raises(errors.BudgetError, match="label budget of 1"):
-        write_statistics(
-            tmp_path / "s",
-            projected(),
-            "b" * 64,
-            1.0,
-            party="p",
-            stream=stream,
-            label_epsilon=0.6,
-            label_budget=1.0,
-            against="everything",
-        )
+    sums: dict[str, Any] = {"party": "p", "stream": stream, "against": "everything"}
+    with pytest.raises(errors.BudgetError, match="all releases in your ledger"):
+        write_statistics(tmp_path / "s", projected(), "b" * 64, 1.0, budget=1.2, **sums)
+    write_statistics(
+        tmp_path / "s", projected(), "b" * 64, 0.5, budget=1.2, label_budget=0.5, **sums
+    )  # μ covers labels
+    total = Ledger().total()
+    assert total.mu == pytest.approx(math.sqrt(1.25)) and total.label_epsilon == 0.5 and total.covered
     write_release(tmp_path / "r", data, encoder, guarantees, party="p", stream=stream, budget=1.2)
     Ledger().enter(replace(entry(9), kind="projection"), Owners(prints(1, 2, 3)))
     with pytest.raises(errors.BudgetError, match="the release 00000000 promises nothing"):
@@ -534,7 +531,7 @@ def test_a_cost_that_is_no_number_is_never_entered(wrong: float) -> None:
     for bad in (
         replace(good, cost=Cost(wrong, 1.0, 0.5)),
         replace(good, cost=Cost(1.0, wrong, 0.5)),
-        replace(good, cost=Cost(1.0, 1.0, wrong)),
+        replace(good, cost=Cost(1.0, 1.0, wrong or -0.5)),  # 0: a unit that was clipped as a whole pays once
         replace(good, stated=wrong),
         replace(good, label_epsilon=wrong, cost=None, stated=None),  # 0, with a μ: labels are covered
     ):
@@ -551,10 +548,6 @@ def test_nothing_is_entered_for_arguments_that_are_none(tmp_path: Path) -> None:
         with pytest.raises(errors.ArgumentError, match="label_epsilon"):
             write_release(
                 tmp_path / "r", data, encoder, guarantees, party="p", stream=SecureStream(), label_epsilon=epsilon
-            )
-        with pytest.raises(errors.ArgumentError, match="label_epsilon"):
-            write_statistics(
-                tmp_path / "s", rows, "b" * 64, 1.0, party="p", stream=SecureStream(), label_epsilon=epsilon
             )
     with pytest.raises(errors.ArgumentError, match="0 owners are given for 20 rows"):
         nobody = Owners(prints())

@@ -58,12 +58,12 @@ def test_another_release_is_entered_in_an_old_ledger(stored: Path, tmp_path: Pat
     data = replace(images(6), declared=True)
     encoder, guarantees = Singular().calibrate(Mu(1.0), range_facts(data))
     book = Ledger()
-    options = {"party": "a", "stream": SecureStream(), "label_epsilon": 1.0, "ledger": book}
-    write_release(tmp_path / "r", data, encoder, guarantees, **options)  # type: ignore[arg-type]
+    options = {"party": "a", "stream": SecureStream(), "ledger": book}
+    write_release(tmp_path / "r", data, encoder, guarantees, label_epsilon=1.0, **options)  # type: ignore[arg-type]
     rows = Projected(features_of(replace(blobs(12, 2), declared=True)), fit(features_of(blobs(60, 1)), "a" * 64))
     write_statistics(tmp_path / "s", rows, "b" * 64, 1.2, **options)  # type: ignore[arg-type]
     assert [entry.kind for entry in Ledger().entries()] == ["records", "sums", "records", "records", "sums"]
-    assert book.total().mu == pytest.approx(math.sqrt(5.25 + 1 + 1.44)) and book.total().label_epsilon == 6.5
+    assert book.total().mu == pytest.approx(math.sqrt(5.25 + 1 + 1.44)) and book.total().label_epsilon == 5.5
     assert book.spent(book.owners(blobs(12, 2))).most == pytest.approx(1.3)
     with pytest.raises(errors.BudgetError):
         write_release(tmp_path / "t", data, encoder, guarantees, budget=1.0, **options)  # type: ignore[arg-type]

@@ -13,19 +13,21 @@ from torch import Tensor
 
 from mixveil.core import errors
 from mixveil.core.randomness import SecureStream, SeededStream, Stream
-from mixveil.core.types import Batch, Fact, Facts, Mu, Release, Trace
+from mixveil.core.types import Fact, Facts, Mu, Release, Trace
 from mixveil.data.images import Images, from_tensors
 from mixveil.encoders.singular import CalibratedSingular, Singular
-from mixveil.features.projection import Projected
-from mixveil.learn.class_means import class_means, directions
+from mixveil.features.projection import HeldRows, Projected
+from mixveil.learn.class_means import class_counts, class_means, directions, totals
+from mixveil.releases import contributions
+from mixveil.releases.contributions import class_total, with_constant
 from mixveil.releases.envelope import Envelope
-from mixveil.releases.kinds.sums import sums_of
+from mixveil.releases.kinds.sums import SumSettings, sums_of
 from mixveil.releases.ledger import Ledger
 from mixveil.releases.reading import read_release
-from mixveil.releases.sums import class_sums, write_statistics
+from mixveil.releases.sums import ALONE, Sharing, class_sums, write_statistics
 from tests.made import blobs, features_of
 from tests.membership import DIRECTION, likelihood_ratios, refutes
-from tests.sums import DIGEST, ball, base, identity
+from tests.sums import DIGEST, LastIsBare, ball, base, given, identity, scores
 
 
 def made(n: int, seed: int, mu: float, *, stream: Stream | None = None, party: str = "p") -> Release:
@@ -34,71 +36,122 @@ def made(n: int, seed: int, mu: float, *, stream: Stream | None = None, party: s
 
 
 def test_the_sums_are_those_of_clipped_records_and_noise_of_the_stated_size() -> None:
+    """The last value of a class counts its rows, times the clip norm, under the same noise."""
     rows = Projected(features_of(blobs(300, 2)), base())
     clip = rows.projection.clip
-    z = rows.take(torch.arange(300)).x.double()
+    z = with_constant(rows.take(torch.arange(300)).x.double(), clip)
     truth = torch.stack([z[rows.labels == c].sum(0) for c in range(3)])
     drawn = (class_sums(rows, DIGEST, 0.5, party="p", stream=SeededStream(seed)).payload for seed in range(300))
     noise = torch.stack(list(drawn)) - truth
     sigma = 2 * clip / 0.5
     assert float(noise.std()) == pytest.approx(sigma, rel=0.03)
+    assert float(noise[:, :, -1].std()) == pytest.approx(sigma, rel=0.1)
     assert float(noise.mean().abs()) < 5 * sigma / math.sqrt(noise.numel())
-    assert sums_of(made(300, 2, 0.5)).counts == (100, 100, 100)
+    found = sums_of(made(300, 2, 0.5))
+    assert (found.per, found.units, found.class_count, found.dimension) == ("record", 300, 3, 6)
+    assert found.sigma == pytest.approx(sigma) and found.shape == (3, 7)
+
+
+def test_every_draw_is_rounded_to_the_public_grid() -> None:
+    part = made(60, 2, 1.0, stream=SecureStream())
+    indices = part.payload / sums_of(part).step
+    assert torch.allclose(indices, indices.round(), rtol=0, atol=1e-9)
+    assert sums_of(part).step == sums_of(part).sigma / 1024
 
 
 # The guarantee, against the best attacker
 
 
+REPETITIONS = 100_000
+LONG, BACK, AWAY = DIRECTION, -DIRECTION, torch.tensor([0.5, 0.5, 0.5, -0.5], dtype=torch.float64)
+
+
+def world(z: Tensor, label: int, each: int = 1, *, named: bool = True) -> HeldRows:
+    """A person's records, `each` of them, of one label, beside a stranger's."""
+    rows = torch.cat([z.expand(each, 4), 0.3 * AWAY[None]])
+    labels, units = torch.tensor([label] * each + [0]), ["patient"] * each + ["stranger"]
+    return given(rows, labels, units if named else None, clip=1.0)
+
+
+def stated(rows: HeldRows, mu: float, sharing: Sharing = ALONE) -> SumSettings:
+    """What a release of these rows says of itself."""
+    return sums_of(class_sums(rows, DIGEST, mu, party="p", stream=SecureStream(), sharing=sharing))
+
+
+PAIRS = {
+    "the same label": (world(LONG, 0), world(BACK, 0)),
+    "another label": (world(LONG, 0), world(LONG, 1)),
+    "another record and label": (world(LONG, 0), world(AWAY, 1)),
+    "three records": (world(LONG, 0, 3), world(BACK, 0, 3)),
+    "another number of records and labels": (world(LONG, 0, 3), world(BACK, 1, 2)),
+    "seven times too long": (world(7 * LONG, 0), world(-7 * LONG, 0)),
+}
+
+
+@pytest.mark.parametrize("pair", PAIRS)
+def test_the_optimal_test_against_the_sums(pair: str) -> None:
+    """Of image and label: each pair is a worst case, so the test comes near the bound, and stays within it."""
+    one, other = PAIRS[pair]
+    found = scores(class_total(one, 1.0), class_total(other, 1.0), stated(one, 1.0), REPETITIONS)
+    assert not refutes(*found, mu=1.0)
+    assert refutes(*found, mu=0.9)
+
+
+def test_planted_lies_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    (one, other), honest = PAIRS["another label"], stated(PAIRS["another label"][0], 1.0)
+    totals = class_total(one, 1.0), class_total(other, 1.0)
+    assert refutes(*scores(*totals, honest, REPETITIONS, LastIsBare()), mu=1.0)  # counts without noise
+    assert refutes(*scores(*totals, stated(one, 2.0), REPETITIONS), mu=1.0)  # half the noise
+    apart = [class_total(world(z, 0, 3, named=False), 1.0) for z in (LONG, BACK)]
+    assert refutes(*scores(apart[0], apart[1], honest, REPETITIONS), mu=1.0)  # three records that are clipped alone
+    shorten = contributions.clipped
+    monkeypatch.setattr(contributions, "clipped", lambda z, clip: shorten(z, 1.2 * clip))
+    longer = [class_total(world(1.2 * z, 0, named=False), 1.0) for z in (LONG, BACK)]
+    assert refutes(*scores(longer[0], longer[1], honest, REPETITIONS), mu=1.0)  # records that are clipped too late
+
+
 EACH = 1000  # classes of one draw
 
 
-def sum_scores(
-    mu: float, actual: float, length: float = 1.0, repetitions: int = 20_000, each: int = 1, named: bool = True
-) -> tuple[Tensor, Tensor]:
-    """Scores of the optimal test: every class is one repetition, with one person's records ±u in it, `each` of them.
-    named: whether it is said that they are one person's."""
-    labels = torch.arange(each * EACH) // each
-    units = tuple(str(i) for i in labels.tolist()) if each > 1 and named else None
-    found = []
-    for sign in (1, -1):
-        rows = Projected(ball((sign * length * DIRECTION).expand(len(labels), 4), labels, units), identity())
-        drawn = (
-            class_sums(rows, DIGEST, actual, party="p", stream=SecureStream()).payload
-            for _ in range(repetitions // EACH)
-        )
-        found.append(torch.cat(list(drawn)) @ DIRECTION * 2 * each / (2 * each / mu) ** 2)
+def release_scores(mu: float, repetitions: int, length: float = 1.0) -> tuple[Tensor, Tensor]:
+    """The same of whole releases: every two classes are a repetition, with one record ±u in the first or the second."""
+    labels, found = torch.arange(0, EACH, 2), []
+    towards = torch.stack([torch.cat([DIRECTION, torch.ones(1)]), torch.cat([DIRECTION, -torch.ones(1)])])
+    for sign, moved in ((1, 0), (-1, 1)):
+        points = (sign * length * DIRECTION).expand(len(labels), 4)
+        rows = given(points, labels + moved, clip=1.0, classes=EACH)
+        drawn = [
+            class_sums(rows, DIGEST, mu, party="p", stream=SecureStream()).payload.view(-1, 2, 5)
+            for _ in range(repetitions // len(labels))
+        ]
+        found.append((torch.cat(drawn) * towards).sum((1, 2)))
     return found[0], found[1]
 
 
-def test_20_000_repetitions_of_the_optimal_test_against_the_sums() -> None:
-    members, others = sum_scores(1.0, 1.0)
-    assert not refutes(members, others, mu=1.0)
-    assert refutes(members, others, mu=0.8) and refutes(members, others, mu=0.5)
-    assert not refutes(*sum_scores(1.0, 1.0, length=7.0), mu=1.0)  # longer records are clipped
-    assert refutes(*sum_scores(1.0, 2.0), mu=1.0)  # a planted lie: half the noise
+def test_the_optimal_test_against_whole_releases() -> None:
+    found = release_scores(1.0, REPETITIONS)
+    assert not refutes(*found, mu=1.0) and refutes(*found, mu=0.9)
+    assert not refutes(*release_scores(1.0, REPETITIONS, length=7.0), mu=1.0)
+    assert refutes(*release_scores(2.0, REPETITIONS), mu=1.0)  # half the noise
 
 
-def test_the_optimal_test_against_a_patient_with_three_images() -> None:
-    members, others = sum_scores(1.0, 1.0, each=3, repetitions=8000)
-    assert not refutes(members, others, mu=1.0) and refutes(members, others, mu=0.7)
-    assert refutes(
-        *sum_scores(1.0, 1.0, each=3, named=False, repetitions=2000), mu=1.0
-    )  # records that nobody named as one person's
-
-
-class Unclipped(Projected):
-    """Records that come out as they are, far beyond the clip norm."""
-
-    def take(self, index: Tensor) -> Batch:
-        return self.rows.take(index)
+def test_shared_noise_holds_for_the_sum_and_says_what_holds_alone() -> None:
+    """Three honest parties: their sum has all the noise that μ asks for, and one alone μ·√3."""
+    one, other = PAIRS["another label"]
+    totals, shared = (class_total(one, 1.0), class_total(other, 1.0)), stated(one, 1.0, Sharing(3))
+    together, alone = scores(*totals, shared, REPETITIONS, parties=3), scores(*totals, shared, REPETITIONS)
+    assert not refutes(*together, mu=1.0) and refutes(*together, mu=0.9)
+    assert not refutes(*alone, mu=math.sqrt(3)) and refutes(*alone, mu=1.0)
+    claims = {name: claim.claim for name, claim in shared.claims().items()}
+    assert claims == {"gdp": pytest.approx(1.0), "gdp-alone": pytest.approx(math.sqrt(3))}
 
 
 def test_the_sums_clip_by_themselves() -> None:
     """Whatever the rows are: the guarantee must not rest on who projected them."""
-    direction = torch.tensor([0.5, -0.5, 0.5, 0.5])
-    rows = Unclipped(ball((7 * direction).expand(4, 4), torch.arange(4) % 2), identity())
+    rows = given((7 * DIRECTION).expand(4, 4), torch.arange(4) % 2, clip=1.0)
     sums = class_sums(rows, DIGEST, 1e4, party="p", stream=SeededStream(0)).payload
-    assert torch.allclose(sums @ direction.double(), torch.full((2,), 2.0).double(), atol=0.01)
+    assert torch.allclose(sums[:, :-1] @ DIRECTION, torch.full((2,), 2.0).double(), atol=0.01)
+    assert torch.allclose(sums[:, -1], torch.full((2,), 2.0).double(), atol=0.01)  # two rows of each class
 
 
 def both_scores(half: float, actual: float, repetitions: int) -> tuple[Tensor, Tensor]:
@@ -116,24 +169,35 @@ def both_scores(half: float, actual: float, repetitions: int) -> tuple[Tensor, T
         everyone = ball(points.repeat(each, 1), (labels + 2 * torch.arange(each)[:, None]).flatten())
         rows = Projected(everyone, identity())
         drawn = [class_sums(rows, DIGEST, actual, party="p", stream=stream) for _ in range(repetitions // each)]
-        sums = torch.cat([part.payload for part in drawn]).view(repetitions, 2, 4)
-        along = between(sums)
-        for one, line in zip(sums[:20], along, strict=False):  # as the protocol finds it
-            part = drawn[0].with_(payload=one, counts=(1, 2), classes=("0", "1"))
-            protocol = directions([part], identity(), DIGEST).matrix[:, 0].double()
-            assert float(protocol @ line) ** 2 == pytest.approx(1.0)
+        sums = torch.cat([part.payload for part in drawn]).view(repetitions, 2, 5)
+        along, sigma = between(sums, sums_of(drawn[0]).sigma), sums_of(drawn[0]).sigma
+        for one, line in zip(sums[:20], along, strict=False):
+            check_protocol(drawn[0].with_(payload=one, class_count=2, units=3, classes=("0", "1")), line, sigma)
         seen, member, other = ((world @ along.T).T.reshape(-1, 1) for world in (points, *worlds))
         trace = in_threes(encoder, repetitions, stream)
         batch = encoder.encode(unranged(seen), torch.arange(len(seen)), trace, stream=stream)
         x = batch.x.double() * float(encoder.step or 1)
         ratios = likelihood_ratios(x, member, member - other, target, encoder, trace)
-        found.append(sums[:, 0] @ DIRECTION * 2 / (2 / half) ** 2 + ratios)
+        found.append(sums[:, 0, :-1] @ DIRECTION * 2 / (2 / half) ** 2 + ratios)
     return found[0], found[1]
 
 
-def between(sums: Tensor) -> Tensor:
-    """(m, d) from (m, 2, d) sums of one and two records: the direction between the two means, of length one."""
-    return torch.nn.functional.normalize(sums[:, 0] - sums[:, 1] / 2, dim=1)
+def between(sums: Tensor, sigma: float) -> Tensor:
+    """(m, d) from (m, 2, d + 1) sums of one and two records: the direction between both means, of length one."""
+    counts = sums[:, :, -1:].clamp(min=0)
+    means = sums[:, :, :-1] * counts / (counts.square() + sigma**2)
+    return torch.nn.functional.normalize(means[:, 0] - means[:, 1], dim=1)
+
+
+def check_protocol(part: Release, line: Tensor, sigma: float) -> None:
+    """The protocol finds this line, where both counts stand out of the noise, or neither does and both are positive."""
+    high = part.payload[:, -1] > 2 * sigma
+    if int(high.sum()) == 2 or (not bool(high.any()) and bool((part.payload[:, -1] > 0).all())):
+        protocol = directions([part], identity(), DIGEST).matrix[:, 0].double()
+        assert float(protocol @ line) ** 2 == pytest.approx(1.0)
+    else:
+        with pytest.raises(errors.ArgumentError, match="fewer than two"):
+            directions([part], identity(), DIGEST)
 
 
 def unranged(x: Tensor) -> Images:
@@ -168,16 +232,21 @@ def test_every_party_counts_by_its_precision() -> None:
         float((class_means(some)[0] - truth).square().mean()) for some in ([parts[0]], [parts[1]], parts, parts[:1])
     ]
     assert errors_[2] < errors_[0] < errors_[1]
-    told = [(p.payload[0], sums_of(p).counts[0], sums_of(p).sigma) for p in parts]
-    top = torch.stack([sums * n / (n + sigma**2) for sums, n, sigma in told]).sum(0)
-    bottom = sum(n**2 / (n + sigma**2) for _, n, sigma in told)
-    assert torch.allclose(means[0], top / bottom) and float(variance[0]) == pytest.approx(1 / bottom)
+    least, clip = min(sums_of(p).sigma for p in parts), base().clip
+    weights = [(least / sums_of(p).sigma) ** 2 for p in parts]
+    whole = sum((w * p.payload[0] for w, p in zip(weights, parts, strict=True)), torch.zeros(7).double())
+    noise = sum((w * sums_of(p).sigma) ** 2 for w, p in zip(weights, parts, strict=True))
+    n = float(whole[-1]) / clip
+    assert torch.allclose(means[0], whole[:-1] * n / (n**2 + noise / clip**2))
+    assert float(variance[0]) == pytest.approx((n + noise) * (n / (n**2 + noise / clip**2)) ** 2)
 
 
 def test_directions_are_those_between_the_classes() -> None:
     wide = base()
     found = directions([made(3000, 2, 8.0)], wide, DIGEST)
     assert found.dimension == 2 and found.spent[0][1:] == ("p", 0.0, 1, None)  # a seeded stream promises nothing
+    secure = directions([made(3000, 2, 8.0, stream=SecureStream())], wide, DIGEST)
+    assert secure.spent[0][1:] == ("p", 8.0, 1, 0.0)  # μ covers labels
     means, _ = class_means([made(3000, 2, 8.0)])
     z = (means - means.mean(0)).float()
     inside = torch.linalg.lstsq(wide.matrix, found.matrix).solution
@@ -201,7 +270,28 @@ def test_what_does_not_belong_together_is_refused() -> None:
     with pytest.raises(errors.ArgumentError, match="no statistics"):
         directions([], base(), DIGEST)
     with pytest.raises(errors.ArgumentError, match="fewer than two"):
-        directions([part.with_(counts=(60, 0, 0))], base(), DIGEST)
+        directions([part.with_(payload=part.payload * torch.tensor([[1.0], [0.0], [0.0]]))], base(), DIGEST)
+    with pytest.raises(errors.MismatchError, match="are masked"):
+        directions([part.with_(payload=part.payload.long())], base(), DIGEST)
+    with pytest.raises(errors.MismatchError, match="holds residual sums, not class sums"):
+        directions([part.with_(what="residuals")], base(), DIGEST)
+
+
+def test_a_class_whose_count_noise_explains_is_not_taken_for_one() -> None:
+    """A class without records has a noisy sum, too: its mean is not learned from."""
+    rows = Projected(features_of(blobs(600, 2, classes=4, rare=1)), base())
+    part = class_sums(rows, DIGEST, 2.0, party="p", stream=SeededStream(0))
+    means, variance = class_means([part])
+    assert part.payload.shape == (4, 7) and float(part.payload[3].abs().min()) > 0
+    assert variance.isfinite().tolist() == [True, True, True, False] and not bool(means[3].any())
+
+
+def test_noisy_counts_are_near_the_right_ones() -> None:
+    """Each has the noise 2/μ, in rows."""
+    parts = [made(300, seed, 1.0) for seed in range(100)]
+    counts = torch.stack([class_counts(totals([part]), base().clip)[0] for part in parts])
+    assert float(counts.mean()) == pytest.approx(100, abs=0.5) and float(counts.std()) == pytest.approx(2, rel=0.15)
+    assert class_counts(totals(parts[:4]), base().clip)[1] == pytest.approx(4 * 2**2)
 
 
 # On disk
@@ -215,10 +305,10 @@ def written(folder: Path, stream: Stream) -> Envelope:
 def test_they_are_written_read_and_remembered(tmp_path: Path) -> None:
     found = written(tmp_path / "s", SecureStream())
     again = read_release(tmp_path / "s")
-    assert again.envelope == found and again.certified and again.mu == 1.0 and again.payload.shape == (3, 6)
+    assert again.envelope == found and again.certified and again.mu == 1.0 and again.payload.shape == (3, 7)
     (entry,) = Ledger().entries()
     assert (entry.id, entry.stated, entry.kind) == (again.id, 1.0, "sums") and entry.finished
-    assert entry.encoder == "class-sums" and found.kind == "sums"
+    assert entry.encoder == "class-sums" and found.kind == "sums" and entry.label_epsilon == 0.0
     seeded = written(tmp_path / "t", SeededStream(0))
     assert not seeded.certified and seeded.mu is None and not read_release(tmp_path / "t").guarantees
     with pytest.raises(errors.OutputExistsError):
@@ -234,6 +324,19 @@ def set_(*path: str | int, value: Any) -> Callable[[Any], None]:
     return change
 
 
+def both(*changes: Callable[[Any], None]) -> Callable[[Any], None]:
+    def change(whole: Any) -> None:
+        for one in changes:
+            one(whole)
+
+    return change
+
+
+def step_of(share: float) -> Callable[[Any], None]:
+    """A step that is such a share of the noise."""
+    return lambda whole: whole["payload"].update(step=share * whole["payload"]["sigma"])
+
+
 LIES: dict[str, tuple[Callable[[Any], None], type[Exception]]] = {
     "a smaller mu": (set_("guarantees", 0, "nominal", value=0.5), errors.FalseClaimError),
     "a smaller realised mu": (set_("guarantees", 0, "realised", value=0.5), errors.FalseClaimError),
@@ -244,10 +347,29 @@ LIES: dict[str, tuple[Callable[[Any], None], type[Exception]]] = {
     "seeded and certified": (set_("reproducible", value=True), errors.FalseClaimError),
     "the future": (set_("version", value=7), errors.VersionError),
     "another kind": (set_("kind", value="records"), errors.ManifestError),
-    "negative counts": (set_("payload", "counts", value=[-1, 30, 30]), errors.ManifestError),
-    "too few counts": (set_("payload", "counts", value=[30, 30]), errors.ManifestError),
-    "sums beyond what counts allow": (set_("payload", "counts", value=[1, 1, 0]), errors.GridError),
-    "a count beyond all numbers": (set_("payload", "counts", value=[10**400, 1, 1]), errors.ManifestError),
+    "units instead of records": (set_("payload", "per", value="unit"), errors.FalseClaimError),
+    "no units": (set_("payload", "units", value=0), errors.ManifestError),
+    "sums beyond what units allow": (set_("payload", "units", value=1), errors.GridError),
+    "units beyond all numbers": (set_("payload", "units", value=10**400), errors.ManifestError),
+    "another number of classes": (set_("payload", "class_count", value=2), errors.ManifestError),
+    "fewer classes": (
+        both(set_("payload", "class_count", value=2), set_("classes", value=["0", "1"])),
+        errors.ShapeError,
+    ),
+    "exact counts": (set_("payload", "counts", value=[200, 200, 200]), errors.VersionError),
+    "labels that are said": (set_("label_epsilon", value=1.0), errors.ManifestError),
+    "a step that is too coarse": (step_of(0.26), errors.ManifestError),
+    "a step that is too fine": (step_of(2.0**-41), errors.ManifestError),
+    "another step": (step_of(0.25), errors.GridError),
+    "shared noise without masks": (set_("payload", "honest", value=3), errors.ManifestError),
+    "masks without shared noise": (set_("payload", "masked", value=True), errors.ManifestError),
+    "noise that others add": (
+        both(set_("payload", "honest", value=4), set_("payload", "masked", value=True)),
+        errors.FalseClaimError,
+    ),
+    "residuals without a head": (set_("payload", "what", value="residuals"), errors.ManifestError),
+    "a head": (set_("assets", "head", value="0" * 64), errors.ManifestError),
+    "something else": (set_("payload", "what", value="records"), errors.ManifestError),
     "another size": (set_("files", 0, "bytes", value=1), errors.ShardSizeError),
     "another file": (set_("files", 0, "sha256", value="0" * 64), errors.HashError),
     "another shape": (set_("payload", "dimension", value=5), errors.ShapeError),

@@ -24,21 +24,24 @@ def statistics(
     data: _common.Data,
     projection: Projection,
     mu: Annotated[
-        float, typer.Option("--mu", help="Certified: every record (every unit, with --unit) μ-GDP, labels excluded.")
+        float,
+        typer.Option("--mu", help="Certified: every record, its label with it, is μ-GDP; with --unit, every unit."),
     ],
     out: _common.NewFolder,
     *,
     party: _common.Party = "party",
     recipient: _common.Recipient = None,
     budget: _common.Budget = None,
-    label_epsilon: _common.LabelEpsilon = None,
-    label_budget: _common.LabelBudget = None,
     seed: _common.Seed = None,
     options: DataOptions,
     cache: _common.Cache = None,
     as_json: _common.AsJson = False,
 ) -> None:
-    """Release the noisy class sums of DATA: what a server needs to find the directions in which the classes differ."""
+    """Release the noisy class sums of DATA: what a server needs to find the directions in which the classes differ.
+
+    The noise covers labels too: no exact count of a class leaves. The list of classes is public. Name all classes with
+    --classes where it would be taken from the labels.
+    """
     asked = _common.asked(locals())
     _common.look_at_projection(projection)
     import mixveil

@@ -83,6 +83,7 @@ def train(
         _common.look_at(folder / "manifest.json", "a release")
     _common.look_at_projection(projection)
     import mixveil
+    from mixveil.core.types import ANY_ROWS
     from mixveil.learn.model import in_words
 
     made = mixveil.train(
@@ -98,11 +99,12 @@ def train(
         print_json({"model": str(out), **made.model.card})
         return
     trained, tested = made.trained, made.tested
-    rows = sum(source.rows for source in trained.sources)
+    rows, of_units = sum(s.rows for s in trained.sources), any(s.unit_rows == ANY_ROWS for s in trained.sources)
+    noun = ("record or unit", "records or units") if of_units else ("record", "records")
     taken = "images" if trained.how["head"] == "resnet18" else f"features of {trained.extractor}"
     say(
         f"[bold]{escape(str(out))}[/]: {plural(len(trained.classes), 'class', 'classes')}, from "
-        f"{plural(rows, 'record')} of {plural(len(trained.spent), 'party', 'parties')}, on {escape(taken)}"
+        f"{plural(rows, *noun)} of {plural(len(trained.spent), 'party', 'parties')}, on {escape(taken)}"
     )
     if tested:
         say(f"  accuracy on {escape(tested['data'])}: {tested['accuracy']:.2%} of {tested['rows']:,}")

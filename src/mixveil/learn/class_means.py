@@ -12,7 +12,7 @@ from torch import Tensor
 from mixveil.core.errors import ArgumentError, MismatchError, TrainingError
 from mixveil.core.types import Release
 from mixveil.features.projection import Projection, Used
-from mixveil.releases.kinds.sums import Content, sums_of
+from mixveil.releases.kinds.sums import Content, SumSettings, sums_of
 
 _SEEN = 2.0  # deviations of its noise that a class's count must have
 
@@ -36,6 +36,11 @@ def totals(parts: Sequence[Release], content: Content = "classes") -> Totals:
     """The sums of all parties together. Parties with the same noise are simply added up: it does not matter which of
     them has which rows."""
     settings = [sums_of(part, content) for part in parts]
+    for part in parts:
+        if not part.payload.is_floating_point():
+            raise MismatchError(
+                f"the sums {part.id[:8]} of {part.party} are masked: only all parties' sum says anything"
+            )
     least = min(item.sigma for item in settings)
     weights = [(least / item.sigma) ** 2 for item in settings]
     sums = torch.zeros_like(parts[0].payload)
@@ -43,6 +48,16 @@ def totals(parts: Sequence[Release], content: Content = "classes") -> Totals:
         sums += weight * part.payload
     variance = sum((weight * item.sigma) ** 2 for weight, item in zip(weights, settings, strict=True))
     return Totals(sums, variance, sum(w * item.units for w, item in zip(weights, settings, strict=True)))
+
+
+def of_sum(indices: Tensor, parts: Sequence[Release]) -> Totals:
+    """The same from a secure sum: (classes, k + 1) int64, the sum of what all these parties masked. Their noise and
+    their step are the same."""
+    settings = parts[0].envelope.settings
+    if not isinstance(settings, SumSettings):
+        raise MismatchError(f"{parts[0].id[:8]} of {parts[0].party} holds {parts[0].envelope.kind}, not sums")
+    units = sum(part.envelope.rows for part in parts)
+    return Totals(settings.values(indices), len(parts) * settings.sigma**2, units)
 
 
 def class_counts(found: Totals, clip: float) -> tuple[Tensor, float]:
@@ -80,7 +95,7 @@ def directions(parts: Sequence[Release], projection: Projection, digest: str) ->
         raise TrainingError("the class means are not finite: the figures of some statistics are too large or too small")
     centred = means[met] - means[met].mean(0)
     along = torch.linalg.svd(centred, full_matrices=False).Vh[: int(met.sum()) - 1].T.float()[:, : projection.dimension]
-    spent = tuple(Used(p.id, p.party, p.mu or 0.0, p.unit_rows, 0.0 if p.certified else None) for p in parts)
+    spent = tuple(Used(p.id, p.party, p.mu or 0.0, p.unit_rows, p.envelope.label_cost) for p in parts)
     return projection.along(along, means, 1 / variance, parts[0].classes, projection.spent + spent)
 
 

@@ -18,12 +18,13 @@ from safetensors.torch import load, save
 
 from mixveil.core import files, strict_json, tensor_files
 from mixveil.core.errors import DataFormatError, ManifestError, MixveilError, VersionError
+from mixveil.core.types import ANY_ROWS
 from mixveil.core.wording.notes import Note, note
 from mixveil.features.extractor import Extractor
 from mixveil.learn.image_head import ImageHead
 from mixveil.learn.layers import Layers, layers_of
 from mixveil.learn.sequence_head import SequenceHead
-from mixveil.learn.training import Trained, TrainedHead
+from mixveil.learn.training import Trained, TrainedHead, TrainedOn
 
 FORMAT = "mixveil-model"
 VERSION = 2
@@ -67,12 +68,16 @@ def promises(trained: Trained) -> list[Note]:
     told = [note("model-mu", of=note(f"model-{per}{one}"), mu=_largest(spent))]
     if one:
         told.append(note(f"model-mu-{per}-at-several", parties=len(spent), mu=trained.together))
+    if trained.alone:
+        told.append(note("model-mu-shared", honest=trained.honest, mu=max(trained.alone.values())))
     if None in labels:
         return [*told, note("model-labels-shown")]
+    if not any(labels):
+        return [*told, note("model-labels-covered")]
     told.append(note("model-labels-randomised", of=note(f"model-record{one}"), epsilon=_largest(labels)))
     if one:
         told.append(note("model-labels-at-several", epsilon=sum(filter(None, labels))))
-    return told
+    return [*told, note("model-labels-partly-covered")] if trained.covered else told
 
 
 def in_words(trained: Trained) -> str:
@@ -93,9 +98,11 @@ def write_model(out: Path, trained: Trained, tested: Mapping[str, Any] | None, a
         "extractor": trained.extractor.plain(),
         "weights": trained.weights,
         "projection": trained.projection,
-        "trained_on": [asdict(source) for source in trained.sources],
+        "trained_on": [_plain(source) for source in trained.sources],
         "mu": dict(trained.spent),
         "mu_with_several_parties": trained.together,
+        "mu_alone": dict(trained.alone),
+        "honest": trained.honest,
         "label_epsilon": dict(trained.label_epsilon),
         "per": "unit" if trained.units else "record",
         "guarantee": [told.plain() for told in promises(trained)],
@@ -111,6 +118,11 @@ def write_model(out: Path, trained: Trained, tested: Mapping[str, Any] | None, a
         files.write_file(folder / TENSORS, save(_tensors(trained.head)))
         files.write_file(folder / CARD, (json.dumps(card, indent=2, allow_nan=False) + "\n").encode())
     return model
+
+
+def _plain(source: TrainedOn) -> dict[str, Any]:
+    """For the card. A unit that was clipped as a whole has any number of rows."""
+    return {**asdict(source), **({"unit_rows": "any"} if source.unit_rows == ANY_ROWS else {})}
 
 
 def _tensors(head: TrainedHead) -> dict[str, torch.Tensor]:

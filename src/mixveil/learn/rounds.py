@@ -22,7 +22,7 @@ from mixveil.core.types import Release
 from mixveil.features.round_settings import RoundSettings
 from mixveil.learn.class_means import Totals, class_counts, totals
 from mixveil.learn.discriminant import Discriminant
-from mixveil.releases.contributions import Head
+from mixveil.releases.contributions import LARGEST, Head
 from mixveil.releases.kinds.sums import sums_of
 
 LAST = 0.1
@@ -116,6 +116,9 @@ def head_digest(head: Head) -> str:
 
 
 def _checked(head: Head) -> Head:
-    if not all(bool(tensor.isfinite().all()) for tensor in head.tensors().values()):
-        raise TrainingError("the head is not finite: the sums of some party are too large")
+    """Refuse a head that parties would refuse."""
+    if not all(bool((tensor.abs() <= LARGEST).all()) for tensor in head.tensors().values()):
+        raise TrainingError(
+            f"the head is not finite, or has values beyond {LARGEST:g}: the sums of some party are too large"
+        )
     return head

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,8 @@ class TrainedOn:
         kind: Of its payload.
         rows: How many records it was made of.
         mu: The μ that it promises a unit; None where it promises nothing.
-        label_epsilon: Of randomised labels; None where labels are shown.
+        unit_rows: The most rows of a unit; `ANY_ROWS` where a unit was clipped as a whole.
+        label_epsilon: Of randomised labels; 0 where μ covers labels; None where labels are shown.
     """
 
     id: str
@@ -62,8 +63,11 @@ class Trained:
         weights: The digest of the extractor's networks; None for pixels.
         projection: The digest of the projection of the releases; None where there is none.
         spent: μ of each party's records over all that it sent for this model; None where a release promises nothing.
-        label_epsilon: The same for labels; None where labels were shown.
+        label_epsilon: Σε of labels, beside what μ covers; 0 where μ covers all; None where labels were shown.
+        covered: Whether the μ of any release covers labels too: label_epsilon says nothing of those.
         units: Whether every promise is to units of several rows, not to records.
+        honest: How many honest parties share the noise that spent rests on; 1: each party added all of it.
+        alone: Where noise is shared: μ of each party's records whatever the other parties do.
     """
 
     head: TrainedHead
@@ -76,6 +80,9 @@ class Trained:
     spent: Mapping[str, float | None]
     label_epsilon: Mapping[str, float | None]
     units: bool
+    covered: bool = False
+    honest: int = 1
+    alone: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def layers(self) -> Layers:
@@ -246,8 +253,9 @@ def _projection(job: Job) -> Projection | None:
 
 
 def _trained_on(release: Release) -> TrainedOn:
-    stated, epsilon = release.envelope, None if release.reproducible else release.label_epsilon
-    return TrainedOn(stated.id, stated.party, stated.kind, stated.rows, stated.mu, stated.unit_rows, epsilon)
+    stated = release.envelope
+    costs = (stated.mu, stated.unit_rows, stated.label_cost)
+    return TrainedOn(stated.id, stated.party, stated.kind, stated.rows, *costs)
 
 
 def _checked(layers: Layers, how: Mapping[str, Any], job: Job) -> Trained:
@@ -276,7 +284,8 @@ def described(head: TrainedHead, how: Mapping[str, Any], job: Job) -> Trained:
         labels[party] = _all([item.label_epsilon for item in own], sum)
     units = all(item.unit_rows > 1 for item in everything)
     made = (head, how, job.classes, job.extractor, job.weights, digest)
-    return Trained(*made, sources, spent=spent, label_epsilon=labels, units=units)
+    covered = any(item.label_epsilon == 0 for item in everything)
+    return Trained(*made, sources, spent=spent, label_epsilon=labels, units=units, covered=covered)
 
 
 def _all(figures: list[float | None], total: Callable[[list[float]], float]) -> float | None:

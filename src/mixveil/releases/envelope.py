@@ -87,6 +87,14 @@ class Envelope:
         return self.mu is not None
 
     @property
+    def label_cost(self) -> float | None:
+        """ε of a label, beside what μ covers: 0 where μ covers labels, None where they are shown. What a seed draws
+        protects no label."""
+        if self.reproducible:
+            return None
+        return 0.0 if self.settings.labels_covered and self.certified else self.label_epsilon
+
+    @property
     def unit_rows(self) -> int:
         """The most rows that one unit has."""
         return self.settings.unit_rows

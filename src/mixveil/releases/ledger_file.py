@@ -488,7 +488,9 @@ def entry_of(stated: Sequence[Any], finished: Any, path: Path) -> Entry:
     identity, kind, party, recipient, encoder, sigma, *cost, promised, label_epsilon, rows, started, digest = stated
     texts = [identity, kind, party, encoder, started, *(text for text in (recipient, finished) if text is not None)]
     covered = label_epsilon == 0 and None not in (cost[0], promised)
-    figures = [value for value in (*cost, promised, None if covered else label_epsilon) if value is not None]
+    *costs, power = cost
+    whole = (*costs, power or None, promised, None if covered else label_epsilon)  # a power of 0: a unit pays once
+    figures = [value for value in whole if value is not None]
     right = all(type(text) is str for text in texts) and bool(CODE.fullmatch(str(kind)))
     right &= all(_positive(value) for value in figures) and len({value is None for value in cost}) == 1
     right &= sigma is None or (type(sigma) is float and math.isfinite(sigma) and sigma >= 0)
@@ -496,8 +498,8 @@ def entry_of(stated: Sequence[Any], finished: Any, path: Path) -> Entry:
         raise _changed(path, f"the entry {identity!r:.10}")
     paid = None if cost[0] is None else Cost(*cost)
     kind, encoder = _OLD_KINDS.get(kind, kind), _OLD_ENCODERS.get(encoder, encoder)
-    whole = (paid, promised, label_epsilon, rows, started, finished)
-    return Entry(identity, kind, party, recipient, encoder, sigma, *whole)
+    rest = (paid, promised, label_epsilon, rows, started, finished)
+    return Entry(identity, kind, party, recipient, encoder, sigma, *rest)
 
 
 def key_check(key: bytes) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from mixveil.core.types import Guarantee
+from mixveil.core.types import ANY_ROWS, Guarantee
 from mixveil.core.wording.notes import Note, note
 from mixveil.core.wording.sentences import times
 from mixveil.encoders.singular import NOT_KEPT
@@ -49,8 +49,9 @@ def promises(envelope: Envelope) -> list[Note]:
 
 def not_promised(envelope: Envelope) -> list[Note]:
     """What a reader might think is promised and is not."""
-    epsilon, rows = envelope.label_epsilon, envelope.unit_rows
-    figures = {"label_epsilon": epsilon, "unit_rows": rows, "together": None if epsilon is None else rows * epsilon}
+    epsilon, rows = envelope.label_epsilon, None if envelope.unit_rows == ANY_ROWS else envelope.unit_rows
+    together = None if epsilon is None or rows is None else rows * epsilon
+    figures = {"label_epsilon": epsilon, "unit_rows": rows, "together": together}
     return [note(code, **figures) for code in envelope.not_promised]
 
 

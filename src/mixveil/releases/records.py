@@ -242,12 +242,17 @@ def _planned(
 def check_declared(rows: Dataset, label_epsilon: float) -> None:
     """Refuse to protect labels by an ε that means nothing, or where the list of classes shows which of them occur."""
     keep_probability(label_epsilon, len(rows.classes))
+    check_labels_hidden(rows)
+
+
+def check_labels_hidden(rows: Dataset) -> None:
+    """Refuse to protect labels that the projection or the list of classes shows."""
     if isinstance(rows, Projected) and rows.projection.origin == "private":
         raise PrivateFactError("the projection was fitted on private labels, and shows them: use a public projection")
     if not rows.declared:
         raise ArgumentError(
-            "label_epsilon needs a list of classes that was not taken from the labels, which shows the classes that "
-            "occur: name all classes with --classes"
+            "labels are protected only with a list of classes that was not taken from them, which shows the classes "
+            "that occur: name all classes with --classes"
         )
 
 

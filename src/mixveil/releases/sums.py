@@ -30,6 +30,7 @@ from mixveil.releases.encode import stream_for
 from mixveil.releases.envelope import Envelope
 from mixveil.releases.kinds.sums import COARSEST, FINEST, Content, Per, SumSettings
 from mixveil.releases.ledger import Ledger
+from mixveil.releases.records import check_labels_hidden
 from mixveil.releases.spending import Standing
 from mixveil.releases.writing import LedgerTerms, Produced, check_output, write, write_tensors
 
@@ -185,8 +186,11 @@ def _planned(
     stream: randomness.Stream,
     sharing: Sharing,
 ) -> Envelope:
-    """All but the sums. σ makes every unit μ-GDP, with as many honest parties as share the noise."""
+    """All but the sums. σ makes every unit μ-GDP, with as many honest parties as share the noise. The list of classes
+    must be public: it leaves as it is."""
     checks.enough_rows(len(rows))
+    if not stream.reproducible:  # which promises nothing
+        check_labels_hidden(rows)
     mu, honest = checks.finite_positive("mu", mu), sharing.honest
     checks.at_least("honest", honest, 1)
     sigma = checks.size("sigma", 2 * checks.finite_positive("clip", clip) / (mu * math.sqrt(honest)))

@@ -110,10 +110,7 @@ def check_output(out: Path, party: str) -> None:
 
 
 def entry_of(envelope: Envelope, rows: int, recipient: str | None) -> Entry:
-    """What the ledger keeps of a release. What a seed draws protects no label."""
-    label_epsilon = None if envelope.reproducible else envelope.label_epsilon
-    if envelope.settings.labels_covered and envelope.certified and not envelope.reproducible:
-        label_epsilon = 0.0
+    """What the ledger keeps of a release."""
     return Entry(
         id=envelope.id,
         kind=envelope.kind,
@@ -123,6 +120,6 @@ def entry_of(envelope: Envelope, rows: int, recipient: str | None) -> Entry:
         sigma=envelope.settings.noise,
         cost=envelope.settings.cost() if envelope.certified else None,
         stated=envelope.mu,
-        label_epsilon=label_epsilon,
+        label_epsilon=envelope.label_cost,
         rows=rows,
     )

@@ -7,6 +7,7 @@ import math
 import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,8 @@ from mixveil.core.watching import unwatched
 from mixveil.core.wording.notes import note
 from mixveil.data.images import Images
 from mixveil.data.opening import open_data
+from mixveil.features.round_settings import RoundSettings
 from mixveil.federated.methods.catalogue import METHODS, chosen_methods, method_named, method_names
-from mixveil.federated.methods.two_step import Certified
 from mixveil.federated.simulation import one_shot_methods, round_methods
 from mixveil.federated.simulation.results import Kept, Row, compared, read_simulation, readable
 from mixveil.federated.simulation.setup import Outcome, Point, Simulation, SimulationConfig, prepared, set_up
@@ -32,6 +33,9 @@ from tests.plugins import toy_method
 
 PARTIES, CLASSES, INPUTS = 5, 10, 64
 HEAD = 4 * CLASSES * (INPUTS + 1)
+ROUNDS = RoundSettings(
+    directions=32, rounds=4, share=0.2, clip=0.5, noise=0.01, rate=8.0, momentum=0.0, temperature=0.25, accuracy=0.9
+)
 
 
 def part(data: Images, keep: Callable[[torch.Tensor], torch.Tensor]) -> Images:
@@ -43,6 +47,7 @@ def part(data: Images, keep: Callable[[torch.Tensor], torch.Tensor]) -> Images:
 def simulation() -> Simulation:
     train, test = open_data("digits:train"), open_data("digits:test")
     agreed = prepared(features_of(part(train, lambda i: i % 4 == 0)), "0" * 64, tau=0.1)
+    agreed = replace(agreed, projection=replace(agreed.projection, rounds=(ROUNDS,)))
     setting = SimulationConfig(PARTIES, 0.5, rounds=4, epochs=3, learning_rate=0.02, tau=0.1)
     return set_up(features_of(part(train, lambda i: i % 4 != 0)), features_of(test), agreed, setting)
 
@@ -68,7 +73,10 @@ def test_every_method_runs_and_says_what_it_promises(found: dict[str, Row]) -> N
     assert codes["one-shot"] == "nominal-tau" and figures["one-shot"]["tau"] == 0.1
     assert codes["dp-sgd"] == "epsilon-record-taken-out"
     assert codes["two-step"] == codes["two-step-gaussian"] == "mu-labels-by-row"
-    assert {codes[name] for name in ("sums", "sums-twice", "moments")} == {"mu-labels-as-counts"}
+    assert {codes[name] for name in ("sums", "sums-twice", "moments")} == {"mu-labels-covered"}
+    assert codes["rounds"] == "mu-labels-covered" and codes["rounds-secure"] == "mu-labels-covered-shared"
+    assert figures["rounds-secure"]["parties"] == PARTIES
+    assert figures["rounds-secure"]["alone"] == pytest.approx(2 * math.sqrt(PARTIES))
     assert figures["sums"]["mu"] == 2.0 and figures["sums"]["epsilon"] == pytest.approx(10, abs=0.05)
 
 
@@ -96,14 +104,14 @@ def test_bytes_and_messages_are_those_that_are_sent(simulation: Simulation, foun
     assert counted["one-shot"] == (rows * (2 * INPUTS + 4 * CLASSES), back, 2 * PARTIES)
     assert counted["remixed"][0] == 43 * counted["one-shot"][0]
     k = found["sums"].outcome.chosen["directions"]
-    assert counted["sums"] == (PARTIES * CLASSES * k * 8, back, 2 * PARTIES)
+    assert counted["sums"] == (PARTIES * CLASSES * (k + 1) * 8, back, 2 * PARTIES)  # and a count of each class
     k = found["two-step"].outcome.chosen["directions"]
-    sums, narrow = PARTIES * CLASSES * k * 8, PARTIES * INPUTS * (CLASSES - 1) * 4
+    sums, narrow = PARTIES * CLASSES * (k + 1) * 8, PARTIES * INPUTS * (CLASSES - 1) * 4
     assert counted["two-step"][1:] == (narrow + back, 4 * PARTIES) == counted["sums-twice"][1:]
     assert counted["two-step"][0] == counted["two-step-gaussian"][0]
     records = counted["two-step"][0] - sums
     assert records % rows == 0 and records // rows in (2 * 9 + 4 * CLASSES, 4 * 9 + 4 * CLASSES)
-    assert counted["sums-twice"][0] == sums + PARTIES * CLASSES * (CLASSES - 1) * 8
+    assert counted["sums-twice"][0] == sums + PARTIES * CLASSES * CLASSES * 8
     assert sums < counted["moments"][0] <= sums + PARTIES * k * (k + 1) // 2 * 8
     assert counted["moments"][2] == 2 * PARTIES
 
@@ -112,6 +120,7 @@ def test_methods_learn_what_they_should(found: dict[str, Row]) -> None:
     right = {name: row.outcome.accuracy for name, row in found.items()}
     assert right["centralised"] > right["local"] + 0.03 and right["public"] > 0.8
     assert min(right[name] for name in ("two-step", "two-step-gaussian", "sums", "sums-twice")) > 0.75
+    assert right["rounds-secure"] >= right["rounds"] - 0.02 and right["rounds"] > 0.75
     assert right["fedprox-tuned"] > 0.6 and right["dp-sgd"] > 0.5 and right["moments"] > 0.75
     best, worst = (found["local"].outcome.chosen[name] for name in ("best party", "worst party"))
     assert worst <= right["local"] <= best
@@ -285,11 +294,6 @@ def simulate_readable(rows: list[Row]) -> list[dict[str, Any]]:
         return readable([row.plain() for row in rows])
 
 
-class MadeRounds(Certified):
-    name, title, protocol = "made-rounds", "rounds of sums, made here", "rounds"
-    sends = ("statistics",)
-
-
 def test_settings_for_rounds_are_found_once_where_a_method_needs_them() -> None:
     bars: list[str] = []
 
@@ -297,19 +301,17 @@ def test_settings_for_rounds_are_found_once_where_a_method_needs_them() -> None:
         bars.append(what)
         return unwatched(what, total)
 
-    with METHODS.including(MadeRounds):
-        found = mixveil.simulate("digits", parties=2, methods=["made-rounds", "sums"], mu=[1.0, 20.0], watch=watch)
-        again = mixveil.simulate("digits", parties=2, methods=["sums"], mu=20.0, watch=watch)
+    found = mixveil.simulate("digits", parties=2, methods=["rounds", "sums"], mu=[1.0, 20.0], watch=watch)
+    again = mixveil.simulate("digits", parties=2, methods=["sums"], mu=20.0, watch=watch)
     accuracy = {(row["method"], row["mu"]): row["accuracy"] for row in found.rows}
     assert not found.failed and len(accuracy) == 4 and bars.count("settings") == 1
-    assert accuracy["made-rounds", 20.0] > 0.8
+    assert accuracy["rounds", 20.0] > 0.8
     assert accuracy["sums", 20.0] == again.rows[0]["accuracy"]
 
 
 def test_public_data_of_few_classes_make_no_rounds() -> None:
     """The method says so, and the others are run."""
     data, known, test = blobs(120, 1), blobs(60, 2), blobs(60, 3)
-    with METHODS.including(MadeRounds):
-        found = mixveil.simulate(data, test=test, public=known, parties=2, methods=["made-rounds", "sums"])
-    assert [row["method"] for row in found.rows] == ["sums"] and set(found.failed) == {"made-rounds"}
-    assert "several classes" in str(found.failed["made-rounds"])
+    found = mixveil.simulate(data, test=test, public=known, parties=2, methods=["rounds", "sums"])
+    assert [row["method"] for row in found.rows] == ["sums"] and set(found.failed) == {"rounds"}
+    assert "several classes" in str(found.failed["rounds"])

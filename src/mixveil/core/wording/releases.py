@@ -82,10 +82,10 @@ WORDS: dict[str, str] = {
     "no promise.",
     # Releases
     "held-records": "{rows:n row} of {shape} from {party}, {files:n file}, {megabytes:.1f} MB",
-    "held-classes": "sums of {classes:n class} with {values:n value} each, over {rows:n record or unit|records or "
-    "units}, from {party}",
-    "held-residuals": "residual sums of {classes:n class} with {values:n value} each, over {rows:n record or "
-    "unit|records or units}, from {party}",
+    "held-classes": "sums of {classes:n class} with {values:n value} each, over {over}, from {party}",
+    "held-residuals": "residual sums of {classes:n class} with {values:n value} each, over {over}, from {party}",
+    "over-record": "{number:n record}",
+    "over-unit": "{number:n unit}",
     "held-updates": "updates of {tensors:n tensor} by {method} from {party}, {megabytes:.1f} MB",
     "held-representations": "{rows:n row} of {values:n value} from {party}, {megabytes:.1f} MB",
     "held": "a release of {kind} from {party}, {files:n file}, {megabytes:.1f} MB",

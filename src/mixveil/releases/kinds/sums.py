@@ -167,8 +167,10 @@ class SumSettings(PayloadSettings):
         return self.units
 
     def note(self, envelope: Envelope) -> Note:
-        sizes = {"classes": self.class_count, "values": self.dimension, "rows": self.units}
-        return note(f"held-{self.what}", party=envelope.party, **sizes)
+        over = note(f"over-{self.per}", number=self.units)
+        return note(
+            f"held-{self.what}", party=envelope.party, classes=self.class_count, values=self.dimension, over=over
+        )
 
     def file_bytes(self, file: File, envelope: Envelope) -> int:
         return 8 * self.class_count * (self.dimension + 1)

@@ -1,0 +1,240 @@
+"""What units contribute to sums: against slow twins, and how far one unit can move a sum."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import pytest
+import torch
+from hypothesis import given as drawn
+from hypothesis import settings
+from hypothesis import strategies as st
+from safetensors.torch import save
+from torch import Tensor
+
+from mixveil.core.errors import ManifestError
+from mixveil.core.randomness import SeededStream
+from mixveil.features.projection import HeldRows
+from mixveil.releases import contributions
+from mixveil.releases.contributions import LARGEST, Head, class_total, residual_total, square_total, unit_count
+from tests.sums import given
+
+Vector = list[float]
+CLASSES, K = 3, 2
+VALUES = st.one_of(st.floats(-9, 9), st.sampled_from([0.0, math.nan, math.inf, -math.inf, 1e200, 1e-200]))
+
+
+class Row(NamedTuple):
+    z: Vector
+    label: int
+
+
+ROWS = st.builds(Row, st.lists(VALUES, min_size=K, max_size=K), st.integers(0, CLASSES - 1))
+UNITS = st.lists(st.lists(ROWS, min_size=1, max_size=3), min_size=1, max_size=4)
+WEIGHTS = st.lists(st.floats(-3, 3), min_size=K * CLASSES + CLASSES + K, max_size=K * CLASSES + CLASSES + K)
+CLIPS = st.floats(0.1, 5)
+
+
+def rows_of(units: Sequence[Sequence[Row]], clip: float, *, named: bool = True) -> HeldRows:
+    """Their rows, dealt in turn: those of a unit are not neighbours."""
+    whole = [(i, row) for turn in range(9) for i, unit in enumerate(units) for row in unit[turn : turn + 1]]
+    z = torch.tensor([row.z for _, row in whole], dtype=torch.float64)
+    names = [f"patient {i}" for i, _ in whole] if named else None
+    return given(z, torch.tensor([row.label for _, row in whole]), names, clip=clip, classes=CLASSES)
+
+
+def head_of(values: Vector, scale: float = 1.0) -> Head:
+    whole = torch.tensor(values, dtype=torch.float64)
+    weight, bias, centre = torch.split(whole, [K * CLASSES, CLASSES, K])
+    return Head(scale * weight.view(K, CLASSES), scale * bias, centre)
+
+
+# The slow twins: one row after the other
+
+
+def shortened(vector: Vector, clip: float) -> Vector:
+    if not all(map(math.isfinite, vector)):
+        return [0.0] * len(vector)
+    norm = math.sqrt(sum(value * value for value in vector))
+    if math.isinf(norm):
+        return [0.0] * len(vector)
+    return vector if norm <= clip else [value * clip / norm for value in vector]
+
+
+def added(units: Sequence[list[Vector]], clip: float) -> Vector:
+    """The sum of units, each the sum of its rows' contributions, and none longer than clip."""
+    whole = [shortened([sum(column) for column in zip(*unit, strict=True)], clip) for unit in units]
+    return [sum(column) for column in zip(*whole, strict=True)]
+
+
+def of_class(row: Row, clip: float) -> Vector:
+    z = [*shortened(row.z, clip), clip]
+    return [value if c == row.label else 0.0 for c in range(CLASSES) for value in z]
+
+
+def of_residual(row: Row, clip: float, head: Head) -> Vector:
+    moved = [a - float(b) for a, b in zip(shortened(row.z, clip), head.centre, strict=True)]
+    z = shortened(moved, clip)
+    scores = [sum(z[j] * float(head.weight[j, c]) for j in range(K)) + float(head.bias[c]) for c in range(CLASSES)]
+    powers = [math.exp(score - max(scores)) for score in scores]
+    wrong = [power / sum(powers) - (c == row.label) for c, power in enumerate(powers)]
+    return [w * value for w in wrong for value in [*z, 1.0]]
+
+
+def of_square(row: Row, clip: float) -> Vector:
+    z = shortened(row.z, clip)
+    return [a * b for a in z for b in z]
+
+
+def alone(units: Sequence[Sequence[Row]]) -> list[list[Row]]:
+    return [[row] for unit in units for row in unit]
+
+
+def close(found: Tensor, expected: Vector) -> bool:
+    return torch.allclose(found.flatten(), torch.tensor(expected, dtype=torch.float64), rtol=1e-9, atol=1e-9)
+
+
+@drawn(UNITS, WEIGHTS, CLIPS, CLIPS, st.booleans())
+@settings(max_examples=150, deadline=None)
+def test_totals_are_those_of_slow_twins(
+    units: list[list[Row]], values: Vector, clip: float, own: float, named: bool
+) -> None:
+    rows, head = rows_of(units, clip, named=named), head_of(values)
+    whole = units if named else alone(units)
+    of = [[of_class(row, clip) for row in unit] for unit in whole]
+    assert close(class_total(rows, clip), added(of, math.sqrt(2) * clip * (1 + 1e-15)))
+    of = [[of_residual(row, clip, head) for row in unit] for unit in whole]
+    assert close(residual_total(rows, head, own), added(of, own))
+    of = [[of_square(row, own) for row in unit] for unit in whole]
+    assert close(square_total(rows, K, own), added(of, own**2 * (1 + 1e-15)))
+    assert unit_count(rows) == len(whole)
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_blocks_change_nothing(named: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = SeededStream(1)
+    z, labels = 3 * stream.normal(57, K), torch.arange(57) % CLASSES
+    units = [str(i * i % 23) for i in range(57)] if named else None
+    rows, head = given(z, labels, units, clip=2.0, classes=CLASSES), head_of(stream.normal(11).tolist())
+
+    def totals() -> list[Tensor]:
+        return [class_total(rows, 2.0), residual_total(rows, head, 0.5), square_total(rows, K, 1.5)]
+
+    before = totals()
+    seen: list[int] = []
+    for size in (1, 2, 5, 1000):
+        monkeypatch.setattr(contributions, "_ROWS", size)
+        monkeypatch.setattr(contributions, "_VALUES", 9 * size)
+        assert all(torch.allclose(total, old) for total, old in zip(totals(), before, strict=True))
+        class_total(rows, 2.0, seen.append)
+    assert sum(seen) == 4 * 57 and len(seen) > 20
+
+
+def test_a_row_that_is_no_number_counts_as_zero_and_nothing_fails() -> None:
+    wild = [math.nan, math.inf, -math.inf, 1e300]
+    units = [[Row([value, 1.0], 1)] for value in wild] + [[Row([1.0, 0.0], 0)]]
+    for named in (True, False):
+        rows = rows_of(units, 2.0, named=named)
+        assert class_total(rows, 2.0).tolist() == [[1, 0, 2], [0, 0, 8], [0, 0, 0]]
+        assert square_total(rows, K, 2.0).tolist() == [[1, 0], [0, 0]]
+        head = Head(torch.full((K, CLASSES), LARGEST).double(), torch.zeros(CLASSES).double(), torch.zeros(K).double())
+        assert bool(residual_total(rows, head, 0.1).isfinite().all())
+
+
+# How far a unit can move a sum
+
+
+def moved(
+    one: Sequence[Row], other: Sequence[Row], rest: list[list[Row]], clip: float, head: Head, own: float
+) -> Vector:
+    """By how much class sums, residual sums and squares of two neighbours differ, over what they may."""
+    a, b = (rows_of([list(unit), *rest], clip) for unit in (one, other))
+    distances = (
+        (class_total(a, clip) - class_total(b, clip)).norm() / (2 * clip),
+        (residual_total(a, head, own) - residual_total(b, head, own)).norm() / (2 * own),
+        (square_total(a, K, own) - square_total(b, K, own)).norm() / (math.sqrt(2) * own**2),
+    )
+    return [float(distance) for distance in distances]
+
+
+@drawn(
+    st.lists(ROWS, min_size=1, max_size=5),
+    st.lists(ROWS, min_size=1, max_size=5),
+    st.lists(st.lists(ROWS, min_size=1, max_size=2), max_size=2),
+    WEIGHTS,
+    st.sampled_from([1e-3, 1.0, 1e3, LARGEST / 3]),
+    CLIPS,
+    st.floats(1e-3, 5),
+)
+@settings(max_examples=200, deadline=None)
+def test_no_unit_moves_a_sum_farther_than_its_noise_is_made_for(
+    one: list[Row],
+    other: list[Row],
+    rest: list[list[Row]],
+    values: Vector,
+    scale: float,
+    clip: float,
+    own: float,
+) -> None:
+    """All rows and labels of a unit are replaced by any others, of any number, under any head."""
+    assert max(moved(one, other, rest, clip, head_of(values, scale), own)) <= 1 + 1e-9
+    single = moved(one[:1], other[:1], [], clip, head_of(values, scale), own)
+    assert max(single) <= 1 + 1e-9
+
+
+def test_the_bounds_are_tight() -> None:
+    """The same label and opposite records; another label; squares at a right angle; a unit of several rows."""
+    flat = head_of([0.0] * 11)
+    long, back, across = Row([9.0, 0.0], 1), Row([-9.0, 0.0], 1), Row([0.0, 9.0], 1)
+    for times in (1, 4):
+        same = moved([long] * times, [back] * times, [], 8.0, flat, 0.5)
+        assert same[0] > 0.99 and same[1] > 0.99
+        assert moved([long] * times, [Row([9.0, 0.0], 2)] * (5 - times), [], 8.0, flat, 0.5)[0] > 0.99
+        assert moved([long] * times, [across], [], 8.0, flat, 0.5)[2] > 0.99
+    # A head that turns over within a thousandth names either label wrong: two gradients are opposite.
+    steep = Head(torch.zeros(K, CLASSES).double(), torch.tensor([0.0, 0.0, -1e5]).double(), torch.zeros(K).double())
+    steep.weight[1] = torch.tensor([LARGEST, -LARGEST, 0.0])
+    other = moved([Row([1.0, 1e-3], 1)], [Row([1.0, -1e-3], 0)], [], 1.0, steep, 0.5)
+    assert other[1] > 0.99
+
+
+# A head that a server sent
+
+
+GOOD = {"weight": torch.ones(4, 3).double(), "bias": torch.zeros(3).double(), "centre": torch.zeros(4).double()}
+
+
+def test_a_head_is_read_as_it_was_sent() -> None:
+    found = Head.read(save(GOOD), 4, 3)
+    assert all(torch.equal(tensor, GOOD[name]) for name, tensor in found.tensors().items())
+
+
+BAD: dict[str, dict[str, Tensor]] = {
+    "weights of another shape": {"weight": torch.ones(3, 4).double()},
+    "biases of another shape": {"bias": torch.ones(3, 1).double()},
+    "more directions": {"weight": torch.ones(5, 3).double(), "centre": torch.zeros(5).double()},
+    "no number": {"bias": torch.tensor([0.0, math.nan, 0.0]).double()},
+    "infinite": {"centre": torch.full((4,), -math.inf).double()},
+    "too large": {"weight": torch.full((4, 3), 1.001 * LARGEST).double()},
+    "float32": {"weight": torch.ones(4, 3)},
+    "whole numbers": {"centre": torch.zeros(4, dtype=torch.int64)},
+    "one more tensor": {"more": torch.zeros(1).double()},
+    "too many bytes": {"more": torch.zeros(4096).double()},
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_another_head_is_refused(case: str) -> None:
+    with pytest.raises(ManifestError, match="too many" if case == "too many bytes" else "the head"):
+        Head.read(save({**GOOD, **BAD[case]}), 4, 3)
+
+
+@pytest.mark.parametrize("data", [b"", b"no", save(GOOD)[:-1], save(GOOD) + b"\0"])
+def test_what_is_no_file_of_a_head_is_refused(data: bytes) -> None:
+    with pytest.raises(ManifestError, match="cannot be read"):
+        Head.read(data, 4, 3)
+    without = {name: tensor for name, tensor in GOOD.items() if name != "centre"}
+    with pytest.raises(ManifestError, match="weight, bias and centre"):
+        Head.read(save(without), 4, 3)
