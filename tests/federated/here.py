@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from mixveil.core.wording.notes import Note
 from mixveil.data.images import Images
 from mixveil.features import projection_file, projection_fit
 from mixveil.features.cache import Loaded
+from mixveil.features.round_settings import RoundSettings
 from mixveil.federated.jobs.approval import waiting
 from mixveil.federated.jobs.job import Job, begin
 from mixveil.federated.jobs.job_config import JobConfig
@@ -52,6 +54,20 @@ def a_projection(folder: Path) -> Path:
     features = features_of(blobs(300, 77))
     weights = Loaded(features.extractor, (), torch.device("cpu")).digest
     projection_file.write(path, projection_fit.fit(features, weights))
+    return path
+
+
+ROUNDS = RoundSettings(
+    directions=4, rounds=4, share=0.2, clip=0.5, noise=0.01, rate=2.0, momentum=0.0, temperature=0.25, accuracy=0.9
+)
+
+
+def rounds_projection(folder: Path) -> Path:
+    """A public projection with settings for rounds of sums."""
+    path = folder / "rounds.safetensors"
+    if not path.exists():
+        found, _ = projection_file.read(a_projection(folder))
+        projection_file.write(path, replace(found, rounds=(ROUNDS,)))
     return path
 
 

@@ -78,6 +78,21 @@ def join(
         float | None,
         typer.Option("--label-budget", help="What everything in your ledger may cost a label in all, as ε."),
     ] = None,
+    roster: Annotated[
+        Path | None,
+        typer.Option(
+            "--roster",
+            help="For rounds-secure: the roster (`mixveil keys roster`). PARTY.roster.key is in the folder of --keys.",
+        ),
+    ] = None,
+    honest: Annotated[
+        int | None,
+        typer.Option("--honest", help="With --roster: how many honest parties you rely on in a sum, you included."),
+    ] = None,
+    smallest: Annotated[
+        int | None,
+        typer.Option("--smallest", help="With --roster: the fewest parties of a sum. Default: the whole roster."),
+    ] = None,
     recipient: Annotated[str | None, typer.Option("--recipient", help="Who runs the server, for your ledger.")] = None,
     folder: Folder = None,
     insecure: Annotated[bool, typer.Option("--insecure", help="No encryption: on 127.0.0.1 alone.")] = False,
@@ -91,8 +106,12 @@ def join(
 
     You decide what is sent, by --mu or --tau, --budget and --allow; the server cannot change it. Everything is encoded
     once a job, with secure noise, entered in your ledger, kept, and sent as it was kept. The server cannot run code
-    here, and what it hears depends on your records through the noise alone; but for methods in rounds, which --allow
-    has to name: their weights come without noise, and promise nothing (`mixveil update`).
+    here, and what it hears depends on your records through the noise alone; but for weights in rounds (fedavg and the
+    like), which --allow has to name: they come without noise, and promise nothing (`mixveil update`).
+
+    rounds: your noise covers every record and its label. rounds-secure (--roster, --honest): the server sees the sum
+    over all parties alone, and the parties share the noise. If at least --honest of them are honest a record is μ-GDP;
+    whatever the others do it is μ·√honest-GDP.
     """
     from mixveil.core import files
     from mixveil.data.opening import class_names
@@ -122,6 +141,10 @@ def join(
         data_dir=None if data_dir is None else str(data_dir.absolute()),
         recipient=recipient,
         label_budget=label_budget,
+        roster=None if roster is None else str(roster.absolute()),
+        roster_key=None if roster is None else str(_roster_key(roster, keys, party)),
+        honest=honest,
+        smallest=smallest,
     )
     config.check_bounded()
     images = config.images()  # what is wrong with the data is said now, and not to a server
@@ -232,10 +255,18 @@ def _show_job(item: Waiting) -> tuple[LookedAt, str]:
         )
         return "figures", question
     steps = len(job.rules.sends)
-    split = f" in {steps} steps" if steps > 1 else ""
+    split = f" in {steps} steps" if steps > 1 else ", over all its messages" if job.rules.covers_labels else ""
     out.print(f"Every {config.unit or 'record'} is {config.mu:g}-GDP against the server{split}.", soft_wrap=True)
+    if job.rules.secure and config.honest is not None:
+        out.print(
+            f"That holds if at least {config.honest} parties are honest, you included: the parties share the noise. "
+            f"[bold]Whatever the others do, it is {config.mu * math.sqrt(config.honest):.4g}-GDP.[/]",
+            soft_wrap=True,
+        )
     labels = "Labels are shown as they are."
-    if config.label_epsilon is not None:
+    if job.rules.covers_labels:
+        labels = "That covers labels too."
+    elif config.label_epsilon is not None:
         labels = f"Each label is {config.label_epsilon:g}-DP."
     total, limit = config.total, config.limit
     after = math.hypot(total.mu, config.mu)
@@ -265,6 +296,21 @@ def _show_release(item: Waiting) -> tuple[LookedAt, str]:
     return "audit", f"Let the release of {item.job.name} ({item.job.id[:8]}) leave?"
 
 
+def _roster_key(roster: Path, keys: Path | None, party: str) -> Path:
+    """Where the party's private roster key is: beside its other keys, or beside the roster. What is wrong with either
+    file is said now, and not to a server."""
+    from mixveil.core.errors import ArgumentError
+    from mixveil.federated import roster as rosters
+
+    path = (keys or roster.parent).absolute() / f"{party}{rosters.PRIVATE}"
+    known, key = rosters.read(roster), rosters.read_key(path)
+    if known.keys.get(party) != key.public_key().public_bytes_raw():
+        raise ArgumentError(
+            f"{roster} does not name {party} with the key {path}: give the roster that all parties have"
+        )
+    return path
+
+
 def _folder(folder: Path | None) -> Path:
     from mixveil.releases.traces import state_folder
 
@@ -283,7 +329,12 @@ def _what(config: PartyConfig, rows: int, units: int | None) -> str:
         parts.append(f"{promising} at τ = {config.tau}, not certified")
     if config.unpromising:
         parts.append(f"{', '.join(config.unpromising)} without any guarantee")
+    if config.honest is not None and config.mu is not None:
+        alone = config.mu * math.sqrt(config.honest)
+        parts.append(f"in secure sums μ holds with {config.honest} honest parties, and {alone:.4g} whatever others do")
     epsilon = config.label_epsilon
-    parts.append("labels are shown" if epsilon is None else f"each label is {epsilon:g}-DP a job")
+    shown = "labels are shown" if epsilon is None else f"each label is {epsilon:g}-DP a job"
+    covering = [rules.name for rules in config.rules if rules.covers_labels]
+    parts.append(f"{shown}, but for {' and '.join(covering)}, where μ covers them" if covering else shown)
     asked = " You are asked before each job." if config.approve else ""
     return f"{'; '.join(parts)}.{asked} Ctrl-C ends it"

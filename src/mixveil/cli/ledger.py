@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +12,7 @@ from mixveil.cli import _common
 from mixveil.cli._common import DATA_HELP, AsJson, escape, number, out, print_json, say
 from mixveil.core.wording.notes import note
 from mixveil.data.opening import DataOptions
+from mixveil.theory.shared_noise import alone
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -83,7 +85,10 @@ def entries_table(entries: list[Entry]) -> Table:
 
     right = [Column(name, justify="right", no_wrap=True) for name in ("rows", "μ", "label ε")]
     done = all(entry.finished for entry in entries)
-    caption = None if done else "* not known to be finished: it counts all the same"
+    told = [] if done else ["* not known to be finished: it counts all the same"]
+    if any(_alone(entry) for entry in entries):
+        told.append("alone: μ whatever other parties do; the μ before it needs honest ones, and is what adds up here")
+    caption = "\n".join(told) or None
     fixed = [Column(name, no_wrap=True) for name in ("begun (UTC)", "release")]
     table = Table(*fixed, "from → to", "what", *right, caption=caption)
     for entry in entries:
@@ -93,10 +98,16 @@ def entries_table(entries: list[Entry]) -> Table:
             escape(f"{entry.party} → {entry.recipient or '?'}"),
             entry.encoder,
             f"{entry.rows:,}",
-            "[red]none[/]" if entry.stated is None else number(entry.stated),
+            "[red]none[/]" if entry.stated is None else number(entry.stated) + _alone(entry),
             _labels(entry.label_epsilon),
         )
     return table
+
+
+def _alone(entry: Entry) -> str:
+    """The μ of a release whose noise parties share, whatever the others do."""
+    found = re.search(r"-shared-([0-9]+)$", entry.encoder)
+    return "" if found is None or entry.stated is None else f" (alone {number(alone(entry.stated, int(found[1])))})"
 
 
 def _labels(epsilon: float | None) -> str:

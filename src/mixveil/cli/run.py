@@ -49,7 +49,7 @@ def run(
         Literal["discriminant", "linear", "mlp", "lenet5", "convnet"] | None,
         typer.Option(
             "--head",
-            help="Of the model. Default: discriminant; linear in rounds. lenet5, convnet: in rounds, on images.",
+            help="Of the model. Default: discriminant; linear in rounds. lenet5, convnet: of weights, on images.",
             show_default=False,
         ),
     ] = None,
@@ -57,7 +57,7 @@ def run(
     backbone: Annotated[str, typer.Option("--backbone", help="In rounds: of whose features; none: pixels.")] = "none",
     stage: Annotated[str, typer.Option("--stage", help="In rounds: as of `mixveil encode`.")] = "",
     mirror: Annotated[bool, typer.Option("--mirror", help="In rounds: as of `mixveil encode`.")] = False,
-    rounds: Annotated[int, typer.Option("--rounds", help="Of methods with rounds.")] = 50,
+    rounds: Annotated[int, typer.Option("--rounds", help="Of methods that average weights.")] = 50,
     epochs: Annotated[
         int, typer.Option("--epochs", help="Of mlp on releases (20), or between rounds (1).", show_default=False)
     ] = 0,
@@ -77,6 +77,9 @@ def run(
     one-shot: every party sends one release of its records. two-step: first noisy class sums, which show the directions
     that matter, then records in those. fedavg, fedprox: weights in rounds, which promise nothing of a record; with
     fed-augmix and fedprox-augmix parties also compare augmented views of their images, which promises nothing either.
+    rounds: noisy class sums, then noisy residual sums of a head that every round improves; the projection holds how
+    many, by its public data. rounds-secure: the same, of which this server sees the sums over all parties alone. μ
+    covers labels in both.
     """
     from mixveil.federated.jobs.job import ended_as, outcome
     from mixveil.federated.jobs.job_config import JobConfig, check_order

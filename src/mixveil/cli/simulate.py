@@ -106,8 +106,9 @@ def simulate(
 
     At a μ: [bold]two-step[/] class sums, then mixed records in the directions found; [bold]two-step-gaussian[/] plain
     records instead; [bold]sums[/] class sums alone; [bold]sums-twice[/] again in the directions found; [bold]moments[/]
-    with second moments; [bold]dp-sgd[/] FedAvg with noisy steps, at the ε that rounds of sums at that μ have for a
-    record taken out. These end in a linear head always.
+    with second moments; [bold]rounds[/] class sums, then rounds of residual sums; [bold]rounds-secure[/] the same where
+    the server sees sums over all parties alone, and they share the noise; [bold]dp-sgd[/] FedAvg with noisy steps, at
+    the ε that rounds of sums at that μ have for a record taken out. These end in a linear head always.
 
     The first lines say which method is best at which μ, and which do worse than each party alone.
 

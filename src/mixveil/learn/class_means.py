@@ -12,7 +12,7 @@ from torch import Tensor
 from mixveil.core.errors import ArgumentError, MismatchError, TrainingError
 from mixveil.core.types import Release
 from mixveil.features.projection import Projection, Used
-from mixveil.releases.kinds.sums import Content, sums_of
+from mixveil.releases.kinds.sums import Content, SumSettings, sums_of
 
 _SEEN = 2.0  # deviations of its noise that a class's count must have
 
@@ -48,6 +48,16 @@ def totals(parts: Sequence[Release], content: Content = "classes") -> Totals:
         sums += weight * part.payload
     variance = sum((weight * item.sigma) ** 2 for weight, item in zip(weights, settings, strict=True))
     return Totals(sums, variance, sum(w * item.units for w, item in zip(weights, settings, strict=True)))
+
+
+def of_sum(indices: Tensor, parts: Sequence[Release]) -> Totals:
+    """The same from a secure sum: (classes, k + 1) int64, the sum of what all these parties masked. Their noise and
+    their step are the same."""
+    settings = parts[0].envelope.settings
+    if not isinstance(settings, SumSettings):
+        raise MismatchError(f"{parts[0].id[:8]} of {parts[0].party} holds {parts[0].envelope.kind}, not sums")
+    units = sum(part.envelope.rows for part in parts)
+    return Totals(settings.values(indices), len(parts) * settings.sigma**2, units)
 
 
 def class_counts(found: Totals, clip: float) -> tuple[Tensor, float]:

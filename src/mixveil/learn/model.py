@@ -68,6 +68,8 @@ def promises(trained: Trained) -> list[Note]:
     told = [note("model-mu", of=note(f"model-{per}{one}"), mu=_largest(spent))]
     if one:
         told.append(note(f"model-mu-{per}-at-several", parties=len(spent), mu=trained.together))
+    if trained.alone:
+        told.append(note("model-mu-shared", honest=trained.honest, mu=max(trained.alone.values())))
     if None in labels:
         return [*told, note("model-labels-shown")]
     if not any(labels):
@@ -99,6 +101,8 @@ def write_model(out: Path, trained: Trained, tested: Mapping[str, Any] | None, a
         "trained_on": [_plain(source) for source in trained.sources],
         "mu": dict(trained.spent),
         "mu_with_several_parties": trained.together,
+        "mu_alone": dict(trained.alone),
+        "honest": trained.honest,
         "label_epsilon": dict(trained.label_epsilon),
         "per": "unit" if trained.units else "record",
         "guarantee": [told.plain() for told in promises(trained)],

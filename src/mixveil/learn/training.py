@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +66,8 @@ class Trained:
         label_epsilon: Σε of labels, beside what μ covers; 0 where μ covers all; None where labels were shown.
         covered: Whether the μ of any release covers labels too: label_epsilon says nothing of those.
         units: Whether every promise is to units of several rows, not to records.
+        honest: How many honest parties share the noise that spent rests on; 1: each party added all of it.
+        alone: Where noise is shared: μ of each party's records whatever the other parties do.
     """
 
     head: TrainedHead
@@ -79,6 +81,8 @@ class Trained:
     label_epsilon: Mapping[str, float | None]
     units: bool
     covered: bool = False
+    honest: int = 1
+    alone: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def layers(self) -> Layers:

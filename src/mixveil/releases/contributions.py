@@ -16,7 +16,7 @@ from safetensors.torch import load
 from torch import Tensor
 
 from mixveil.core.errors import ManifestError
-from mixveil.core.types import Progress
+from mixveil.core.types import Dataset, Progress
 from mixveil.data import privacy_units
 from mixveil.features.projection import Projected
 
@@ -142,7 +142,7 @@ def with_constant(z: Tensor, value: float) -> Tensor:
     return torch.cat([z, torch.full((len(z), 1), value, dtype=z.dtype)], dim=1)
 
 
-def unit_count(rows: Projected) -> int:
+def unit_count(rows: Dataset) -> int:
     """How many units there are; of records without units, how many records."""
     units = privacy_units.numbered(rows)
     return len(rows) if units is None else int(units.max()) + 1

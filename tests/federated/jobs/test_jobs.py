@@ -129,12 +129,13 @@ def test_two_steps_cost_what_one_would(tmp_path: Path, three: dict[str, Answer])
     assert len(Ledger().entries()) == 6
 
 
-def test_labels_of_both_steps_cost_what_was_allowed(tmp_path: Path) -> None:
+def test_labels_cost_what_was_allowed_in_the_step_that_shows_them(tmp_path: Path) -> None:
     party = a_party(tmp_path, "a", 0, label_epsilon=6.0)
     job = job_of(tmp_path, method="two-step", parties=1, projection=str(a_projection(tmp_path)))
     assert done(job, Here({"a": party.answer}))["ok"]
-    assert read_release(job.folder / "statistics" / "a").label_epsilon == 3.0
-    assert read_release(job.folder / "records" / "a").label_epsilon == 3.0
+    assert read_release(job.folder / "statistics" / "a").label_epsilon is None
+    assert read_release(job.folder / "records" / "a").label_epsilon == 6.0
+    assert Ledger().total().label_epsilon == 6.0
 
 
 def test_a_party_makes_it_once_however_often_it_is_asked(tmp_path: Path, three: dict[str, Answer]) -> None:
@@ -923,8 +924,8 @@ def test_labels_have_a_budget(tmp_path: Path) -> None:
     assert Ledger().total().label_epsilon == 2.0
 
 
-def test_half_a_job_costs_a_label_half(tmp_path: Path) -> None:
-    """Two-step jobs that are never finished: the second step's half is held back, and nothing is beyond the budget."""
+def test_half_a_job_holds_back_what_its_labels_will_cost(tmp_path: Path) -> None:
+    """Two-step jobs that are never finished: the second step's ε is held back, and nothing is beyond the budget."""
     path = a_projection(tmp_path)
     sent, digest = {"projection": path.read_bytes()}, projection_file.read(path)[1]
     party = a_party(tmp_path, "a", 0, mu=0.1, label_epsilon=1.0, label_budget=2.5)
@@ -933,7 +934,7 @@ def test_half_a_job_costs_a_label_half(tmp_path: Path) -> None:
         party.answer(Message({**about, "job": f"{number:032x}", "projection": digest}, sent)).about["state"]
         for number in range(4)
     ]
-    assert states == ["ready", "ready", "refused", "refused"] and Ledger().total().label_epsilon == 1.0
+    assert states == ["ready", "ready", "refused", "refused"] and Ledger().total().label_epsilon == 0.0
 
 
 @pytest.mark.parametrize("each", [1, 2, 3, 4])
@@ -1222,7 +1223,11 @@ def test_a_standing_budget_is_a_budget(tmp_path: Path) -> None:
         ({"tau": 1.0}, "mu .* or tau"),
         ({"budget": 0.5}, "budget is 0.5"),
         ({"label-epsilon": 2.0, "label-budget": 1.0}, "label_budget is 1"),
-        ({"label-budget": 1.0}, "label_budget is 1"),
+        ({"label-budget": 1.0, "allow": "two-step"}, "label_budget is 1"),
+        ({"honest": 2}, "roster .* and honest"),
+        ({"allow": "rounds-secure"}, "roster .* is missing"),
+        ({"roster": "/r", "roster-key": "/k", "honest": 1}, "honest must be"),
+        ({"roster": "/r", "roster-key": "/k", "honest": 2, "smallest": 2}, "smallest must be"),
         ({"allow": "everything"}, "allow must name"),
     ],
 )

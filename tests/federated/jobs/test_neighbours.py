@@ -1,7 +1,8 @@
 """Nothing that a server sees of a party depends on a single record, but through the noise.
 
-Two data sets that differ in one record, of the same label, answer the same questions, with the same randomness. What
-leaves must be the same, byte for byte, but for the values that noise was added to and the hashes of their files.
+Two data sets that differ in one record (in rounds of sums in its label, too) answer the same questions, with the same
+randomness. What leaves must be the same, byte for byte, but for the values that noise was added to and the hashes of
+their files.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from mixveil.federated.jobs.messages import MANIFEST, Message
 from mixveil.federated.jobs.party import Party
 from mixveil.releases.ledger import Ledger
 from mixveil.releases.records import write_release
-from tests.federated.here import Answer, Here, a_party, a_projection, approving, done, job_of, saved
+from tests.federated.here import Answer, Here, a_party, a_projection, approving, done, job_of, rounds_projection, saved
 from tests.made import Tiny, blobs, images, tiny_weights
 
 pytestmark = pytest.mark.usefixtures("clock")
@@ -41,10 +42,12 @@ MU = 4.0
 EARLIER = blobs(60, 8)  # a cohort that was released before
 
 
-def replaced(data: Images, image: torch.Tensor) -> Images:
+def replaced(data: Images, image: torch.Tensor, *, label: bool = False) -> Images:
+    """Another record. label: and of another class."""
     x, y = data.take(torch.arange(len(data)))
-    x[ROW] = image
-    return from_tensors(x, y.argmax(1), classes=len(data.classes))
+    x[ROW], classes = image, y.argmax(1)
+    classes[ROW] = (classes[ROW] + label) % len(data.classes)
+    return from_tensors(x, classes, classes=len(data.classes))
 
 
 def with_a_copy(data: Images) -> Images:
@@ -129,6 +132,9 @@ BUDGETS = {"enough": 100.0, "too little for those that were released before": 1.
         ("two-step units", True),
         ("statistics", False),
         ("statistics", True),
+        ("rounds", False),
+        ("rounds", True),
+        ("rounds units", False),
     ],
 )
 def test_one_record_changes_nothing_that_leaves(
@@ -156,14 +162,14 @@ def test_one_record_changes_nothing_that_leaves(
         asked.append((message, draws.answer(first, len(asked), message)))
         return asked[-1][1]
 
-    path = a_projection(tmp_path)
+    path = rounds_projection(tmp_path) if kind == "rounds" else a_projection(tmp_path)
     order = {"method": "two-step" if kind == "statistics" else kind, "parties": 1}
     job = job_of(tmp_path, projection=str(path) if how == "projected" or kind != "one-shot" else "", **order)
     whole = done(job, Here({"a": recorded}))
     affordable = BUDGETS[budget] > math.sqrt(2) * MU
     assert whole["ok"] == (affordable and method != "statistics"), whole
     for name, change in NEIGHBOURS.items():
-        second = world(name, replaced(data, change(data)))
+        second = world(name, replaced(data, change(data), label=kind == "rounds"))
         differing = 0
         for number, (message, before) in enumerate(asked):
             answer = draws.answer(second, number, message)

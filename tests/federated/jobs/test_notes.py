@@ -31,7 +31,9 @@ def test_every_code_that_is_used_has_a_sentence_and_every_sentence_a_use() -> No
     text = "".join(path.read_text() for path in SOURCES)
     used = set(re.findall(r'(?:Refusal|note|log)\(\s*"([a-z0-9-]+)"', text))
     assert used <= WORDS.keys(), used - WORDS.keys()
-    assert not [code for code in jobs.WORDS if f'"{code}"' not in text and not code.startswith("job-")]
+    earlier = {"epsilon-record-removed", "mu-labels-as-counts"}  # files of earlier versions hold them
+    unused = [code for code in jobs.WORDS if f'"{code}"' not in text and not code.startswith("job-")]
+    assert {*unused} <= earlier
 
 
 @pytest.mark.parametrize("code", [*jobs.REFUSED, *jobs.ENDED])
@@ -68,8 +70,8 @@ def test_a_note_is_read_back_with_the_notes_inside_it() -> None:
 
 
 def test_no_method_is_asked_for_by_its_name() -> None:
-    """But in its own file. `public`, `local`, `sums` and `moments` are also words for other things."""
-    names = "|".join(map(re.escape, {*method_names()} - {"public", "local", "sums", "moments"}))
+    """But in its own file. `public`, `local`, `sums`, `moments` and `rounds` are also words for other things."""
+    names = "|".join(map(re.escape, {*method_names()} - {"public", "local", "sums", "moments", "rounds"}))
     tests = re.compile(rf'(?:==|!=|\bin\b)\s*[({{\[]?\s*"(?:{names})"|"(?:{names})"\s*(?:==|!=|\bin\b)')
     others = [path for path in SOURCES if path.parent.name != "methods"]
     found = {path.name for path in others if tests.search(path.read_text())}

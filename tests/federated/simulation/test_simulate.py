@@ -6,6 +6,7 @@ import json
 import math
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from mixveil.core.errors import ArgumentError, DataFormatError, OutputError
 from mixveil.core.wording.notes import note
 from mixveil.data.images import Images
 from mixveil.data.opening import open_data
+from mixveil.features.round_settings import RoundSettings
 from mixveil.federated.methods.catalogue import METHODS, chosen_methods, method_named, method_names
 from mixveil.federated.simulation import one_shot_methods, round_methods
 from mixveil.federated.simulation.results import Kept, Row, compared, read_simulation, readable
@@ -27,6 +29,9 @@ from tests.plugins import toy_method
 
 PARTIES, CLASSES, INPUTS = 5, 10, 64
 HEAD = 4 * CLASSES * (INPUTS + 1)
+ROUNDS = RoundSettings(
+    directions=32, rounds=4, share=0.2, clip=0.5, noise=0.01, rate=8.0, momentum=0.0, temperature=0.25, accuracy=0.9
+)
 
 
 def part(data: Images, keep: Callable[[torch.Tensor], torch.Tensor]) -> Images:
@@ -38,6 +43,7 @@ def part(data: Images, keep: Callable[[torch.Tensor], torch.Tensor]) -> Images:
 def simulation() -> Simulation:
     train, test = open_data("digits:train"), open_data("digits:test")
     agreed = prepared(features_of(part(train, lambda i: i % 4 == 0)), "0" * 64, tau=0.1)
+    agreed = replace(agreed, projection=replace(agreed.projection, rounds=(ROUNDS,)))
     setting = SimulationConfig(PARTIES, 0.5, rounds=4, epochs=3, learning_rate=0.02, tau=0.1)
     return set_up(features_of(part(train, lambda i: i % 4 != 0)), features_of(test), agreed, setting)
 
@@ -63,7 +69,10 @@ def test_every_method_runs_and_says_what_it_promises(found: dict[str, Row]) -> N
     assert codes["one-shot"] == "nominal-tau" and figures["one-shot"]["tau"] == 0.1
     assert codes["dp-sgd"] == "epsilon-record-taken-out"
     assert codes["two-step"] == codes["two-step-gaussian"] == "mu-labels-by-row"
-    assert {codes[name] for name in ("sums", "sums-twice", "moments")} == {"mu-labels-as-counts"}
+    assert {codes[name] for name in ("sums", "sums-twice", "moments")} == {"mu-labels-covered"}
+    assert codes["rounds"] == "mu-labels-covered" and codes["rounds-secure"] == "mu-labels-covered-shared"
+    assert figures["rounds-secure"]["parties"] == PARTIES
+    assert figures["rounds-secure"]["alone"] == pytest.approx(2 * math.sqrt(PARTIES))
     assert figures["sums"]["mu"] == 2.0 and figures["sums"]["epsilon"] == pytest.approx(10, abs=0.05)
 
 
@@ -107,6 +116,7 @@ def test_methods_learn_what_they_should(found: dict[str, Row]) -> None:
     right = {name: row.outcome.accuracy for name, row in found.items()}
     assert right["centralised"] > right["local"] + 0.03 and right["public"] > 0.8
     assert min(right[name] for name in ("two-step", "two-step-gaussian", "sums", "sums-twice")) > 0.75
+    assert right["rounds-secure"] >= right["rounds"] - 0.02 and right["rounds"] > 0.75
     assert right["fedprox-tuned"] > 0.6 and right["dp-sgd"] > 0.5 and right["moments"] > 0.75
     best, worst = (found["local"].outcome.chosen[name] for name in ("best party", "worst party"))
     assert worst <= right["local"] <= best

@@ -9,7 +9,7 @@ import shutil
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,10 @@ from benchmarks.net import SLOW, Process, Server, free_port, node, tree, until
 
 from mixveil.core.randomness import SeededStream
 from mixveil.data.opening import open_data
+from mixveil.features import projection_file, projection_fit
+from mixveil.features.cache import Loaded
+from mixveil.features.extractor import Extractor
+from mixveil.features.round_settings import RoundSettings
 from mixveil.federated.jobs.messages import MANIFEST, Message
 from mixveil.federated.jobs.party import Party
 from mixveil.federated.jobs.party_config import PartyConfig
@@ -214,6 +218,28 @@ def test_a_killed_server_finds_what_had_arrived(net: Net, job: Started) -> None:
     for name in HONEST:
         assert files_of(net.server.job("fourth") / "records" / name) == arrived[name]
         assert whole["parties"][name]["returned"] and net.entries(name, "fourth") == 1
+
+
+def test_rounds_of_sums_though_a_party_is_killed_between_them(net: Net) -> None:
+    """Each party enters each message once; the one that was killed goes on with the next."""
+    path, loaded = net.folder / "rounds.safetensors", Loaded(Extractor(), (), torch.device("cpu"))
+    fitted = projection_fit.fit(features_of(open_data(str(net.data["test"]))), loaded.digest)
+    settings = RoundSettings(16, 4, 0.2, 0.5, noise=0.01, rate=8.0, momentum=0.0, temperature=0.25, accuracy=0.9)
+    projection_file.write(path, replace(fitted, rounds=(settings,)))
+    words = ("--parties", "2", "--projection", str(path), "--wait", str(SLOW))
+    running = net.server.begin("rounds", "fifth", *words)
+    until(lambda: net.server.events("fifth", "round-done"))
+    net.parties["b"].stop(signal.SIGKILL)
+    net.join("b")
+    said, wrong = running.communicate(timeout=SLOW)
+    whole = json.loads(said)
+    assert whole["ok"], (whole, wrong)
+    assert accuracy(read_model(Path(whole["model"])), net.data["a"]) > 0.5
+    for name in HONEST:
+        assert net.entries(name, "fifth") == 5 and not Ledger(net.state(name)).reservations()
+        for number in range(5):
+            folder = f"sums-{number:02d}"
+            assert files_of(net.server.job("fifth") / folder / name) == files_of(net.kept(name, "fifth", folder))
 
 
 def refused(net: Net, run: Run, *words: object) -> str:

@@ -22,6 +22,17 @@ REFUSED: dict[str, str] = {
     "projection-unreadable": "What was sent is not a projection.",
     "no-statistics-sent": "The party sent no class sums for this job.",
     "directions-not-own": "The directions were not found from the party's class sums.",
+    "plan-not-taken": "The plan of the rounds is not one that the party agrees to.",
+    "other-plan": "The plan of the rounds is not the one that this job began with.",
+    "beyond-plan": "The message is beyond the plan of the rounds.",
+    "out-of-order": "A later message was made already.",
+    "head-missing": "Residual sums need a head, and none was sent.",
+    "head-too-early": "The first message has class sums, and a head was sent for it.",
+    "head-not-taken": "The head is not one that the party can use.",
+    "other-head": "This message was made with another head.",
+    "message-used-up": "The message was begun and lost; it is not made twice.",
+    "no-roster": "The party has no roster for secure sums.",
+    "attempt-refused": "The attempt at a secure sum is not one that the party accepts.",
     "not-offered": "The party did not offer this.",
     "no-such-file": "The release has no such file.",
     "model-incomplete": "A model is a card and its tensors; something else was sent.",
@@ -57,6 +68,10 @@ ENDED: dict[str, str] = {
     **TOO_FEW,
     "no-majority": "{first} and {second} have different classes, shapes or features, and neither side is larger. "
     "Remove the {kind} of one side from the job's folder, and start the job again.",
+    "set-too-small": "{count:n party is|parties are} left for a secure sum, {needed} needed: by their own rules the "
+    "parties sum with no fewer.",
+    "no-sum": "No attempt at the secure sum of message {number} succeeded.",
+    "left-out": "The others went on without this party.",
     "nothing-learnt": "No model can be computed from what was sent ({error}).",
     "server-error": "The server could not go on ({error}).",
 }
@@ -72,6 +87,7 @@ REJECTED: dict[str, str] = {
     "file-too-large": "{file} has {bytes:,} bytes; a file of a release has at most {most:,}.",
     "taken-before": "Release {release}, or a file of it, was taken before, in job {job} from {party}.",
     "unknown-file": "Its manifest names no file {file!r}.",
+    "not-these-sums": "Its sums are not those of message {number}: other classes, units, head, noise or step.",
     "files-missing": "{files} did not come.",
     "other-projection": "Its projection is {sent}; the projection of this job is {needed}.",
     "not-of-projection": "It has rows of {shape} clipped to {clip:g}; the projection has ({dimension},) clipped to "
@@ -137,6 +153,9 @@ EVENTS: dict[str, str] = {
     "training-begun": "Training on {rows:n record} of {parties:n party|parties}.",
     "training-continues": "The training continues where it was stopped.",
     "learning-failed": "No model could be computed ({error}). Looking for the party that causes it.",
+    "plan-made": "The plan: class sums and {rounds:n round} in {directions:n direction}, with "
+    "{parties:n party|parties}.",
+    "sum-failed": "No secure sum of message {number}: {parties:n party is|parties are} still there.",
     "rounds-kept": "{rounds:n round was|rounds were} done before; the job goes on from there.",
     "round-done": "Round {number} of {rounds}: {answered} of {parties:n party|parties} answered.",
     "model-made": "The model is in {path}.",
@@ -164,7 +183,7 @@ OWNER: dict[str, str] = {
     "step-sending": "{job}: sending {kind}.",
     "sending-weights": "{job}: sending weights after epoch {epoch} of {epochs}.",
     "model-here": "The model of {job} is here: {path}",
-    "job-ended-there": "{job} ended without a model: {why}",
+    "job-ended-there": "{job} ended here without a model: {why}",
     "projection-holds-images": "warning: {images:n image of yours was|images of yours were} used to fit the "
     "projection. It is not public for them, and what is certified does not hold.",
     "outlook-unbounded": "Your ledger holds {releases:n release that promises|releases that promise} nothing to a "
@@ -194,12 +213,17 @@ GUARANTEES: dict[str, str] = {
     "public ones do the directional SNR of what is released is {snr:.3g}; labels are shown",
     "mu-labels-by-row": "μ = {mu:g} for a record replaced by another of its label (ε = {epsilon:.3g} at δ = 1e-05); "
     "labels are shown, row by row",
-    "mu-labels-as-counts": "μ = {mu:g} for a record replaced by another of its label (ε = {epsilon:.3g} at δ = 1e-05); "
-    "labels are shown, as counts of the classes",
+    "mu-labels-covered": "μ = {mu:g} for a record and its label replaced by any other (ε = {epsilon:.3g} at "
+    "δ = 1e-05); the number of a party's rows is public",
+    "mu-labels-covered-shared": "μ = {mu:g} for a record and its label replaced by any other (ε = {epsilon:.3g} at "
+    "δ = 1e-05), if all {parties} parties are honest and the server sees their sum alone; μ = {alone:.3g} whatever the "
+    "others do; the number of a party's rows is public",
     "epsilon-record-taken-out": "ε = {epsilon:.3g} at δ = {delta:g} for a record taken out, its label with it: what "
     "rounds of sums at μ = {mu:g} promise of the same (μ = {mu_out:.3g}); for a record and its label replaced it is at "
     "most ε = {epsilon_replaced:.3g} at δ = {delta_replaced:.2g}; the number of a party's rows is public",
     # of files that earlier versions wrote
+    "mu-labels-as-counts": "μ = {mu:g} for a record replaced by another of its label (ε = {epsilon:.3g} at δ = 1e-05); "
+    "labels are shown, as counts of the classes",
     "epsilon-record-removed": "ε = {epsilon:.3g} at δ = {delta:g} for a record taken out, its label with it (replaced "
     "by another: up to 2ε); how many rows a party has is public",
 }

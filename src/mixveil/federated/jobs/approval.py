@@ -59,8 +59,11 @@ class Waiting:
         approve(self.folder, self.question, looked_at=looked_at)
 
     def refuse(self) -> None:
-        """The owner says no to all that the job still asks for, for good."""
+        """The owner says no to all that the job still asks for, for good: nothing is held for it any more."""
+        from mixveil.releases.ledger import Ledger
+
         (self.folder / REFUSED).touch(0o600)
+        Ledger().free(reserved_as(self.config.party, self.job))
 
 
 def waiting(folder: Path) -> list[Waiting]:
@@ -121,6 +124,11 @@ def approve(folder: Path, question: Question, *, looked_at: LookedAt) -> None:
 def is_over(folder: Path, job: JobId) -> bool:
     """Whether nothing more is made for a job: all of it is there, or its owner said no."""
     return (folder / REFUSED).exists() or all((folder / kind).exists() for kind in job.rules.sends)
+
+
+def reserved_as(party: str, job: JobId) -> str:
+    """What a party's ledger calls the μ that it holds for a job."""
+    return f"{party}, job {job.name} ({job.id})"
 
 
 def _asked(folder: Path, question: Question) -> Path:

@@ -52,9 +52,11 @@ def together(
     enough: Callable[[], bool] | None = None,
     seconds: float | None = None,
     quiet: bool = False,
+    all_of_them: bool = False,
 ) -> None:
     """Do the same with every party, each in a thread of its own, until all are done or the time is over. enough:
-    whether it may end before all came; quiet: those that did not come are not logged."""
+    whether it may end before all came; quiet: those that did not come are not logged; all_of_them: those that are out
+    too."""
     wanted = None if among is None else set(among)
     expected = job.config.parties if wanted is None else len(wanted)
     limit = job.config.wait if seconds is None else seconds
@@ -68,11 +70,12 @@ def together(
     begun = reminded = time.monotonic()
     while True:
         job.reject_unknown(parties.unknown())
+        out = {n for n, status in list(job.statuses.items()) if status.state in OUT and not all_of_them}
         for name, ask in parties.present().items():
-            if name not in threads and (wanted is None or name in wanted) and job.status(name).state not in OUT:
+            if name not in threads and (wanted is None or name in wanted) and name not in out:
                 threads[name] = threading.Thread(target=_one, args=(job, name, ask, work, check), daemon=True)
                 threads[name].start()
-        out = {name for name, status in job.statuses.items() if status.state in OUT}
+        out = {n for n, status in list(job.statuses.items()) if status.state in OUT and not all_of_them}
         settled = (out if wanted is None else out & wanted) | {n for n, t in threads.items() if not t.is_alive()}
         busy = threads.keys() - settled
         now, missing = time.monotonic(), expected - len(settled | busy)

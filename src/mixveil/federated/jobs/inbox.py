@@ -10,22 +10,22 @@ import contextlib
 import hashlib
 import math
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from mixveil.core import files, randomness
 from mixveil.core.errors import HashError, ManifestError, ShardSizeError
 from mixveil.core.strict_json import decoded
 from mixveil.federated.jobs.messages import MANIFEST, MANIFEST_LIMIT, Refusal, check_name, printable
-from mixveil.federated.methods.base import Kind
+from mixveil.federated.jobs.sums_plan import name_of
 from mixveil.learn.training import ProjectionWithDigest
 from mixveil.releases.envelope import Envelope, parse
 from mixveil.releases.kinds.settings import Bounds
 from mixveil.releases.reading import read_file
 from mixveil.releases.records import SHARD_BYTES
 
-PAYLOADS: dict[Kind, str] = {"statistics": "sums", "records": "records"}
-"""The kind of payload of what is taken, by the name of its folder."""
+PAYLOADS: dict[str, str] = {"statistics": "sums", "records": "records", "sums": "sums"}
+"""The kind of payload of what is taken, by the name of its folder; sums have one folder a message, with its number."""
 
 LIMIT = 8 << 30
 """Bytes of a release that a server takes, unless it is told otherwise."""
@@ -41,14 +41,21 @@ class Inbox:
     def __init__(self, folder: Path, limit: int = LIMIT) -> None:
         self.folder, self.limit = folder, limit
 
-    def arrived(self, kind: Kind) -> dict[str, Path]:
+    def arrived(self, kind: str) -> dict[str, Path]:
         """The parties whose releases are all here."""
         place = self.folder / kind
         return {path.name: path for path in sorted(place.iterdir())} if place.is_dir() else {}
 
-    def offer(self, party: str, kind: Kind, text: bytes, known: ProjectionWithDigest | None) -> dict[str, int]:
+    def offer(
+        self,
+        party: str,
+        kind: str,
+        text: bytes,
+        known: ProjectionWithDigest | None,
+        check: Callable[[Envelope], None] = lambda stated: None,
+    ) -> dict[str, int]:
         """Look at a manifest, and keep it; the files that are still to come, and their bytes. known: the projection of
-        this job's records."""
+        this job's records; check: refuses what else does not fit."""
         stated = _stated(kind, text)
         if stated.party != check_name("party", party):
             raise Refusal("signed-as-another", named=stated.party[:80], party=party)
@@ -58,6 +65,7 @@ class Inbox:
             raise Refusal("too-many-classes", classes=len(stated.classes), most=_CLASSES)
         _check_projection(stated, known)
         _check_scale(stated)
+        check(stated)
         if stated.bytes > self.limit:
             raise Refusal("too-many-bytes", bytes=stated.bytes, most=self.limit)
         for file in stated.files:
@@ -74,7 +82,7 @@ class Inbox:
             files.write_whole(place / MANIFEST, text, 0o600)
         return {file.name: file.bytes for file in stated.files if not (place / file.name).exists()}
 
-    def take(self, party: str, kind: Kind, name: str, data: bytes) -> None:
+    def take(self, party: str, kind: str, name: str, data: bytes) -> None:
         """Check a file that came as one on disk is checked, and keep it."""
         place = self._incoming(party, kind)
         stated = _stated(kind, (place / MANIFEST).read_bytes())
@@ -96,7 +104,7 @@ class Inbox:
         finally:
             shutil.rmtree(looked_at, ignore_errors=True)
 
-    def finish(self, party: str, kind: Kind) -> Path:
+    def finish(self, party: str, kind: str) -> Path:
         """All of it is here: move it to its place."""
         place = self._incoming(party, kind)
         stated = _stated(kind, (place / MANIFEST).read_bytes())
@@ -109,22 +117,25 @@ class Inbox:
         files.sync_folder(out.parent)
         return out
 
-    def drop(self, party: str, kind: Kind) -> None:
+    def drop(self, party: str, kind: str) -> None:
         """Forget what came of something that is not taken."""
         shutil.rmtree(self._incoming(party, kind), ignore_errors=True)
 
-    def set_aside(self, party: str, kind: Kind) -> None:
+    def set_aside(self, party: str, kind: str) -> None:
         """Move away a release that does not belong here: its party may send another."""
         place = self.folder / "set-aside"
         place.mkdir(mode=0o700, exist_ok=True)
         (self.folder / kind / party).rename(place / f"{kind}-{party}-{randomness.release_id()[:8]}")
 
-    def _incoming(self, party: str, kind: Kind) -> Path:
+    def _incoming(self, party: str, kind: str) -> Path:
         return self.folder / "incoming" / f"{kind}-{party}"
 
-    def _taken(self, stated: Envelope, party: str, kind: Kind) -> Path | None:
-        """Where a release, or one of its files, lies that was taken before; None if there is none."""
-        for known in PAYLOADS:
+    def _taken(self, stated: Envelope, party: str, kind: str) -> Path | None:
+        """Where a release, or one of its files, lies that was taken before; None if there is none. Residual sums are
+        of this round's head, and so of no other job's."""
+        if "head" in stated.assets:
+            return None
+        for known in ("statistics", "records", name_of(0)):
             for path in self.folder.parent.glob(f"*/{known}/*/{MANIFEST}"):
                 if path.parent == self.folder / kind / party:
                     continue
@@ -145,12 +156,13 @@ def _elsewhere(folder: Path) -> Iterator[None]:
         raise
 
 
-def _stated(kind: Kind, text: bytes) -> Envelope:
+def _stated(kind: str, text: bytes) -> Envelope:
     if len(text) > MANIFEST_LIMIT:
         raise ManifestError(f"{len(text):,} bytes are too many for a manifest")
     stated = parse(decoded(text))
-    if stated.kind != PAYLOADS[kind]:
-        raise ManifestError(f"it holds {stated.kind}, and {PAYLOADS[kind]} were asked for")
+    wanted = PAYLOADS[kind.partition("-")[0]]
+    if stated.kind != wanted:
+        raise ManifestError(f"it holds {stated.kind}, and {wanted} were asked for")
     return stated
 
 

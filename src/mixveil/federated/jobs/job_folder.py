@@ -22,8 +22,10 @@ from mixveil.federated.jobs import approval
 from mixveil.federated.jobs.approval import ENDED, ENTERED, FREE, REFUSED, Question
 from mixveil.federated.jobs.messages import MODELS_LIMIT, PROJECTION_LIMIT, JobId, Message, Refusal, now
 from mixveil.federated.jobs.party_config import PartyConfig
-from mixveil.federated.methods.base import Kind
+from mixveil.federated.jobs.sums_folder import SumsFolder
+from mixveil.federated.methods.base import COVERED, Kind
 from mixveil.learn.model import CARD, TENSORS, read_model
+from mixveil.releases.ledger import Ledger
 from mixveil.releases.spending import within
 
 UPDATES = "updates.json"
@@ -39,6 +41,7 @@ class JobFolder:
     def __init__(self, folder: Path, config: PartyConfig, job: JobId, log: Callable[[Note], None]) -> None:
         self.config, self.job, self.log = config, job, log
         self.folder = folder / f"{job.name}-{job.id}"
+        self.sums = SumsFolder(self.folder)
 
     # Which job it is
 
@@ -85,12 +88,29 @@ class JobFolder:
         if not self.folder.exists() or (self.folder / ENDED).exists():
             return False
         (self.folder / ENDED).touch(0o600)
+        self.free()
         return True
+
+    def free(self) -> None:
+        """Nothing is held for it in the ledger any more."""
+        if self.reserved:
+            Ledger().free(self.reserved_as)
+
+    @property
+    def reserved_as(self) -> str:
+        return approval.reserved_as(self.config.party, self.job)
+
+    @property
+    def reserved(self) -> bool:
+        """Whether the ledger holds the μ of all its messages: then that counts as spent."""
+        return self.reserved_as in Ledger().reservations()
 
     def forget(self) -> None:
         """Keep nothing of a job that failed before anything was entered, but what its owner said of it."""
         if self.begun or not self.folder.exists():
             return
+        self.free()
+        self.sums.unpin()
         for path in self.folder.glob("projection-*"):
             path.unlink()
         if not any(self.folder.glob("approved-*")) and not (self.folder / REFUSED).exists():
@@ -103,13 +123,14 @@ class JobFolder:
         ledger count together, whichever records they hold: no record enters the decision."""
         missing, config = self._missing, self.config
         limit, label_limit = config.limit, config.label_limit
-        if not missing or (limit is None and label_limit is None):
+        if not missing or self.reserved or (limit is None and label_limit is None):
             return
         total, share = config.total, len(missing) / len(self.job.rules.sends)
         held, held_labels = self._held()
-        per_job = math.inf if not self.job.rules.targets or config.mu is None else config.mu
+        per_job = math.inf if not self.job.rules.targets or config.mu is None else self.sums.left(config.mu)
         mu = math.sqrt(total.mu**2 + held + per_job**2 * share)
-        labels = total.label_epsilon + held_labels + share * (config.label_epsilon or math.inf)
+        shows = {*missing} - COVERED
+        labels = total.label_epsilon + held_labels + (config.label_epsilon or math.inf) if shows else 0.0
         name = self.job.name
         if limit is not None and total.unbounded:
             self.log(note("beyond-budget-unbounded", job=name, budget=limit))
@@ -134,7 +155,7 @@ class JobFolder:
                 continue
             settings = stored["settings"]
             mu += settings["mu"] ** 2 * open_steps / len(steps)
-            labels += settings.get("label-epsilon", 0.0) * open_steps / len(steps)
+            labels += settings.get("label-epsilon", 0.0)  # of the last step, the only one that shows labels
         return mu, labels
 
     @property
@@ -205,6 +226,7 @@ class JobFolder:
                 except DataFormatError:
                     raise Refusal("model-unreadable") from None
             self.log(note("model-here", job=self.job.name, path=str(out)))
+            self.free()
             return
 
     def _models(self) -> Iterator[Path]:

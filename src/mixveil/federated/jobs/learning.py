@@ -54,7 +54,7 @@ def find_directions(job: Job, parties: Parties) -> ProjectionWithDigest | None:
             _check_readable(narrow)
             return narrow
 
-        narrow, agreed = _with_most(job, inbox, "statistics", agreed, find)
+        narrow, agreed = with_most(job, inbox, "statistics", agreed, find)
         projection_file.write(job.directions_path, narrow)
         job.log("directions-found", directions=narrow.dimension, parties=len(agreed))
     gather(job, parties, among=inbox.arrived("statistics"))
@@ -78,7 +78,7 @@ def from_records(job: Job, parties: Parties, through: ProjectionWithDigest | Non
         continues = lambda _: job.log("training-continues")  # noqa: E731
         return training.train_mlp(opened, recipe=job.config.recipe, state=state, note=continues)
 
-    trained, _ = _with_most(job, inbox, "records", agreed, learn)
+    trained, _ = with_most(job, inbox, "records", agreed, learn)
     for path in job.folder.glob(f"{_STATE}*"):
         checkpoint.discard(path)
     return trained
@@ -109,7 +109,7 @@ def _agreed(job: Job, inbox: Inbox, kind: Kind, stated: Mapping[str, Hashable]) 
     return sorted(agreed)
 
 
-def _with_most(job: Job, inbox: Inbox, kind: Kind, names: list[str], learn: Learn[T]) -> tuple[T, list[str]]:
+def with_most(job: Job, inbox: Inbox, kind: str, names: list[str], learn: Learn[T]) -> tuple[T, list[str]]:
     """Learn from all parties, or from all but those whose figures make it impossible; the result, and from whom. What
     those sent is set aside, so that the job does without, also when it is run again. Errors that follow from no figure
     (a full disk, too little memory) are no party's fault, and end the job as they are."""

@@ -24,7 +24,6 @@ from mixveil.federated.jobs.approval import ENTERED
 from mixveil.federated.jobs.job_folder import UPDATES, JobFolder
 from mixveil.federated.jobs.messages import INLINE, MANIFEST, Refusal
 from mixveil.federated.jobs.party_config import computed
-from mixveil.federated.methods.base import Kind
 from mixveil.releases import traces
 from mixveil.releases.envelope import Envelope
 from mixveil.releases.kinds.updates import UpdateSettings
@@ -46,24 +45,25 @@ class Making:
         self._steps = len(kept.job.rules.sends)
 
     @cached_property
-    def _images(self) -> Images:
+    def images(self) -> Images:
         return self.config.images()
 
-    def _projected(self, digest: str) -> Projected:
+    def projected(self, digest: str) -> Projected:
+        """All rows, through a projection that came."""
         fitted, _ = projection_file.read(self.kept.projection_path(digest))
         wanted = fitted.weights, fitted.mean.numel()
-        loaded = self.config.networks(self._images, modest(fitted.extractor), *wanted)
+        loaded = self.config.networks(self.images, modest(fitted.extractor), *wanted)
         protected = self.config.certified or self.config.label_epsilon is not None
-        features = computed(self._images, loaded)
+        features = computed(self.images, loaded)
         rows = projection.projected(features, loaded.digest, fitted, certified=protected)
         if fitted.classes and rows.classes != fitted.classes:
             raise MismatchError("your data do not have the classes of the statistics, in the same order")
-        if self.config.certified and not fitted.spent and (shared := projection.shared(fitted, self._images)):
+        if self.config.certified and not fitted.spent and (shared := projection.shared(fitted, self.images)):
             self.kept.log(note("projection-holds-images", images=shared))
         return rows
 
     @contextmanager
-    def _entering(self) -> Iterator[None]:
+    def entering(self) -> Iterator[None]:
         """Around what enters something in the ledger: from then on the job is kept."""
         mark, before = self.folder / ENTERED, Ledger().total().releases
         first = not mark.exists()
@@ -79,17 +79,17 @@ class Making:
         """Noisy class sums, with this step's share of μ²."""
         if digest is None:
             raise Refusal("projection-missing")
-        mu, rows = self._mu(), self._projected(digest)
-        with self._entering():
+        mu, rows = self._mu(), self.projected(digest)
+        with self.entering():
             share, stream = mu / math.sqrt(self._steps), randomness.SecureStream()
-            write_statistics(self.folder / "statistics", rows, digest, share, stream=stream, **self._terms())
+            write_statistics(self.folder / "statistics", rows, digest, share, stream=stream, **self.terms())
 
     def make_records(self, digest: str | None) -> None:
         """Encode all rows, as they are or through the projection, with this step's share of μ²."""
-        rows: Images | Projected = self._images
+        rows: Images | Projected = self.images
         clip, assets, target = None, {}, self.config.target
         if digest is not None:
-            rows = self._projected(digest)
+            rows = self.projected(digest)
             clip = Fact(rows.projection.clip, rows.projection.origin)
             assets = {"projection": digest}
         if self._steps > 1:
@@ -100,7 +100,7 @@ class Making:
         )
         for text in warnings:
             self.kept.log(note("owner-warning", text=text))
-        with self._entering():
+        with self.entering():
             write_release(
                 self.folder / "records",
                 rows,
@@ -108,7 +108,8 @@ class Making:
                 guarantees,
                 stream=stream.fork("release"),
                 assets=assets,
-                **self._terms(),
+                label_epsilon=self.config.label_epsilon,
+                **self.terms(),
             )
 
     def check_own_statistics(self, digest: str | None) -> None:
@@ -131,12 +132,12 @@ class Making:
             return
         envelope = Envelope(UpdateSettings(self.kept.job.method, {}), self.config.party, images.classes)
         promised = entry_of(envelope, len(images), self._recipient)
-        with self._entering(), book.making(promised, owners, self.config.budget, against="everything"):
+        with self.entering(), book.making(promised, owners, self.config.budget, against="everything"):
             files.write_json(path, {"id": promised.id, "owners": _digest(owners)})
 
     # What is sent
 
-    def manifest(self, kind: Kind) -> bytes:
+    def manifest(self, kind: str) -> bytes:
         """The manifest of what was made, if it is as it was written here."""
         folder = self.folder / kind
         written = (folder / MANIFEST).read_bytes()
@@ -146,7 +147,7 @@ class Making:
                 raise FalseClaimError(f"{folder}: its manifest was changed since it was written here")
         return written
 
-    def small_files(self, kind: Kind) -> dict[str, bytes]:
+    def small_files(self, kind: str) -> dict[str, bytes]:
         """Check all of it; return its first files, as many as go with its manifest."""
         verify_release(self.folder / kind)
         small, room = {}, INLINE
@@ -157,7 +158,7 @@ class Making:
             small[file.name] = (self.folder / kind / file.name).read_bytes()
         return small
 
-    def file(self, kind: Kind, name: str) -> bytes:
+    def file(self, kind: str, name: str) -> bytes:
         """One of its files, checked once more."""
         folder = self.folder / kind
         if folder.exists():
@@ -168,12 +169,11 @@ class Making:
                     return (folder / name).read_bytes()
         raise Refusal("no-such-file")
 
-    def _terms(self) -> dict[str, Any]:
-        """What each of its releases is written with. Labels are randomised in every step."""
+    def terms(self) -> dict[str, Any]:
+        """What each of its releases is written with."""
         config = self.config
         return {
             "party": config.party,
-            "label_epsilon": None if config.label_epsilon is None else config.label_epsilon / self._steps,
             "recipient": self._recipient,
             "budget": config.budget,
             "label_budget": config.label_budget,

@@ -54,6 +54,8 @@ FIGURES: dict[str, set[str]] = {
     "too-many-models": {"most"},
     "too-many-waiting": {"count"},
     "wrong-step": {"method", "kinds"},
+    "set-too-small": {"count", "needed"},
+    "no-sum": {"number"},
     "no-majority": {"first", "second", "kind"},
     "nothing-learnt": {"error"},
     "server-error": {"error"},

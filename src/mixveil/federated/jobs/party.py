@@ -7,6 +7,7 @@ that there was one.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,8 @@ from mixveil.federated.jobs.making import Making
 from mixveil.federated.jobs.messages import MANIFEST, JobId, Message, Refusal, printable, told
 from mixveil.federated.jobs.party_config import PartyConfig
 from mixveil.federated.jobs.rounds import RowsInClear, entered_rows
+from mixveil.federated.jobs.secure_party import SecureSumsOfJob
+from mixveil.federated.jobs.sums_party import SumsOfJob
 from mixveil.federated.methods.base import Kind
 
 MOST_WAITING = 10
@@ -37,6 +40,7 @@ class Party:
         self.config, self.log = config, log
         self.folder = Path(config.folder) / config.party
         self._rows: RowsInClear | None = None
+        self._sums: SumsOfJob | None = None
         self._greeted: list[str] = []  # ids of the last jobs that it heard of and that have not ended
 
     def answer(self, message: Message) -> Message:
@@ -74,6 +78,9 @@ class Party:
             "offer": self._offer,
             "file": self._file,
             "round": self._round,
+            "sums": self._message,
+            "announce": self._message,
+            "agree": self._message,
             "model": self._model,
         }
         ask = about.get("ask")
@@ -140,6 +147,8 @@ class Party:
                 kept.keep_projection(digest, message)
             if kind == "updates":
                 return self._ready_for_rounds(making, message)
+            if kind == "sums":
+                return self._reply("ready", **self._sums_of(kept).about())
             if not kept.made(kind):
                 kept.job.rules.make(making, kind, digest)
                 self.log(note("step-made", kind=kind, job=kept.job.name, path=str(kept.folder / kind)))
@@ -153,10 +162,38 @@ class Party:
         self.log(note("step-sending", job=kept.job.name, kind=kind))
         return Message(self._reply("ready").about, {MANIFEST: manifest, **small})
 
+    def _message(self, kept: JobFolder, message: Message) -> Message:
+        """One message of rounds of sums, or a step towards it: made now, if it was not before."""
+        if _kind(kept.job, message) != "sums":
+            raise Refusal("not-offered")
+        if (waits := self._admitted(kept)) is not None:
+            return waits
+        kept.begin()
+        try:
+            more, folder = self._sums_of(kept).answer(str(message.about["ask"]), message)
+        except BaseException:
+            kept.forget()
+            if not kept.begun:
+                self._sums = None
+            raise
+        reply = self._reply("ready", **more).about
+        if folder is None:
+            return Message(reply)
+        making = Making(kept)
+        small = making.small_files(folder)
+        self.log(note("step-sending", job=kept.job.name, kind=folder))
+        return Message(reply, {MANIFEST: making.manifest(folder), **small})
+
+    def _sums_of(self, kept: JobFolder) -> SumsOfJob:
+        """The job's messages, with rows and attempts that are kept in memory between them."""
+        if self._sums is None or self._sums.kept.job != kept.job:
+            self._sums = SecureSumsOfJob(kept) if kept.job.rules.secure else SumsOfJob(kept)
+        return self._sums
+
     def _file(self, kept: JobFolder, message: Message) -> Message:
         """One file of what was offered, as it lies on disk."""
-        kind, name = _kind(kept.job, message), strict_json.text("file", message.about.get("file"))
-        if kind == "updates" or not kept.made(kind):
+        kind, name = _folder(kept.job, message), strict_json.text("file", message.about.get("file"))
+        if kind == "updates" or not (kept.folder / kind).is_dir():
             raise Refusal("not-offered")
         making = Making(kept)
         making.manifest(kind)  # it must be as it was written
@@ -205,3 +242,11 @@ def _kind(job: JobId, message: Message) -> Kind:
         if kind == message.about.get("kind"):
             return kind
     raise Refusal("wrong-step", method=job.method, kinds=", ".join(job.rules.sends))
+
+
+def _folder(job: JobId, message: Message) -> str:
+    """The folder of a release that a file is asked of: its step's, or that of one of many sums."""
+    named = message.about.get("kind")
+    if job.rules.sends == ("sums",) and isinstance(named, str) and re.fullmatch(r"sums-[0-9]{2,3}", named):
+        return named
+    return _kind(job, message)

@@ -42,6 +42,9 @@ class PartyConfig(Settings):
         label_epsilon: What every job may cost a label, in all its steps.
         server: The server that it talks to: what was made for one is never sent to another.
         recipient: Who runs the server, for the ledger.
+        roster: The file of the roster for secure sums; roster_key: the party's private key in it.
+        honest: How many honest parties it relies on in a secure sum, itself included.
+        smallest: The fewest parties of a secure sum that it accepts; None: the whole roster.
     """
 
     old_names: ClassVar[Mapping[str, str]] = {"to": "recipient"}  # of job folders that an earlier version wrote
@@ -63,6 +66,10 @@ class PartyConfig(Settings):
     server: str | None = None
     recipient: str | None = None
     label_budget: float | None = None
+    roster: str | None = None
+    roster_key: str | None = None
+    honest: int | None = None
+    smallest: int | None = None
 
     def __post_init__(self) -> None:
         check_name("party", self.party)
@@ -71,13 +78,15 @@ class PartyConfig(Settings):
         if unknown := set(self.methods) - {*between_machines()}:
             known = ", ".join(between_machines())
             raise ArgumentError(f"allow must name some of {known}, got {', '.join(sorted(unknown))!r:.80}")
-        promising = [rules for rules in self._rules if rules.targets]
+        promising = [rules for rules in self.rules if rules.targets]
         if (self.mu is None) == (self.tau is None) and promising:
             raise ArgumentError("mu (--mu, certified) or tau (--tau, Theorem 2): give one of the two")
         for name in ("mu", "tau", "budget", "label_epsilon", "label_budget"):
             if (value := getattr(self, name)) is not None:
                 checks.finite_positive(name, value)
-        if self.label_budget is not None and not (self.label_epsilon or math.inf) <= self.label_budget:
+        self._check_secure()
+        cheapest = 0.0 if any(rules.covers_labels for rules in self.rules) else math.inf
+        if self.label_budget is not None and not (self.label_epsilon or cheapest) <= self.label_budget:
             cost = "shows labels" if self.label_epsilon is None else f"costs a label ε = {self.label_epsilon:g}"
             raise ArgumentError(f"label_budget is {self.label_budget:g}, and one job {cost}: no job could be done")
         if self.mu is not None and self.budget is not None and self.mu > self.budget:
@@ -85,19 +94,34 @@ class PartyConfig(Settings):
         if self.tau is not None and (certified := [r.name for r in promising if "tau" not in r.targets]):
             raise ArgumentError(f"tau is not for {', '.join(certified)}, which need mu: allow other methods")
 
+    def _check_secure(self) -> None:
+        given = [value is not None for value in (self.roster, self.roster_key, self.honest)]
+        if any(given) != all(given):
+            raise ArgumentError("roster (--roster) and honest (--honest): secure sums need both")
+        if self.roster is None:
+            if named := [rules.name for rules in self.rules if rules.secure]:
+                raise ArgumentError(
+                    f"roster (--roster) is missing: {', '.join(named)} needs one, and honest (--honest)"
+                )
+            if self.smallest is not None:
+                raise ArgumentError("smallest is for secure sums: give roster (--roster) and honest (--honest)")
+        for name, least in (("honest", 2), ("smallest", 3)):
+            if (value := getattr(self, name)) is not None:
+                checks.at_least(name, value, least)
+
     @property
     def methods(self) -> tuple[str, ...]:
-        names = self.allow or default_methods(certified=self.certified)
+        names = self.allow or default_methods(certified=self.certified, secure=self.roster is not None)
         return tuple(name.strip() for name in names.split(",") if name.strip())
 
     @property
-    def _rules(self) -> list[Method]:
+    def rules(self) -> list[Method]:
         return [method_named(name) for name in self.methods]
 
     @property
     def unpromising(self) -> list[str]:
         """The methods among them that promise nothing of a record."""
-        return sorted(rules.name for rules in self._rules if not rules.targets)
+        return sorted(rules.name for rules in self.rules if not rules.targets)
 
     @property
     def certified(self) -> bool:
@@ -164,6 +188,8 @@ class PartyConfig(Settings):
             return note("outlook-unbounded", releases=len(total.unbounded), whom=self.unit or "record")
         if limit is not None and self.mu is not None and not within(math.hypot(total.mu, self.mu), limit):
             return note("outlook-spent", spent=total.mu, budget=limit, mu=self.mu)
+        if any(rules.covers_labels for rules in self.rules):
+            return None
         if labels is not None and not within(total.label_epsilon + (self.label_epsilon or math.inf), labels):
             return note("labels-spent", spent=total.label_epsilon, budget=labels)
         return None
@@ -173,7 +199,7 @@ class PartyConfig(Settings):
         from mixveil.releases.records import check_declared
 
         if self.label_epsilon is not None:
-            check_declared(images, self.label_epsilon / max(len(rules.sends) for rules in self._rules))
+            check_declared(images, self.label_epsilon)
 
     @property
     def options(self) -> DataOptions:
@@ -211,10 +237,11 @@ def computed(images: Images, loaded: Loaded) -> Features:
     return extract(images, loaded, None)
 
 
-def default_methods(*, certified: bool) -> str:
-    """The methods that a party takes part in unless it says otherwise: those that keep what it is promised."""
-    target = "mu" if certified else "tau"
-    return ",".join(name for name in between_machines() if target in method_named(name).targets)
+def default_methods(*, certified: bool, secure: bool = False) -> str:
+    """The methods that a party takes part in unless it says otherwise: those that keep what it is promised. secure:
+    whether it has a roster."""
+    target, known = "mu" if certified else "tau", {name: method_named(name) for name in between_machines()}
+    return ",".join(name for name, rules in known.items() if target in rules.targets and (secure or not rules.secure))
 
 
 def _least(*limits: float | None) -> float | None:

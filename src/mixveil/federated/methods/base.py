@@ -20,8 +20,11 @@ if TYPE_CHECKING:
     from mixveil.federated.simulation.setup import Outcome, Simulation
     from mixveil.learn.training import Trained
 
-Kind = Literal["statistics", "records", "updates", "originals"]
+Kind = Literal["statistics", "records", "sums", "updates", "originals"]
 Target = Literal["mu", "tau"]
+
+COVERED: Final[frozenset[Kind]] = frozenset({"statistics", "sums"})
+"""Kinds whose noise covers labels too."""
 
 IMAGE_HEADS: Final = ("lenet5", "convnet")
 """Heads that are networks on images: they take pixels, not features."""
@@ -33,7 +36,7 @@ class Method:
     Attributes:
         name: What people and job files call it.
         title: A few words for tables.
-        sends: The kind of payload of each step. Every step of a job costs an equal share of μ² and of a label's ε.
+        sends: The kind of payload of each step. Every step of a job costs an equal share of μ².
         targets: What a party can have it run at; a simulation takes the first. Empty: it promises nothing of a record.
         heads: The heads that a job can end in; the first is the default.
         in_rounds: Whether parties send again and again.
@@ -42,6 +45,7 @@ class Method:
         compared: Whether a simulation's summary sets it beside the others.
         baseline: Whether it is no way of learning together, but a level that those are compared with.
         needs_images: Whether it works on images alone, not on features or other rows.
+        secure: Whether the server sees sums over the parties alone.
     """
 
     name: ClassVar[str]
@@ -55,6 +59,12 @@ class Method:
     compared: ClassVar[bool] = False
     baseline: ClassVar[bool] = False
     needs_images: ClassVar[bool] = False
+    secure: ClassVar[bool] = False
+
+    @property
+    def covers_labels(self) -> bool:
+        """Whether all that it sends are sums, whose noise covers labels too."""
+        return bool(self.sends) and bool(self.targets) and COVERED.issuperset(self.sends)
 
     @property
     def simulated_at(self) -> Target | None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, ClassVar
 
+from mixveil.core.wording.notes import Note, note
 from mixveil.federated.methods.base import Kind, Method
 
 if TYPE_CHECKING:
@@ -22,10 +24,20 @@ class Certified(Method):
     protocol: ClassVar[Protocol]
     targets = ("mu",)
 
+    def promise(self, mu: float, parties: int) -> Note:
+        """What a simulation says that it promises. Where noise is shared, all parties share it."""
+        from mixveil.theory import gdp
+
+        figures = {"mu": mu, "epsilon": gdp.epsilon(mu)}
+        if self.secure:
+            return note("mu-labels-covered-shared", **figures, parties=parties, alone=mu * math.sqrt(parties))
+        return note("mu-labels-covered" if self.covers_labels else "mu-labels-by-row", **figures)
+
     def simulate(self, simulation: Simulation, mu: float, progress: Progress) -> Outcome:
         from mixveil.federated.simulation import one_shot_methods
 
-        return one_shot_methods.certified(simulation, self.protocol, mu, progress, by_row="records" in self.sends)
+        promised = self.promise(mu, len(simulation.parties))
+        return one_shot_methods.certified(simulation, self.protocol, mu, progress, promised)
 
 
 class TwoStep(Certified):

@@ -21,7 +21,6 @@ from mixveil.learn.fit import Head, steps_per_epoch, train_epochs
 from mixveil.learn.layers import Layers
 from mixveil.releases.kinds.records import Records
 from mixveil.releases.records import in_memory
-from mixveil.theory import gdp
 
 
 def local_only(simulation: Simulation, progress: Progress) -> Outcome:
@@ -146,9 +145,9 @@ class Remixed:
 
 
 def certified(
-    simulation: Simulation, name: protocol.Protocol, mu: float, progress: Progress, *, by_row: bool
+    simulation: Simulation, name: protocol.Protocol, mu: float, progress: Progress, promised: Note
 ) -> Outcome:
-    """A protocol at a total μ. by_row: whether labels are shown row by row, and not as counts of the classes."""
+    """A protocol at a total μ."""
     started = time.perf_counter()
     stream = SeededStream(simulation.recipe.seed).fork(name)
     learned = protocol.learn(simulation.parties, simulation.agreed.projection, name, mu, stream=stream)
@@ -158,6 +157,5 @@ def certified(
     accuracy = share_right(layers, simulation.test_x, simulation.test.labels)
     model = sum(weight.nbytes + bias.nbytes for weight, bias in layers.layers)
     down, messages = learned.down + parties * model, learned.messages + parties
-    promised = note("mu-labels-by-row" if by_row else "mu-labels-as-counts", mu=mu, epsilon=gdp.epsilon(mu))
     curve = (Point(learned.up + down, messages, seconds, accuracy),)
     return Outcome(accuracy, learned.up, down, messages, seconds, promised, {"directions": learned.k}, curve)

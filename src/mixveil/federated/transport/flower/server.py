@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -146,9 +146,8 @@ class Nodes:
             raise GoneError(note("message-lost"))
         for pause in _pauses():
             coming = self._pull(number, most)
-            while not coming.done():
+            while not wait([coming], _PAUSE).done:
                 self._still_there(node, since)
-                time.sleep(_PAUSE)
             if (reply := coming.result()) is not None:
                 if reply.has_error():
                     raise GoneError(_error(reply))
