@@ -24,11 +24,12 @@ from mixveil.learn.model import promises, read_model
 from mixveil.learn.protocol import in_rounds
 from mixveil.learn.round_state import read_state
 from mixveil.learn.rounds import head_bytes as bare_head
-from mixveil.releases import round_messages, sums
+from mixveil.releases import sums
 from mixveil.releases.contributions import Head
 from mixveil.releases.ledger import Ledger
 from mixveil.releases.reading import read_release
 from mixveil.releases.round_messages import SentRound
+from mixveil.releases.round_notes import Notes
 from mixveil.releases.round_plan import head_bytes, read_head, read_plan
 from tests.made import blobs, features_of
 from tests.sums import SETTINGS
@@ -112,7 +113,8 @@ def test_files_learn_what_memory_learns(road: Road, monkeypatch: pytest.MonkeyPa
             road.send(party, number, mu=1e6)
         road.step(number)
     projection = read_projection(road.folder / "projection")[0]
-    parties, heads = [features_of(NORTH), features_of(SOUTH)], []
+    parties = [features_of(NORTH), features_of(SOUTH)]
+    heads: list[Head] = []
     stream, settings = SeededStream(0), road.plan.settings
     in_rounds(parties, projection, 1e6, settings=settings, stream=stream, after=heads.append)
     found = read_state(road.folder / "state-4" / "state.safetensors", road.plan)
@@ -251,7 +253,7 @@ def test_leaving_frees_what_is_reserved_and_ends_the_part(road: Road) -> None:
 def test_two_messages_at_once_do_not_share_a_number(road: Road, monkeypatch: pytest.MonkeyPatch) -> None:
     """The part is read under the lock, and a second process would wait for it."""
     held: list[bool] = []
-    before = round_messages.Notes.read
+    before = Notes.read
 
     def read(notes: Any) -> Any:
         import fcntl
@@ -261,7 +263,7 @@ def test_two_messages_at_once_do_not_share_a_number(road: Road, monkeypatch: pyt
         held.append(True)
         return before(notes)
 
-    monkeypatch.setattr(round_messages.Notes, "read", read)
+    monkeypatch.setattr(Notes, "read", read)
     road.send("north", 0)
     assert held
 

@@ -89,7 +89,6 @@ def send(
     was entered is not made again, and you wait for the next head.
     """
     asked = _common.asked(locals())
-    _common.look_at(plan, "a plan")
     _common.look_at(projection, "a projection")
     _common.look_at(head, "a head")
     import mixveil
@@ -127,7 +126,6 @@ def step(
     asked = _common.asked(locals())
     for folder in folders:
         _common.look_at(folder / "manifest.json", "a release")
-    _common.look_at(plan, "a plan")
     _common.look_at(projection, "a projection")
     import mixveil
     from mixveil.learn.model import in_words
@@ -153,7 +151,6 @@ def step(
 @app.command("leave")
 def leave(plan: PlanFile, party: _common.Party = "party", as_json: AsJson = False) -> None:
     """A party's: leave a plan. Your ledger holds nothing more for it, and you send no more messages."""
-    _common.look_at(plan, "a plan")
     import mixveil
 
     held = mixveil.leave_rounds(plan, party=party)

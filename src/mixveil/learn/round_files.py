@@ -100,8 +100,10 @@ def rounds_step(
         test: Labelled data to test the model on.
     """
     places = [Path(place) for place in (out, model) if place is not None]
-    if not places or (test is not None and model is None):
-        raise ArgumentError("a step needs a place to write to: give out, or model, which test belongs to")
+    if not places:
+        raise ArgumentError("a step writes a folder for the next one, or a model: give out, model, or both")
+    if test is not None and model is None:
+        raise ArgumentError("test is for a model: give model too")
     for place in places:
         files.check_new(place)
         files.check_writable(place)

@@ -20,7 +20,7 @@ from mixveil.encoders.calibration import meaningless
 from mixveil.features import projection_file
 from mixveil.features.opening import FeatureOptions
 from mixveil.features.projection import Projected
-from mixveil.releases import accounting, reservations
+from mixveil.releases import accounting
 from mixveil.releases.envelope import Envelope
 from mixveil.releases.ledger import Ledger
 from mixveil.releases.round_notes import Notes, Part, digest_of
@@ -81,7 +81,6 @@ def send_round(
     mu, agreed = checks.finite_positive("mu", mu), read_plan(Path(plan))
     narrow = agreed.narrowed(*projection_file.read(Path(projection)))
     notes = Notes(ledger.folder, agreed, party)
-    reservations.check_plan(notes.reserved_as)
     with notes.alone():
         part = notes.read()
         asked = _asked(agreed, part, mu, None if head is None else Path(head))

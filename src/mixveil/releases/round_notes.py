@@ -5,17 +5,25 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from mixveil.core import files, strict_json
-from mixveil.core.errors import ManifestError, MismatchError, RefusedError, StateError, UnreadableFileError
+from mixveil.core.errors import (
+    ArgumentError,
+    ManifestError,
+    MismatchError,
+    RefusedError,
+    StateError,
+    UnreadableFileError,
+)
 from mixveil.releases.round_plan import JointPlan
 from mixveil.releases.spending import Owners
 
 _LIMIT = 1 << 24
+_LONGEST = 160  # with the plan's id it is a name in the ledger
 
 
 @dataclass(frozen=True)
@@ -94,6 +102,8 @@ class Notes:
     """The file of a party's part in a plan. folder: of the ledger."""
 
     def __init__(self, folder: Path, plan: JointPlan, party: str) -> None:
+        if len(party) > _LONGEST:
+            raise ArgumentError(f"party must have at most {_LONGEST} characters in rounds, got {len(party)}")
         name = hashlib.sha256(party.encode("utf-8", "surrogatepass")).hexdigest()[:16]
         self.path = folder / "rounds" / f"{plan.id}-{name}.json"
         self.plan, self.party = plan, party
@@ -106,12 +116,12 @@ class Notes:
     @contextmanager
     def alone(self) -> Iterator[None]:
         """One message of a part is made at a time."""
-        try:
-            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            lock = files.locked(self.path.with_suffix(".lock"))
-        except OSError as error:
-            raise StateError(f"{self.path.parent} cannot be used: {error}") from None
-        with lock:
+        with ExitStack() as held:
+            try:
+                self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                held.enter_context(files.locked(self.path.with_suffix(".lock")))
+            except OSError as error:
+                raise StateError(f"{self.path.parent} cannot be used: {error}") from None
             yield
 
     def read(self) -> Part | None:
