@@ -1,9 +1,9 @@
 """mixveil: train one model on images that no party may show.
 
 Whole jobs are functions: `calibrate`, `encode`, `statistics`, `verify`, `audit`, `prepare`, `directions`, `train`,
-`predict`, `simulate`, `make_challenge`, `attack_challenge`, `score_challenge`, `split_train`, `split_encode`,
-`split_answer`, `split_sweep`, `update`. They refuse what the command line refuses, with the same errors. Names are
-imported when they are first used, so that `import mixveil` is quick.
+`predict`, `rounds_plan`, `send_round`, `rounds_step`, `leave_rounds`, `simulate`, `make_challenge`, `attack_challenge`,
+`score_challenge`, `split_train`, `split_encode`, `split_answer`, `split_sweep`, `update`. They refuse what the command
+line refuses, with the same errors. Names are imported when they are first used, so that `import mixveil` is quick.
 
 >>> import mixveil
 >>> mixveil.Singular().alpha is None  # the target decides
@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     from mixveil.learn.directions import directions as directions
     from mixveil.learn.local_update import update as update
     from mixveil.learn.prepare import prepare as prepare
+    from mixveil.learn.round_files import rounds_plan as rounds_plan
+    from mixveil.learn.round_files import rounds_step as rounds_step
     from mixveil.learn.split import split_answer as split_answer
     from mixveil.learn.split import split_train as split_train
     from mixveil.learn.split_sweep import split_sweep as split_sweep
@@ -57,6 +59,8 @@ if TYPE_CHECKING:
     from mixveil.releases.reading import read_release as read_release
     from mixveil.releases.reading import verify as verify
     from mixveil.releases.representations import split_encode as split_encode
+    from mixveil.releases.round_messages import leave_rounds as leave_rounds
+    from mixveil.releases.round_messages import send_round as send_round
     from mixveil.releases.screening import Screen as Screen
     from mixveil.releases.sums import statistics as statistics
     from mixveil.report.audit_page import write_report as write_report
@@ -84,6 +88,7 @@ _HOMES = {
     "federated.simulation.simulate": "simulate",
     "learn.directions": "directions",
     "learn.local_update": "update",
+    "learn.round_files": "rounds_plan rounds_step",
     "learn.split": "split_answer split_train",
     "learn.split_sweep": "split_sweep",
     "learn.split_training": "SplitRecipe",
@@ -94,6 +99,7 @@ _HOMES = {
     "learn.prepare": "prepare",
     "releases.reading": "read_release verify",
     "releases.representations": "split_encode",
+    "releases.round_messages": "leave_rounds send_round",
     "releases.screening": "Screen",
     "releases.sums": "statistics",
     "report.audit_page": "write_report",

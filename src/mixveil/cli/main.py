@@ -57,6 +57,9 @@ VERBS: dict[str, Verb] = {
     "split": Verb(
         "split", RESEARCHER, "Split a network between parties and a server, and see what that shows.", group=True
     ),
+    "rounds": Verb(
+        "rounds", EVERYONE, "Learn together in rounds of sums, by files that you exchange yourselves.", group=True
+    ),
     "verify": Verb("verify", EVERYONE, "Check a release."),
     "predict": Verb("train", EVERYONE, "Name the class of every image of DATA."),
     "data": Verb("data", EVERYONE, "Look at data sets.", group=True),

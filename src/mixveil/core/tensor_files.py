@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from io import BufferedReader
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from safetensors import safe_open
 
@@ -22,7 +22,7 @@ _LENGTH = 8  # bytes before the header
 _DTYPES = "F64|F32|F16|BF16|I64|I32|I16|I8|U8|BOOL"
 
 
-def check_header(file: BufferedReader, path: Path, *, limit: int = HEADER, metadata: Collection[str] = ()) -> None:
+def check_header(file: BinaryIO, path: Path, *, limit: int = HEADER, metadata: Collection[str] = ()) -> None:
     """Refuse a file whose header is longer than `limit`, holds other metadata than `metadata`, or does not account for
     every byte. The file is left at its start."""
     size = file.seek(0, 2)

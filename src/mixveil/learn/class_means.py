@@ -99,18 +99,27 @@ def directions(parts: Sequence[Release], projection: Projection, digest: str) ->
     return projection.along(along, means, 1 / variance, parts[0].classes, projection.spent + spent)
 
 
-def check_together(parts: Sequence[Release], projection: Projection, digest: str) -> None:
-    """Refuse statistics that do not belong together, or to the projection."""
+def check_together(
+    parts: Sequence[Release],
+    projection: Projection,
+    digest: str,
+    *,
+    content: Content = "classes",
+    clip: float | None = None,
+) -> None:
+    """Refuse statistics that do not belong together, or to the projection. clip: of what is summed; None: the
+    projection's, that of a record."""
+    clip = projection.clip if clip is None else clip
     if not parts:
         raise ArgumentError("no statistics are given")
     for part in parts:
-        settings, whose = sums_of(part), f"the statistics {part.id[:8]} of {part.party}"
+        settings, whose = sums_of(part, content), f"the statistics {part.id[:8]} of {part.party}"
         if (used := part.assets["projection"]) != digest:
             raise MismatchError(f"{whose} were made with the projection {used[:8]}, not with {digest[:8]}")
-        if settings.dimension != projection.dimension or not math.isclose(settings.clip, projection.clip, rel_tol=1e-6):
+        if settings.dimension != projection.dimension or not math.isclose(settings.clip, clip, rel_tol=1e-6):
             raise MismatchError(
                 f"{whose} state {settings.dimension} values clipped to {settings.clip:g}, their projection has "
-                f"{projection.dimension} clipped to {projection.clip:g}"
+                f"{projection.dimension} clipped to {clip:g}"
             )
         if part.classes != parts[0].classes or (projection.classes and part.classes != projection.classes):
             raise MismatchError(f"{part.party} and {parts[0].party} do not have the same classes in the same order")

@@ -92,9 +92,10 @@ def from_class_sums(parts: Sequence[Release], settings: RoundSettings) -> State:
     return first(totals(parts), sums_of(parts[0]).clip, settings)
 
 
-def from_residuals(state: State, parts: Sequence[Release], settings: RoundSettings) -> State:
-    """From residual sums of the state's own head; others are refused."""
-    own = head_digest(state.head)
+def from_residuals(state: State, parts: Sequence[Release], settings: RoundSettings, digest: str | None = None) -> State:
+    """From residual sums of the state's own head; others are refused. digest: of the file in which parties got it,
+    where that is not `head_bytes`."""
+    own = digest or head_digest(state.head)
     for part in parts:
         if part.assets["head"] != own:
             raise MismatchError(f"the sums {part.id[:8]} of {part.party} are of another head than this one's")

@@ -104,7 +104,7 @@ def train(
     features = FeatureOptions(options.for_others, cache, watch)
     images: Images | None = None
     if test is not None and distributed.leads():
-        images = _testable(job, features.data.open(test), features)
+        images = testable(job, features.data.open(test), features)
     state = out.with_name(f".{out.name}.training")
     if isinstance(recipe, ImageRecipe):
         trained = _resnet18(job, recipe, state, watch, say, stopping)
@@ -114,13 +114,9 @@ def train(
         return None
     tested = None
     if images is not None:
-        rows, _ = features.open(images, trained.extractor)
-        with watch("testing", len(images)) as step:
-            right = trained.head.named(rows, step).eq(images.labels).double()
         shown = images.name if isinstance(test, Images) else str(test)
-        tested = {"data": shown, "rows": len(images), "accuracy": float(right.mean())}
-    versions = {name: version(name) for name in ("mixveil", "torch")}
-    written = model.write_model(out, trained, tested, versions)
+        tested = tested_on(trained, images, shown, features)
+    written = model.write_model(out, trained, tested, versions())
     checkpoint.discard(state)
     return TrainedModel(out, written, trained, tested)
 
@@ -241,7 +237,20 @@ def _mlp(
         return training.train_mlp(job, recipe=recipe, group=group, state=state, progress=step, note=heard, stop=stop)
 
 
-def _testable(job: Job, images: Images, features: FeatureOptions) -> Images:
+def tested_on(trained: Trained, images: Images, shown: str, features: FeatureOptions) -> dict[str, Any]:
+    """The accuracy on test data that `testable` gave. shown: their name."""
+    rows, _ = features.open(images, trained.extractor)
+    with features.watch("testing", len(images)) as step:
+        right = trained.head.named(rows, step).eq(images.labels).double()
+    return {"data": shown, "rows": len(images), "accuracy": float(right.mean())}
+
+
+def versions() -> dict[str, str]:
+    """Of what makes a model, for its card."""
+    return {name: version(name) for name in ("mixveil", "torch")}
+
+
+def testable(job: Job, images: Images, features: FeatureOptions) -> Images:
     """The test data with the classes of the job, in their order. The features of two images are checked."""
     if unknown := sorted(set(images.classes) - set(job.classes)):
         raise MismatchError(f"{images.name} has classes that the releases do not have: {', '.join(unknown[:5])}")

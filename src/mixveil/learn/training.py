@@ -168,7 +168,7 @@ def train(job: Job, *, progress: Progress = lambda _: None) -> Trained:
     except torch.linalg.LinAlgError as error:  # type: ignore[attr-defined]
         raise TrainingError(f"these releases have no discriminant: {error}") from None
     how = {"head": "discriminant", "covariance_dropped": head.dropped}
-    return _checked(Layers.of(head, projection), how, job)
+    return checked(Layers.of(head, projection), how, job)
 
 
 def train_mlp(
@@ -197,7 +197,7 @@ def train_mlp(
     if not all(bool(tensor.isfinite().all()) for layer in layers.layers for tensor in layer):
         raise TrainingError("the trained layers are not finite: use a smaller learning rate")
     layers.layers[-1][1][~source.classes_present] = -torch.inf  # no party has this class
-    return _checked(layers.after(_projection(job)), about, job)
+    return checked(layers.after(_projection(job)), about, job)
 
 
 def check_mlp(job: Job) -> None:
@@ -252,25 +252,27 @@ def _projection(job: Job) -> Projection | None:
     return None if job.projection is None else job.projection[0]
 
 
-def _trained_on(release: Release) -> TrainedOn:
+def trained_on(release: Release) -> TrainedOn:
     stated = release.envelope
     costs = (stated.mu, stated.unit_rows, stated.label_cost)
     return TrainedOn(stated.id, stated.party, stated.kind, stated.rows, *costs)
 
 
-def _checked(layers: Layers, how: Mapping[str, Any], job: Job) -> Trained:
+def checked(layers: Layers, how: Mapping[str, Any], job: Job, before: Sequence[TrainedOn] = ()) -> Trained:
+    """Trained layers with what they were trained on; layers that are not finite are refused."""
     weight, bias = layers.layers[-1]
     hidden = [tensor for layer in layers.layers[:-1] for tensor in layer]
     present = torch.where(bias == -torch.inf, 0.0, bias)  # −∞ marks a class of no party
     if not all(bool(tensor.isfinite().all()) for tensor in (*hidden, weight, present)):
         raise TrainingError("the trained layers are not finite: a release has values that are too large or too small")
-    return described(layers, how, job)
+    return described(layers, how, job, before)
 
 
-def described(head: TrainedHead, how: Mapping[str, Any], job: Job) -> Trained:
-    """A trained head with what it was trained on, and what that cost."""
+def described(head: TrainedHead, how: Mapping[str, Any], job: Job, before: Sequence[TrainedOn] = ()) -> Trained:
+    """A trained head with what it was trained on, and what that cost. before: what it had learnt from before the
+    job."""
     projection, digest = job.projection or (None, None)
-    sources = tuple(map(_trained_on, job.releases))
+    sources = (*before, *map(trained_on, job.releases))
     earlier = [
         TrainedOn(used.id, used.party, SumSettings.name, 0, used.mu or None, used.unit_rows, used.label_epsilon)
         for used in (projection.spent if projection else ())
