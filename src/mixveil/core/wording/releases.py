@@ -16,7 +16,8 @@ WORDS: dict[str, str] = {
     "snr-not-stated": "noise by the calibration {calibration} for τ = {tau:.4g}, which is NOT kept; the directional "
     "SNR of a row is not stated",
     "on-condition": "{stated}; {condition}",
-    "labels-covered": "the label of a record is covered with it: how many records of each class there are is not stated",
+    "labels-covered": "the label of a record is covered with it: how many records of each class there are is not "
+    "stated",
     "label-dp": "the label of every record is {epsilon:g}-DP (randomised response)",
     # Conditions of a guarantee
     "replace-record": "one record is replaced by another with the same label and shape; n and all labels are public",
@@ -82,7 +83,8 @@ WORDS: dict[str, str] = {
     # Releases
     "held-records": "{rows:n row} of {shape} from {party}, {files:n file}, {megabytes:.1f} MB",
     "held-classes": "sums of {classes:n class|classes} with {values:n value} each, over {over}, from {party}",
-    "held-residuals": "residual sums of {classes:n class|classes} with {values:n value} each, over {over}, from {party}",
+    "held-residuals": "residual sums of {classes:n class|classes} with {values:n value} each, over {over}, from "
+    "{party}",
     "over-record": "{number:n record}",
     "over-unit": "{number:n unit}",
     "held-updates": "updates of {tensors:n tensor} by {method} from {party}, {megabytes:.1f} MB",
