@@ -268,7 +268,9 @@ def test_a_server_that_is_not_running_is_said(run: Run, tmp_path: Path) -> None:
     words = ("run", "one-shot", "server", "--job", "j", "--parties", 2)
     result = run(*words, "--wait", 0.1)
     assert result.code == 5 and "waiting for the server" in result.err and "mixveil serve" in result.err
-    assert run("run", "two-step", "server", "--job", "j", "--parties", 2).code == 2
+    default = run("run", "two-step", "server", "--job", "k", "--parties", 2, "--wait", 0.1)
+    assert default.code == 5 and "photographs, which comes with mixveil" in default.err
+    assert "photographs" not in result.err  # where a projection is not needed, none is taken
     unknown = run("run", "bogus", "server", "--job", "j", "--parties", 2)
     assert unknown.code == 2 and "method must be one of" in unknown.err
     missing = run(*words, "--projection", "nowhere.safetensors")
