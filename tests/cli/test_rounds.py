@@ -59,7 +59,7 @@ def test_the_commands_of_the_page_run_as_written(run: Run, folder: Path) -> None
             assert done.code == 0, f"{each}: {done.err}"
     named = run("predict", "model", "test.npz", "--json").json
     assert named["accuracy"] > 0.9
-    assert len(Ledger().entries()) == 6 and not any(Ledger().reservations().values())
+    assert len(Ledger().entries()) == 6 and not Ledger().reservations()
 
 
 def test_json_of_every_verb(run: Run, begun: Path) -> None:
