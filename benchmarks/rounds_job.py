@@ -90,6 +90,9 @@ class Net:
         """The number of the last message that is done; −1 before the first."""
         return max((event["figures"]["number"] for event in self.server.events("job", "round-done")), default=-1)
 
+    def over(self) -> bool:
+        return (self.server.job("job") / "outcome.json").exists()
+
     def kill_party(self, name: str) -> None:
         self.parties[name].stop(signal.SIGKILL)
         self.parties[name] = self.join(name)
@@ -113,9 +116,9 @@ def measured(folder: Path, *, secure: bool, kill: bool) -> dict[str, Any]:
         started = time.monotonic()
         running = net.begin()
         if kill:
-            until(lambda: net.done() >= 4)
+            until(lambda: net.done() >= 4 or net.over())
             net.kill_party("b")
-            until(lambda: net.done() >= 9)
+            until(lambda: net.done() >= 9 or net.over())
             net.kill_server()
             running.communicate(timeout=SLOW)
             running = net.begin()

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 import mixveil
+from mixveil.features import projection_file
 from mixveil.features.backbones.loading import KNOWN
+from mixveil.learn import public_tasks
 from tests.command import Run, refused
 
 
@@ -38,3 +40,28 @@ def test_what_best_cannot_do(run: Run, alone: Path) -> None:
     (alone / "data" / "weights" / "tiny.pth").unlink()
     assert refused(run(*job, "--json"), "WeightsError")
     assert not (alone / "p").exists()
+
+
+def test_settings_for_rounds_are_shown(run: Run, tmp_path: Path) -> None:
+    job = ("prepare", "digits:test", "--backbone", "none", "--directions", 20)
+    told = run(*job, "--out", "p", "--json")
+    settings = projection_file.read(tmp_path / "p")[0].rounds
+    assert told.code == 0 and told.json["settings"] == public_tasks.shown(settings)
+    assert told.json["public"] == "digits:test" and len(settings) == len(public_tasks.LEVELS)
+    shown = run(*job, "--out", "q").out
+    assert "400,000" in shown and "391" in shown and f"{100 * settings[0].accuracy:.1f} %" in shown
+
+
+def test_few_classes_have_no_settings_to_show(run: Run, data: Path) -> None:
+    told = run("prepare", "public.npz", "--backbone", "none", "--out", "p")
+    assert told.code == 0 and "No settings for rounds" in told.out
+    assert run("prepare", "public.npz", "--backbone", "none", "--out", "q", "--json").json["settings"] == []
+
+
+def test_a_path_to_a_file_of_the_shipped_name_is_that_file(run: Run, data: Path) -> None:
+    assert run("prepare", "public.npz", "--backbone", "none", "--out", "photographs").code == 0
+    job = ("statistics", "private.npz", "--mu", 1, "--classes", "0,1,2", "--projection", "./photographs")
+    assert run(*job, "--out", "sums").code == 0
+    more = ("directions", "sums", "--out", "narrow", "--json", "--projection")
+    assert refused(run(*more, "photographs"), "MismatchError")
+    assert run(*more, "./photographs").code == 0

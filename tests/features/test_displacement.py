@@ -35,7 +35,7 @@ def twin(
     data: Images, loaded: Loaded, tau: float, mean: list[float], std: list[float], clamped: bool = True
 ) -> tuple[float, float, float, float]:
     """Radius of the image noise, mean displacement, mean norm and share of clamped values."""
-    stream, size = SeededStream(3), loaded.extractor.size
+    stream, size = SeededStream(3), loaded.extractor.side
     order = stream.fork("images").permutation(len(data)).tolist()
     noise = stream.fork("noise").sphere(len(data), 3 * size**2, 1.0)
     normalised = []

@@ -1,5 +1,5 @@
-"""What a server sees of secure sums, every byte of it, for two neighbouring data sets. The sum alone tells them apart, as
-far as μ permits; with all other parties on the server's side, as far as μ·√h does."""
+"""What a server sees of secure sums, every byte of it, for two neighbouring data sets. The sum alone tells them apart,
+as far as μ permits; with all other parties on the server's side, as far as μ·√h does."""
 
 from __future__ import annotations
 

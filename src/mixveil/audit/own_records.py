@@ -73,12 +73,12 @@ def _attacked(
 ) -> tuple[Rows, Rows | None]:
     """The rows that the releases were made of, and public rows like them: pixels, features, or projected features."""
     if projection is not None:
-        data, digest, _ = features.open_projected(images, Path(projection), certified=False)
+        data, digest, _ = features.open_projected(images, projection, certified=False)
         if any(release.assets.get("projection") != digest for release in opened):
             raise MismatchError(f"{projection} is not the projection that these releases went through")
         if public is None:
             return data, None
-        return data, features.open_projected(public, Path(projection), certified=False)[0]
+        return data, features.open_projected(public, projection, certified=False)[0]
     if any("projection" in release.assets for release in opened):
         raise MismatchError("these releases went through a projection: give it (projection)")
     extractor = opened[0].extractor

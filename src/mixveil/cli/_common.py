@@ -58,8 +58,9 @@ Noise = Annotated[
     Literal["gaussian", "sphere"] | None,
     typer.Option("--noise", help="gaussian (default), or sphere: to reproduce the paper only."),
 ]
+PROJECTION_HELP = "its file, or photographs for the one that comes with mixveil."
 ProjectionFile = Annotated[
-    Path | None, typer.Option("--projection", help="The public projection that features go through.")
+    str | None, typer.Option("--projection", help=f"The public projection that features go through: {PROJECTION_HELP}")
 ]
 BACKBONE_HELP = (
     "Features instead of pixels: of a public network, several with + between. `mixveil data list` names them, says "
@@ -200,13 +201,21 @@ def several_mus(text: str) -> list[float]:
     return mus
 
 
-def look_at(path: Path | None, what: str) -> None:
+def look_at_projection(projection: str | None) -> None:
+    """`look_at` the file of a projection."""
+    from mixveil.features.shipped import located
+
+    if projection is not None:
+        look_at(located(projection), "a projection")
+
+
+def look_at(path: Path, what: str) -> None:
     """Refuse a file of others at once, before torch is loaded, where it is no plain file, or no JSON in a .json file:
     as the library would, only sooner. A file that is not there is refused later. what: what it should belong to."""
     from mixveil.core import files, strict_json
     from mixveil.core.errors import DataFormatError, ManifestError, UnreadableFileError
 
-    if path is None or not (path.exists() or path.is_symlink()):
+    if not (path.exists() or path.is_symlink()):
         return
     try:
         if path.suffix == ".json":

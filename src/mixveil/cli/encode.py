@@ -112,7 +112,7 @@ def encode(
     too much all the same are dropped.
     """
     asked = _common.asked(locals())
-    _common.look_at(projection, "a projection")
+    _common.look_at_projection(projection)
     import mixveil
 
     made = mixveil.encode(**asked, watch=_common.progress, warn=_common.warning(quiet=as_json))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from itertools import groupby
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -49,12 +51,14 @@ def prepare(
     cache: _common.Cache = None,
     as_json: _common.AsJson = False,
 ) -> None:
-    """Fit mean, whitening and directions on PUBLIC data, and write them as a projection that every party uses.
+    """Fit mean, whitening and directions on PUBLIC data, find settings for rounds of sums on tasks that its classes
+    make, and write both as a projection that every party uses.
 
     With --mu, --parties, --rows and --num-classes the number of directions follows from public figures alone.
     """
     asked = _common.asked(locals())
     import mixveil
+    from mixveil.learn import public_tasks
 
     made = mixveil.prepare(**asked, watch=_common.progress)
     fitted = made.projection
@@ -68,12 +72,14 @@ def prepare(
             "clip": fitted.clip,
             "origin": fitted.origin,
             **fitted.about,
+            "settings": public_tasks.shown(fitted.rounds),
             "comparison": None if made.comparison is None else asdict(made.comparison),
         }
         _common.print_json({**told, "warnings": _common.plain(made.warnings)})
         return
     if made.comparison is not None:
         _print(made.comparison)
+    _print_settings(public_tasks.shown(fitted.rounds))
     _common.say(
         f"[bold]{escape(str(out))}[/]: {fitted.mean.numel():,} features of {escape(str(fitted.extractor))} → "
         f"{fitted.dimension:,} directions, clipped to norm {fitted.clip:.4g}; fitted on {made.images:,} "
@@ -81,6 +87,31 @@ def prepare(
     )
     for item in made.warnings:
         _common.warn(item)
+
+
+def _print_settings(settings: Sequence[Mapping[str, float]]) -> None:
+    """The settings of rounds, by what a job has to learn from; levels with the same settings are one line."""
+    from rich.table import Table
+
+    if not settings:
+        _common.say("No settings for rounds of sums: they are found on public data of four classes or more.")
+        return
+    table = Table("n·μ/√P", "directions", "rounds", "rate", "accuracy on public tasks")
+    alike = groupby(reversed(settings), key=lambda item: (item["directions"], item["rounds"], item["rate"]))
+    for (directions, rounds, rate), group in alike:
+        levels = list(group)
+        sizes = _span([f"{item['units_mu']:,.0f}" for item in levels])
+        reached = _span([f"{100 * item['accuracy']:.1f}" for item in levels])
+        table.add_row(sizes, f"{directions:,}", str(rounds), f"{rate:g}", f"{reached} %")
+    _common.out.print(table)
+    _common.say(
+        "A job of n records (or units) and P parties takes the settings next to its n·μ/√P. With secure sums P is "
+        "divided by the number of honest parties."
+    )
+
+
+def _span(values: Sequence[str]) -> str:
+    return values[0] if values[0] == values[-1] else f"{values[0]} to {values[-1]}"
 
 
 def _print(comparison: Comparison) -> None:

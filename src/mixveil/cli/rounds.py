@@ -90,7 +90,8 @@ def send(
     """
     asked = _common.asked(locals())
     _common.look_at(projection, "a projection")
-    _common.look_at(head, "a head")
+    if head is not None:
+        _common.look_at(head, "a head")
     import mixveil
     from mixveil.releases import accounting
 

@@ -33,7 +33,13 @@ def run(
         ),
     ],
     projection: Annotated[
-        Path | None, typer.Option("--projection", help="The public one that records go through: `mixveil prepare`.")
+        str | None,
+        typer.Option(
+            "--projection",
+            help="The public one that records go through, from `mixveil prepare`. Default: photographs, which comes "
+            "with mixveil, where the method needs one.",
+            show_default=False,
+        ),
     ] = None,
     parties: Annotated[
         int | None, typer.Option("--parties", help="How many there are. Default: all whose keys are known.")
@@ -81,6 +87,7 @@ def run(
     many, by its public data. rounds-secure: the same, of which this server sees the sums over all parties alone. μ
     covers labels in both.
     """
+    from mixveil.features.shipped import PHOTOGRAPHS, located
     from mixveil.federated.jobs.job import ended_as, outcome
     from mixveil.federated.jobs.job_config import JobConfig, check_order
     from mixveil.federated.transport import link
@@ -98,7 +105,7 @@ def run(
         parties=count,
         min_parties=min(2, count) if min_parties is None else min_parties,
         wait=wait,
-        projection="" if projection is None else str(projection.absolute()),
+        projection="" if projection is None else str(located(projection).absolute()),
         head=head or "",
         limit=limit,
         backbone=backbone,
@@ -122,7 +129,9 @@ def run(
         if not as_json:
             out.print(f"{config.job} is done already; --again trains again on what arrived", soft_wrap=True)
     else:
-        if config.rules.projection == "optional" and projection is None:
+        if config.projection_path == located(PHOTOGRAPHS) and not as_json:
+            err.print("projection: photographs, which comes with mixveil; --projection names another", soft_wrap=True)
+        if config.projection_path is None and config.rules.projection == "optional":
             warn("without --projection parties release noisy pixels, which teach little: see `mixveil prepare`")
         whole = _run(server, folder, config.plain(), wait, quiet=as_json)
     if as_json:

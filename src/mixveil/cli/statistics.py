@@ -13,7 +13,10 @@ from mixveil.cli._common import escape, print_json
 from mixveil.core.wording.sentences import plural
 from mixveil.data.opening import DataOptions
 
-Projection = Annotated[Path, typer.Option("--projection", help="The public projection that all parties share.")]
+Projection = Annotated[
+    str,
+    typer.Option("--projection", help=f"The public projection that all parties share: {_common.PROJECTION_HELP}"),
+]
 
 
 @_common.data_options("unit", "classes")
@@ -40,7 +43,7 @@ def statistics(
     --classes where it would be taken from the labels.
     """
     asked = _common.asked(locals())
-    _common.look_at(projection, "a projection")
+    _common.look_at_projection(projection)
     import mixveil
     from mixveil.releases import accounting
 
@@ -62,7 +65,7 @@ def directions(
     """Find the directions in which the classes differ, from all parties' statistics: a projection for their records."""
     for folder in folders:
         _common.look_at(folder / "manifest.json", "a release")
-    _common.look_at(projection, "a projection")
+    _common.look_at_projection(projection)
     import mixveil
 
     made = mixveil.directions(folders, out, projection=projection)

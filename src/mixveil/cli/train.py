@@ -54,7 +54,10 @@ def train(
     out: Annotated[Path, typer.Option("--out", help="The folder of the model to make. It must not exist.")],
     *,
     projection: Annotated[
-        Path | None, typer.Option("--projection", help="The projection that the releases went through, if any.")
+        str | None,
+        typer.Option(
+            "--projection", help=f"The projection that the releases went through, if any: {_common.PROJECTION_HELP}"
+        ),
     ] = None,
     head: Head = "discriminant",
     epochs: Epochs = None,
@@ -78,7 +81,7 @@ def train(
     asked = _common.asked(locals())
     for folder in releases:
         _common.look_at(folder / "manifest.json", "a release")
-    _common.look_at(projection, "a projection")
+    _common.look_at_projection(projection)
     import mixveil
     from mixveil.core.types import ANY_ROWS
     from mixveil.learn.model import in_words

@@ -14,6 +14,7 @@ from mixveil.features import cache, projection, projection_file
 from mixveil.features.cache import Features, Loaded
 from mixveil.features.extractor import Extractor
 from mixveil.features.projection import Projected
+from mixveil.features.shipped import located
 
 
 @dataclass(frozen=True)
@@ -45,13 +46,15 @@ class FeatureOptions:
         return self.of(images, loaded), loaded.digest
 
     def open_projected(
-        self, images: Images, path: Path, *, certified: bool, apart: bool = False, seeded: bool = False
+        self, images: Images, named: Path | str, *, certified: bool, apart: bool = False, seeded: bool = False
     ) -> tuple[Projected, str, list[Note]]:
         """Images through a projection, its digest, and what the owner should know.
 
-        apart: a projection that is called public must not be fitted on any of the images, as for all that is certified:
-        the release would call its figures public. Only their owner learns of this refusal. seeded: an experiment, which
-        promises nothing and is warned instead."""
+        named: the projection's file, or `photographs` for the one that comes with mixveil. apart: a projection that is
+        called public must not be fitted on any of the images, as for all that is certified: the release would call its
+        figures public. Only their owner learns of this refusal. seeded: an experiment, which promises nothing and is
+        warned instead."""
+        path = located(named)
         found, digest = projection_file.read(path)
         told: list[Note] = []
         public = apart and found.origin == "public"  # one that is called private is what it says

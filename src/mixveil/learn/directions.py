@@ -9,6 +9,7 @@ from pathlib import Path
 from mixveil.core import files
 from mixveil.features import projection_file
 from mixveil.features.projection import Projection
+from mixveil.features.shipped import located
 from mixveil.learn import class_means
 from mixveil.releases.kinds.sums import SumSettings
 from mixveil.releases.reading import read_release
@@ -30,7 +31,7 @@ def directions(folders: Sequence[Path | str], out: Path | str, *, projection: Pa
     projection: the file of the one that the statistics went through."""
     path = Path(out)
     files.check_new(path)
-    base, digest = projection_file.read(Path(projection))
+    base, digest = projection_file.read(located(projection))
     sums = [read_release(Path(folder), SumSettings.name) for folder in folders]
     narrow = class_means.directions(sums, base, digest)
     return Directions(path, projection_file.write(path, narrow), narrow, base.dimension)

@@ -12,8 +12,9 @@ from mixveil.core import checks, files
 from mixveil.core.errors import ArgumentError
 from mixveil.core.watching import Watch, unwatched
 from mixveil.core.wording.notes import Note, note
-from mixveil.data.opening import DataOptions, DataSpec
+from mixveil.data.opening import NAMED, DataOptions, DataSpec
 from mixveil.features import network_choice, projection_file, projection_fit
+from mixveil.features.cache import Features
 from mixveil.features.extractor import Extractor
 from mixveil.features.network_choice import Comparison
 from mixveil.features.opening import FeatureOptions
@@ -60,7 +61,8 @@ def prepare(
     ledger: Ledger | None = None,
     watch: Watch = unwatched,
 ) -> Prepared:
-    """Fit mean, whitening and directions on public data, and write them as a projection that every party uses.
+    """Fit mean, whitening and directions on public data, find settings for rounds of sums, and write both as a
+    projection that every party uses.
 
     Args:
         public: Public data, with labels.
@@ -88,9 +90,6 @@ def prepare(
     features, weights = opening.open(images, extractor)
     origin: Literal["public", "private"] = "private" if private else "public"
     fitted = projection_fit.fit(features, weights, whitening=whitening, origin=origin)
-    if not private:
-        with watch("settings", len(public_tasks.LEVELS)) as step:
-            fitted = replace(fitted, rounds=public_tasks.find(features, step))
     if mu is not None and parties is not None and rows is not None and num_classes is not None:
         for name, value in (("rows", rows), ("num_classes", num_classes)):
             checks.at_least(name, value, 2)
@@ -99,7 +98,18 @@ def prepare(
         )
     if directions is not None:
         fitted = fitted.first(directions)
+    if not private:
+        fitted = _with_settings(fitted, features, public, watch)
     with accounting.private_projection(ledger, features, watch) if private else nullcontext():
         digest = projection_file.write(path, fitted)
     warnings = [note("private-projection")] if private else accounting.public_was_released(ledger, images, watch)
     return Prepared(path, digest, fitted, len(images), tuple(warnings), comparison)
+
+
+def _with_settings(fitted: Projection, features: Features, public: DataSpec, watch: Watch) -> Projection:
+    """With settings for rounds, in the directions that it has, and the name of the public data where all know it: a
+    path would tell the parties of this machine."""
+    with watch("settings", len(public_tasks.LEVELS)) as step:
+        rounds = public_tasks.find(features, step, most=fitted.dimension)
+    named = isinstance(public, str) and public.partition(":")[0] in NAMED
+    return replace(fitted, rounds=rounds, about={**fitted.about, **({"public": str(public)} if named else {})})

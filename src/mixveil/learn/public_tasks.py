@@ -60,10 +60,12 @@ class Task:
         return int(self.labels.max()) + 1
 
 
-def find(public: Features, progress: Progress = lambda _: None) -> tuple[RoundSettings, ...]:
+def find(
+    public: Features, progress: Progress = lambda _: None, *, most: int | None = None
+) -> tuple[RoundSettings, ...]:
     """Settings for every level of noise; none where the public data have too few classes. progress: called with
-    `len(LEVELS)` steps in all."""
-    task = made_task(public)
+    `len(LEVELS)` steps in all. most: directions that the projection has; else all that features have."""
+    task = made_task(public, most=most)
     if task is None:
         progress(len(LEVELS))
         return ()
@@ -74,17 +76,20 @@ def find(public: Features, progress: Progress = lambda _: None) -> tuple[RoundSe
     return tuple(found)
 
 
-def made_task(public: Features, seed: int = 0) -> Task | None:
-    """Half of the classes as a task for a projection that the other half fitted; None where there are too few."""
+def made_task(public: Features, seed: int = 0, *, most: int | None = None) -> Task | None:
+    """Half of the classes as a task for a projection that the other half fitted, with so many directions at the most;
+    None where there are too few classes."""
     stream = SeededStream(seed).fork("public tasks")
     present = torch.unique(public.labels)
     if len(present) < _FEWEST:
         return None
     order = present[stream.fork("classes").permutation(len(present))]
-    inside = torch.isin(public.labels, order[: len(order) // 2])
+    half = -(-len(order) // 2)
+    taken = half if half < _LABELS else half - half % _LABELS  # groups of equal numbers of classes
+    inside = torch.isin(public.labels, order[: len(order) - taken])
     rows = _some(torch.arange(len(public))[~inside], stream.fork("rows"))
     found = whitened(public.part(torch.arange(len(public))[inside]))
-    mean, matrix = found.mean.float(), found.matrix[:, : _DIRECTIONS[-1]].float()
+    mean, matrix = found.mean.float(), found.matrix[:, : min(most or _DIRECTIONS[-1], _DIRECTIONS[-1])].float()
     z = torch.cat([(public.read(index) - mean) @ matrix for index in torch.split(rows, 4096)])
     labels = grouped(z, public.labels[rows])
     cut = len(rows) * 4 // 5
@@ -92,11 +97,12 @@ def made_task(public: Features, seed: int = 0) -> Task | None:
 
 
 def grouped(z: Tensor, labels: Tensor) -> Tensor:
-    """(n,) labels of groups of classes with near means, all of the same number of classes, at most ten groups."""
+    """(n,) labels of groups of classes with near means, all of the same number of classes, at most ten groups. labels:
+    of at most ten classes, or of a multiple of ten."""
     classes, place = torch.unique(labels, return_inverse=True)
     means = torch.zeros(len(classes), z.shape[1]).index_add_(0, place, z) / place.bincount()[:, None]
     groups = min(_LABELS, len(classes))
-    each = -(-len(classes) // groups)
+    each = len(classes) // groups
     centres = means[:groups]
     for _ in range(10):
         cost = torch.cdist(means, centres).repeat_interleave(each, 1)

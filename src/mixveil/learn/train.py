@@ -23,6 +23,7 @@ from mixveil.data.opening import DataOptions, DataSpec
 from mixveil.features import projection_file
 from mixveil.features.cache import Features
 from mixveil.features.opening import FeatureOptions
+from mixveil.features.shipped import located
 from mixveil.learn import distributed, model, training
 from mixveil.learn.fit import TrainingRecipe
 from mixveil.learn.image_head import ImageHead
@@ -99,7 +100,7 @@ def train(
     given |= {"width": width, "seed": seed}
     recipe = _recipe(head, {name: value for name, value in given.items() if value is not None})
     folders = [Path(folder) for folder in releases]
-    job = training.opened(folders, None if projection is None else projection_file.read(Path(projection)))
+    job = training.opened(folders, None if projection is None else projection_file.read(located(projection)))
     features = FeatureOptions(options.for_others, cache, watch)
     images: Images | None = None
     if test is not None and distributed.leads():

@@ -125,7 +125,8 @@ def encode(
         label_epsilon: Labels under ε-DP randomised response; else they are shown.
         screen: Drop rows that show too much, as `lpips:0.7`. Not with mu.
         seed: For experiments: an attacker who knows the seed can remove the noise, so nothing is promised.
-        projection: The file of a public projection that images go through.
+        projection: The file of a public projection that images go through, or `photographs` for the one that comes
+            with mixveil.
         backbone, stage, mirror: Encode these features instead of pixels; normalisation: of `displacement`'s noise.
         options, cache: How data are read, and where features are kept.
         warn: Is told every warning before anything is entered or written.
@@ -150,9 +151,8 @@ def encode(
     features = FeatureOptions(options, cache, watch)
     if projection is not None:
         promised = mu is not None or label_epsilon is not None
-        path = Path(projection)
         rows, digest, told = features.open_projected(
-            images, path, certified=promised, apart=scheme.needs_facts, seeded=seed is not None
+            images, projection, certified=promised, apart=scheme.needs_facts, seeded=seed is not None
         )
         if rows.projection.classes and rows.classes != rows.projection.classes:
             raise MismatchError("these data do not have the classes of the statistics, in the same order")

@@ -113,8 +113,8 @@ class Envelope:
         """Codes of what a reader might think is promised and is not."""
         randomised, unit = self.label_epsilon is not None, self.unit_rows > 1
         labels = [self.settings.labels(randomised=randomised)]
-        if self.settings.labels_covered and not self.certified:
-            labels = ["labels-not-covered"]
+        if self.settings.labels_covered:
+            labels = [] if self.certified else ["labels-not-covered"]
         if randomised and self.reproducible:
             labels = ["labels-randomised-by-seed"]
         elif randomised and unit:

@@ -42,6 +42,8 @@ def guarantee_note(stated: Guarantee) -> Note:
 def promises(envelope: Envelope) -> list[Note]:
     """What a release promises, or states where it is not certified; and what is promised of labels."""
     told = [guarantee_note(stated) for stated in envelope.guarantees]
+    if envelope.certified and envelope.settings.labels_covered:
+        told.append(note("labels-covered"))
     if envelope.label_epsilon is not None and not envelope.reproducible:
         told.append(note("label-dp", epsilon=envelope.label_epsilon))
     return told

@@ -69,7 +69,7 @@ def statistics(
     images = options.open(data)
     owners = accounting.owners_of(ledger, images, watch)
     features = FeatureOptions(options, cache, watch)
-    rows, digest, told = features.open_projected(images, Path(projection), certified=True, seeded=seed is not None)
+    rows, digest, told = features.open_projected(images, projection, certified=True, seeded=seed is not None)
     warnings = [
         *rows.warnings(),
         *told,

@@ -22,7 +22,7 @@ from mixveil.core.wording.notes import Note, note, read
 from mixveil.data.opening import open_data
 from mixveil.encoders.grid import stored_dtype
 from mixveil.encoders.singular import CalibratedSingular
-from mixveil.features import projection_file, projection_fit
+from mixveil.features import projection_file, projection_fit, shipped
 from mixveil.features.cache import extract
 from mixveil.features.cache import load as load_networks
 from mixveil.features.extractor import Extractor
@@ -1491,7 +1491,6 @@ def test_nonsense_of_one_party_does_not_end_the_rounds_of_all(tmp_path: Path, we
     [
         ({"job": "../up"}, "job must be"),
         ({"method": "all"}, "method must be"),
-        ({"method": "two-step"}, "projection is missing"),
         ({"parties": 0}, "parties"),
         ({"min_parties": 4}, "min_parties"),
         ({"wait": 0.0}, "wait"),
@@ -1505,6 +1504,17 @@ def test_an_order_that_cannot_be_is_refused(tmp_path: Path, order: dict[str, Any
     with pytest.raises(ArgumentError, match=said):
         job_of(tmp_path, **order)
     assert not (tmp_path / "server").exists()
+
+
+def test_a_method_that_needs_a_projection_takes_the_shipped_one(tmp_path: Path) -> None:
+    job = job_of(tmp_path, method="two-step")
+    found = shipped.located("photographs")
+    assert job.projection is not None and job.projection[1] == projection_file.read(found)[1]
+    assert (tmp_path / "server" / "jobs" / "first" / "projection.safetensors").read_bytes() == found.read_bytes()
+    with pytest.raises(MismatchError, match="another projection"):
+        job_of(tmp_path, method="two-step", projection=str(a_projection(tmp_path)))
+    for method in ("one-shot", "fedavg"):  # where none is needed, none is taken
+        assert job_of(tmp_path, job=method, method=method).projection is None
 
 
 def test_a_job_goes_on_as_what_it_is(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import json
 import math
 import os
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,10 @@ from typing import Any
 import pytest
 import torch
 
+import mixveil
 from mixveil.core.errors import ArgumentError, DataFormatError, OutputError
+from mixveil.core.types import Progress
+from mixveil.core.watching import unwatched
 from mixveil.core.wording.notes import note
 from mixveil.data.images import Images
 from mixveil.data.opening import open_data
@@ -24,7 +28,7 @@ from mixveil.federated.simulation.results import Kept, Row, compared, read_simul
 from mixveil.federated.simulation.setup import Outcome, Point, Simulation, SimulationConfig, prepared, set_up
 from mixveil.federated.simulation.simulate import jobs, run_method, work
 from mixveil.theory import gdp
-from tests.made import features_of, images
+from tests.made import blobs, features_of, images
 from tests.plugins import toy_method
 
 PARTIES, CLASSES, INPUTS = 5, 10, 64
@@ -288,3 +292,26 @@ def test_a_method_from_outside_is_run_by_its_name(simulation: Simulation) -> Non
 def simulate_readable(rows: list[Row]) -> list[dict[str, Any]]:
     with METHODS.including(toy_method.NearestMean):
         return readable([row.plain() for row in rows])
+
+
+def test_settings_for_rounds_are_found_once_where_a_method_needs_them() -> None:
+    bars: list[str] = []
+
+    def watch(what: str, total: int) -> AbstractContextManager[Progress]:
+        bars.append(what)
+        return unwatched(what, total)
+
+    found = mixveil.simulate("digits", parties=2, methods=["rounds", "sums"], mu=[1.0, 20.0], watch=watch)
+    again = mixveil.simulate("digits", parties=2, methods=["sums"], mu=20.0, watch=watch)
+    accuracy = {(row["method"], row["mu"]): row["accuracy"] for row in found.rows}
+    assert not found.failed and len(accuracy) == 4 and bars.count("settings") == 1
+    assert accuracy["rounds", 20.0] > 0.8
+    assert accuracy["sums", 20.0] == again.rows[0]["accuracy"]
+
+
+def test_public_data_of_few_classes_make_no_rounds() -> None:
+    """The method says so, and the others are run."""
+    data, known, test = blobs(120, 1), blobs(60, 2), blobs(60, 3)
+    found = mixveil.simulate(data, test=test, public=known, parties=2, methods=["rounds", "sums"])
+    assert [row["method"] for row in found.rows] == ["sums"] and set(found.failed) == {"rounds"}
+    assert "several classes" in str(found.failed["rounds"])

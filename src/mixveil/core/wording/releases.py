@@ -16,6 +16,8 @@ WORDS: dict[str, str] = {
     "snr-not-stated": "noise by the calibration {calibration} for τ = {tau:.4g}, which is NOT kept; the directional "
     "SNR of a row is not stated",
     "on-condition": "{stated}; {condition}",
+    "labels-covered": "the label of a record is covered with it: how many records of each class there are is not "
+    "stated",
     "label-dp": "the label of every record is {epsilon:g}-DP (randomised response)",
     # Conditions of a guarantee
     "replace-record": "one record is replaced by another with the same label and shape; n and all labels are public",
@@ -44,8 +46,6 @@ WORDS: dict[str, str] = {
     "the weights of a mixture, and how many records of each class the party has.",
     "labels-shown-screened": "Labels are not protected: they are released without noise, and show the class or "
     "classes of each row that is left and the weights of a mixture.",
-    "labels-covered": "Labels are protected with their records, by the same noise: how many records of each class the "
-    "party has is not stated.",
     "labels-not-covered": "Labels are not protected: nothing is promised of this release.",
     "labels-in-updates": "Labels are not protected: updates show which classes they were trained on.",
     "labels-not-sent": "Labels are not sent, and not protected: what is sent may show them.",
@@ -82,8 +82,9 @@ WORDS: dict[str, str] = {
     "no promise.",
     # Releases
     "held-records": "{rows:n row} of {shape} from {party}, {files:n file}, {megabytes:.1f} MB",
-    "held-classes": "sums of {classes:n class} with {values:n value} each, over {over}, from {party}",
-    "held-residuals": "residual sums of {classes:n class} with {values:n value} each, over {over}, from {party}",
+    "held-classes": "sums of {classes:n class|classes} with {values:n value} each, over {over}, from {party}",
+    "held-residuals": "residual sums of {classes:n class|classes} with {values:n value} each, over {over}, from "
+    "{party}",
     "over-record": "{number:n record}",
     "over-unit": "{number:n unit}",
     "held-updates": "updates of {tensors:n tensor} by {method} from {party}, {megabytes:.1f} MB",

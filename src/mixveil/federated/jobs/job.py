@@ -130,14 +130,15 @@ def begin(server: Path, config: JobConfig, names: Iterable[str] = ()) -> Job:
     from mixveil.features import projection_file
 
     check_order(server, config)
-    public = projection_file.read(Path(config.projection)) if config.projection else None
+    source = config.projection_path
+    public = None if source is None else projection_file.read(source)
     folder = server / "jobs" / config.job
     path, copy = folder / "job.json", folder / "projection.safetensors"
     if not path.exists():
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         identity = JobId(randomness.release_id(), config.job, config.method)
-        if public is not None:
-            shutil.copyfile(config.projection, copy)
+        if source is not None:
+            shutil.copyfile(source, copy)
         files.write_json(path, {**identity.plain(), "projection": None if public is None else public[1]})
     stated = json.loads(path.read_text(encoding="utf-8"))
     known = None if stated["projection"] is None else projection_file.read(copy)

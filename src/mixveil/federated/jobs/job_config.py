@@ -22,6 +22,7 @@ from mixveil.core.errors import (
 )
 from mixveil.core.local_training import AugMix
 from mixveil.core.tensor_files import check_header
+from mixveil.features.shipped import PHOTOGRAPHS, located
 from mixveil.federated.jobs.messages import PROJECTION_LIMIT, check_name
 from mixveil.federated.methods.base import IMAGE_HEADS, Method
 from mixveil.federated.methods.catalogue import between_machines, method_named
@@ -65,7 +66,8 @@ class JobConfig(Settings):
     Attributes:
         min_parties: How many must take part.
         wait: Seconds to wait for the parties in each step.
-        projection: The file of the public projection that records go through; empty: none.
+        projection: The file of the public projection that records go through; empty: the one that comes with mixveil
+            where the method needs one, else none.
         head: Of the model; empty: the method's first.
         limit: Megabytes of a release that is taken.
         stage: Of the backbone; empty: its last features.
@@ -109,8 +111,6 @@ class JobConfig(Settings):
         rules = self.rules
         if self.head not in ("", *rules.heads):
             raise ArgumentError(f"head must be {' or '.join(rules.heads)} for {self.method}, got {self.head!r:.40}")
-        if rules.projection == "required" and not self.projection:
-            raise ArgumentError(f"projection is missing: {self.method} needs a public one (`mixveil prepare`)")
         if rules.projection == "none" and self.projection:
             raise ArgumentError(f"projection must be empty for {self.method}, which sends no records")
         if self.backbone != "none" and self.needs_images:
@@ -142,6 +142,13 @@ class JobConfig(Settings):
         return self.head or self.rules.heads[0]
 
     @property
+    def projection_path(self) -> Path | None:
+        """The file of the projection that is used; None: there is none."""
+        if self.projection:
+            return Path(self.projection)
+        return located(PHOTOGRAPHS) if self.rules.projection == "required" else None
+
+    @property
     def needs_images(self) -> bool:
         """Whether parties train on images, not on any rows."""
         return self.head in IMAGE_HEADS or self.rules.needs_images
@@ -170,7 +177,8 @@ class JobConfig(Settings):
 
 def check_order(server: Path, config: JobConfig) -> None:
     """Refuse a job that cannot be done, before anything is begun."""
-    digest, public, second_step = _stated(Path(config.projection)) if config.projection else (None, True, False)
+    source = config.projection_path
+    digest, public, second_step = (None, True, False) if source is None else _stated(source)
     if not public:
         raise ArgumentError("projection was fitted on private data: no party would certify anything with it")
     if second_step and len(config.rules.sends) > 1:

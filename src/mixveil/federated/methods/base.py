@@ -45,6 +45,7 @@ class Method:
         compared: Whether a simulation's summary sets it beside the others.
         baseline: Whether it is no way of learning together, but a level that those are compared with.
         needs_images: Whether it works on images alone, not on features or other rows.
+        needs_settings: Whether its projection must hold settings for rounds of sums.
         secure: Whether the server sees sums over the parties alone.
     """
 
@@ -59,6 +60,7 @@ class Method:
     compared: ClassVar[bool] = False
     baseline: ClassVar[bool] = False
     needs_images: ClassVar[bool] = False
+    needs_settings: ClassVar[bool] = False
     secure: ClassVar[bool] = False
 
     @property

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 class RoundsOfSums(Certified):
     name, title, protocol = "rounds", "rounds of sums", "rounds"
     sends, heads = ("sums",), ("linear",)
-    between_machines, projection, compared = True, "required", True
+    between_machines, projection, needs_settings, compared = True, "required", True, True
 
     def learn(self, job: Job, parties: Parties) -> Trained:
         from mixveil.federated.jobs.sums_server import learn_from_sums
@@ -28,7 +28,7 @@ class RoundsOfSecureSums(Certified):
 
     name, title, protocol = "rounds-secure", "rounds of secure sums", "rounds-secure"
     sends, heads = ("sums",), ("linear",)
-    between_machines, projection, compared, secure = True, "required", True, True
+    between_machines, projection, needs_settings, compared, secure = True, "required", True, True, True
 
     def learn(self, job: Job, parties: Parties) -> Trained:
         from mixveil.federated.jobs.secure_server import learn_from_secure_sums

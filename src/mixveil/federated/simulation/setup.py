@@ -23,6 +23,7 @@ from mixveil.encoders.singular import CalibratedSingular, Singular
 from mixveil.features import projection_fit
 from mixveil.features.cache import Features
 from mixveil.features.projection import Projection
+from mixveil.features.round_settings import RoundSettings
 from mixveil.federated.algorithms import HeadName, Rounds, Weights, new_head, size_of, weights_of
 from mixveil.federated.methods.base import IMAGE_HEADS
 from mixveil.learn.batches import BatchSource, RemixedEveryBatch
@@ -204,9 +205,16 @@ def share_right(model: Callable[[Tensor], Tensor], x: Tensor, labels: Tensor) ->
     return float(torch.cat(named).eq(labels).double().mean())
 
 
-def prepared(public: Features, weights: str, *, tau: float, radius: float | None = None) -> PublicSetup:
+def prepared(
+    public: Features,
+    weights: str,
+    *,
+    tau: float,
+    radius: float | None = None,
+    settings: tuple[RoundSettings, ...] = (),
+) -> PublicSetup:
     """From labelled public rows. weights: the digest of what made their features. radius: of the noise that the paper
-    gives features, from `displacement`; None: from the energy of the public rows."""
+    gives features, from `displacement`; None: from the energy of the public rows. settings: for rounds of sums."""
     target = Tau(tau, "energy" if radius is None else "displacement")
     facts = facts_for(
         target,
@@ -219,7 +227,8 @@ def prepared(public: Features, weights: str, *, tau: float, radius: float | None
     known = _held(public).float()
     mean = known.mean(0)
     norm = float(torch.linalg.vector_norm(known - mean, dim=1).median()) or 1.0
-    projection, encoder = projection_fit.fit(public, weights), Singular().calibrate(target, facts)[0]
+    projection = replace(projection_fit.fit(public, weights), rounds=settings)
+    encoder = Singular().calibrate(target, facts)[0]
     return PublicSetup(projection, encoder, facts["lambda_max"], tau, mean, norm, known, public.labels, public.classes)
 
 

@@ -21,12 +21,14 @@ from mixveil.data.partition import set_aside
 from mixveil.features.cache import Features, Loaded
 from mixveil.features.extractor import Extractor
 from mixveil.features.opening import FeatureOptions, chosen_extractor
+from mixveil.features.round_settings import RoundSettings
 from mixveil.federated.algorithms import HeadName
 from mixveil.federated.methods.base import IMAGE_HEADS
 from mixveil.federated.methods.catalogue import chosen_methods, method_named
 from mixveil.federated.simulation.results import Compared, Job, Kept, Row, compared, readable
 from mixveil.federated.simulation.setup import PublicSetup, Simulation, SimulationConfig, prepared, set_up
 from mixveil.federated.simulation.verdict import of_row, verdict
+from mixveil.learn import public_tasks
 from mixveil.releases.encode import measured
 from mixveil.report.simulation_page import is_page, write_page
 
@@ -251,11 +253,15 @@ def _run(
 
 
 def _agreed(known: Features, loaded: Loaded, images: Images, tau: float, names: set[str], watch: Watch) -> PublicSetup:
-    """What is public. The paper's noise on features is measured where it is used."""
-    radius = None
+    """What is public. The paper's noise on features is measured, and settings for rounds are found, where a method uses
+    them."""
+    radius, settings = None, tuple[RoundSettings, ...]()
     if loaded.nets and any(method_named(name).simulated_at == "tau" for name in names):
         radius = measured(images, loaded, [tau], stream=SeededStream(0), watch=watch)[-1].radius
-    return prepared(known, loaded.digest, tau=tau, radius=radius)
+    if any(method_named(name).needs_settings for name in names):
+        with watch("settings", len(public_tasks.LEVELS)) as step:
+            settings = public_tasks.find(known, step)
+    return prepared(known, loaded.digest, tau=tau, radius=radius, settings=settings)
 
 
 def _caveats(tested: int, set_aside: bool) -> tuple[Note, ...]:

@@ -31,7 +31,8 @@ from mixveil.federated.transport.flower.serialization import GoneError, packed, 
 app = ServerApp()
 _PAUSE, _LONGEST = 0.3, 2.0  # seconds between two looks for an answer, at first and later on
 _LOOK = 1.0  # seconds between two looks who is there
-_TRIES = 3  # a party that could not answer is asked so often
+_TRIES = 5  # a party that could not answer is asked so often
+_AWAY = 2 * _LOOK  # seconds after which it is known whether a node that did not answer is still there
 
 
 @app.main()
@@ -130,6 +131,7 @@ class Nodes:
                     return self._asked(node, message, most)
                 except GoneError as error:  # it was killed, or its message was lost: it is asked again
                     why = error.note
+                    self._over.wait(_AWAY)
             raise Refusal("no-answer", why=why)
 
         return ask
