@@ -27,7 +27,7 @@ SHARED = ("--plan", "plan.json", "--projection", "projection")
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Images of two parties, public ones and a test set; settings of two rounds, which public data would give."""
     monkeypatch.setenv("MIXVEIL_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(public_tasks, "find", lambda features, step: (replace(SETTINGS, rounds=2),))
+    monkeypatch.setattr(public_tasks, "find", lambda *given, **more: (replace(SETTINGS, rounds=2),))
     for seed, name in enumerate(("public", "north", "south", "test"), 1):
         data = blobs(600, seed, classes=4)
         x = data.take(torch.arange(len(data))).x.numpy()

@@ -42,7 +42,7 @@ NORTH, SOUTH = blobs(400, 2, classes=4), blobs(300, 3, classes=4)
 def road(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Road:
     """A projection and a plan of three rounds."""
     monkeypatch.setenv("MIXVEIL_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(public_tasks, "find", lambda features, step: (replace(SETTINGS, rounds=ROUNDS),))
+    monkeypatch.setattr(public_tasks, "find", lambda *given, **more: (replace(SETTINGS, rounds=ROUNDS),))
     mixveil.prepare(blobs(600, 1, classes=4), tmp_path / "projection", backbone="none")
     mixveil.rounds_plan(tmp_path / "plan.json", projection=tmp_path / "projection", units=700, parties=2, mu=MU)
     return Road(tmp_path)
