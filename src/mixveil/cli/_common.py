@@ -62,6 +62,9 @@ PROJECTION_HELP = "its file, or photographs for the one that comes with mixveil.
 ProjectionFile = Annotated[
     str | None, typer.Option("--projection", help=f"The public projection that features go through: {PROJECTION_HELP}")
 ]
+SharedProjection = Annotated[
+    str, typer.Option("--projection", help=f"The public projection that all parties share: {PROJECTION_HELP}")
+]
 BACKBONE_HELP = (
     "Features instead of pixels: of a public network, several with + between. `mixveil data list` names them, says "
     "which are here, and how to get the others."

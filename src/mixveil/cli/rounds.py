@@ -16,7 +16,6 @@ app = typer.Typer(help="Learn together in rounds of sums, by files that you exch
 
 Plan = Annotated[Path, typer.Option("--plan", help="The plan that all parties have, from the coordinator.")]
 PlanFile = Annotated[Path, typer.Argument(metavar="PLAN", help="The plan, from the coordinator.", show_default=False)]
-Projection = Annotated[Path, typer.Option("--projection", help="The public projection that all parties share.")]
 Units = Annotated[
     int, typer.Option("--units", help="About how many records, or persons with --unit, all parties have together.")
 ]
@@ -46,13 +45,18 @@ TestData = Annotated[str | None, typer.Option("--test", help="Labelled data to t
 
 @app.command("plan")
 def plan(
-    projection: Projection, units: Units, parties: Parties, mu: AboutMu, out: _common.NewFile, as_json: AsJson = False
+    projection: _common.SharedProjection,
+    units: Units,
+    parties: Parties,
+    mu: AboutMu,
+    out: _common.NewFile,
+    as_json: AsJson = False,
 ) -> None:
     """The coordinator's: plan the rounds, once. Give the plan and the projection to every party.
 
     The settings are those that the projection carries for this much noise. They were found on public data.
     """
-    _common.look_at(projection, "a projection")
+    _common.look_at_projection(projection)
     import mixveil
 
     made = mixveil.rounds_plan(out, projection=projection, units=units, parties=parties, mu=mu)
@@ -71,7 +75,7 @@ def plan(
 def send(
     data: _common.Data,
     plan: Plan,
-    projection: Projection,
+    projection: _common.SharedProjection,
     mu: TotalMu,
     out: _common.NewFolder,
     *,
@@ -89,7 +93,7 @@ def send(
     was entered is not made again, and you wait for the next head.
     """
     asked = _common.asked(locals())
-    _common.look_at(projection, "a projection")
+    _common.look_at_projection(projection)
     if head is not None:
         _common.look_at(head, "a head")
     import mixveil
@@ -110,7 +114,7 @@ def send(
 def step(
     folders: Messages,
     plan: Plan,
-    projection: Projection,
+    projection: _common.SharedProjection,
     *,
     state: State = None,
     out: OutState = None,
@@ -127,7 +131,7 @@ def step(
     asked = _common.asked(locals())
     for folder in folders:
         _common.look_at(folder / "manifest.json", "a release")
-    _common.look_at(projection, "a projection")
+    _common.look_at_projection(projection)
     import mixveil
     from mixveil.learn.model import in_words
 

@@ -13,16 +13,11 @@ from mixveil.cli._common import escape, print_json
 from mixveil.core.wording.sentences import plural
 from mixveil.data.opening import DataOptions
 
-Projection = Annotated[
-    str,
-    typer.Option("--projection", help=f"The public projection that all parties share: {_common.PROJECTION_HELP}"),
-]
-
 
 @_common.data_options("unit", "classes")
 def statistics(
     data: _common.Data,
-    projection: Projection,
+    projection: _common.SharedProjection,
     mu: Annotated[
         float,
         typer.Option("--mu", help="Certified: every record, its label with it, is μ-GDP; with --unit, every unit."),
@@ -58,7 +53,7 @@ def statistics(
 
 def directions(
     folders: Annotated[list[Path], typer.Argument(metavar="STATISTICS…", help="Statistics of all parties.")],
-    projection: Projection,
+    projection: _common.SharedProjection,
     out: _common.NewFile,
     as_json: _common.AsJson = False,
 ) -> None:

@@ -22,6 +22,7 @@ from mixveil.features import projection_file
 from mixveil.features.opening import FeatureOptions
 from mixveil.features.projection import Projection
 from mixveil.features.round_settings import nearest, noise_of
+from mixveil.features.shipped import located
 from mixveil.learn import rounds
 from mixveil.learn.class_means import check_together
 from mixveil.learn.layers import Layers
@@ -47,7 +48,7 @@ def rounds_plan(out: Path | str, *, projection: Path | str, units: int, parties:
     """
     path = Path(out)
     files.check_new(path)
-    found, digest = projection_file.read(Path(projection))
+    found, digest = projection_file.read(located(projection))
     plan = JointPlan(digest, nearest(found.rounds, noise_of(units=units, mu=mu, parties=parties)))
     plan.narrowed(found, digest)
     plan.write(path)
@@ -107,7 +108,7 @@ def rounds_step(
     for place in places:
         files.check_new(place)
         files.check_writable(place)
-    agreed, (wide, digest) = read_plan(Path(plan)), projection_file.read(Path(projection))
+    agreed, (wide, digest) = read_plan(Path(plan)), projection_file.read(located(projection))
     narrow = agreed.narrowed(wide, digest)
     before = None if state is None else read_state(Path(state) / STATE, agreed)
     parts = [read_release(Path(folder), SumSettings.name) for folder in folders]

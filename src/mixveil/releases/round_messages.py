@@ -20,6 +20,7 @@ from mixveil.encoders.calibration import meaningless
 from mixveil.features import projection_file
 from mixveil.features.opening import FeatureOptions
 from mixveil.features.projection import Projected
+from mixveil.features.shipped import located
 from mixveil.releases import accounting
 from mixveil.releases.envelope import Envelope
 from mixveil.releases.ledger import Ledger
@@ -79,7 +80,7 @@ def send_round(
     check_output(out, party)
     files.check_writable(out)
     mu, agreed = checks.finite_positive("mu", mu), read_plan(Path(plan))
-    narrow = agreed.narrowed(*projection_file.read(Path(projection)))
+    narrow = agreed.narrowed(*projection_file.read(located(projection)))
     notes = Notes(ledger.folder, agreed, party)
     with notes.alone():
         part = notes.read()
@@ -89,7 +90,7 @@ def send_round(
         if part is not None:
             part.check_data(owners, images.classes)
         features = FeatureOptions(options, cache, watch)
-        rows, digest, told = features.open_projected(images, Path(projection), certified=True)
+        rows, digest, told = features.open_projected(images, projection, certified=True)
         agreed.narrowed(rows.projection, digest)  # the file may have changed
         earlier = accounting.earlier_statistics(ledger, narrow, party)
         warnings = [*rows.warnings(), *told, *earlier, *accounting.copies(owners), *meaningless(mu)]
