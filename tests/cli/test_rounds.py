@@ -27,7 +27,7 @@ SHARED = ("--plan", "plan.json", "--projection", "projection")
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Images of two parties, public ones and a test set; settings of two rounds, which public data would give."""
     monkeypatch.setenv("MIXVEIL_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(public_tasks, "find", lambda features, step, most: (replace(SETTINGS, rounds=2),))
+    monkeypatch.setattr(public_tasks, "find", lambda *given, **more: (replace(SETTINGS, rounds=2),))
     for seed, name in enumerate(("public", "north", "south", "test"), 1):
         data = blobs(600, seed, classes=4)
         x = data.take(torch.arange(len(data))).x.numpy()
@@ -59,7 +59,7 @@ def test_the_commands_of_the_page_run_as_written(run: Run, folder: Path) -> None
             assert done.code == 0, f"{each}: {done.err}"
     named = run("predict", "model", "test.npz", "--json").json
     assert named["accuracy"] > 0.9
-    assert len(Ledger().entries()) == 6 and not any(Ledger().reservations().values())
+    assert len(Ledger().entries()) == 6 and not Ledger().reservations()
 
 
 def test_json_of_every_verb(run: Run, begun: Path) -> None:

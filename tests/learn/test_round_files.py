@@ -42,7 +42,7 @@ NORTH, SOUTH = blobs(400, 2, classes=4), blobs(300, 3, classes=4)
 def road(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Road:
     """A projection and a plan of three rounds."""
     monkeypatch.setenv("MIXVEIL_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(public_tasks, "find", lambda features, step, most: (replace(SETTINGS, rounds=ROUNDS),))
+    monkeypatch.setattr(public_tasks, "find", lambda *given, **more: (replace(SETTINGS, rounds=ROUNDS),))
     mixveil.prepare(blobs(600, 1, classes=4), tmp_path / "projection", backbone="none")
     mixveil.rounds_plan(tmp_path / "plan.json", projection=tmp_path / "projection", units=700, parties=2, mu=MU)
     return Road(tmp_path)
@@ -167,7 +167,10 @@ def test_messages_are_in_order_and_no_more_than_planned(road: Road) -> None:
         road.send("north", 1)
     with pytest.raises(errors.DataFormatError, match="beyond its 3 rounds"):
         road.send("north", 3, head=road.forged(4))
-    assert len(Ledger().entries()) == 3
+    assert len(Ledger().entries()) == 3 and len(Ledger().reservations()) == 2
+    spent = road.send("north", 3, head=road.forged(3)).standing.spent  # the last: the round that was missed is not paid
+    assert list(Ledger().reservations()) == [f"{road.plan.id} south"]
+    assert math.sqrt(spent.most**2 - spent.reserved**2) == pytest.approx(MU * math.sqrt(0.2 + 0.8 * 2 / 3))
 
 
 def test_other_terms_than_those_of_the_first_message_are_refused(road: Road) -> None:

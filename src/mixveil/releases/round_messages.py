@@ -158,13 +158,16 @@ class _Making:
         self.notes.write(self.part.with_message(self.message, self.asked.sha256 if self.asked else ""))
         try:
             terms = LedgerTerms(recipient=recipient, budget=budget, owners=self.owners, ledger=self.ledger, plan=name)
-            return self._written(out, terms, step)
+            made = self._written(out, terms, step)
         except BaseException:
             if self.ledger.reservations().get(name) == held:
                 self.notes.restore(before)
                 if before is None:
                     self.ledger.free(name)
             raise
+        if self.message == self.part.plan.settings.rounds:
+            self.ledger.free(name)  # no message can follow: what missed rounds would have cost is not spent
+        return made
 
     def _written(self, out: Path, terms: LedgerTerms, step: Progress) -> Envelope:
         plan, stream = self.part.plan, randomness.SecureStream()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 from pathlib import Path
@@ -79,6 +80,18 @@ def test_a_job_learns_from_sums_alone(tmp_path: Path) -> None:
     for name in NAMES:
         for path in kept(tmp_path, name):
             assert files_of(job.folder / path.name / name) == files_of(path)
+
+
+def test_the_ledger_shows_both_figures(tmp_path: Path) -> None:
+    from rich.console import Console
+
+    from mixveil.cli.ledger import entries_table
+
+    assert done(secure_job(tmp_path), Here(answers(secure_parties(tmp_path))))["ok"]
+    console = Console(width=200, record=True, file=io.StringIO())
+    console.print(entries_table(Ledger().entries()))
+    share = 4 * math.sqrt(0.2)
+    assert f"{share:.4g} (alone {share * math.sqrt(2):.4g}" in console.export_text()
 
 
 def test_the_sum_is_that_of_what_the_parties_hid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
