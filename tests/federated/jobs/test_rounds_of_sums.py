@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -369,6 +370,16 @@ def test_a_plan_that_is_none_is_refused_and_costs_nothing(tmp_path: Path, change
     assert not Ledger().entries() and not Ledger().reservations()
     ask.party.answer(Message({**ask.about, "ask": "offer"}, {"projection": ask.sent}))
     assert ask(0).about["state"] == "ready"
+
+
+def test_a_list_of_classes_that_was_read_off_the_data_does_not_leave(tmp_path: Path) -> None:
+    """It says which labels occur, and the answer to an offer has no noise."""
+    party, path = a_party(tmp_path, "a", 0), rounds_projection(tmp_path)
+    whole = dict(np.load(party.config.data))
+    np.savez(party.config.data, x=whole["x"], y=whole["y"])
+    about = {**rounds_job(tmp_path).identity.plain(), "kind": "sums", "projection": projection_file.read(path)[1]}
+    answer = party.answer(Message({**about, "ask": "offer"}, {"projection": path.read_bytes()}))
+    assert answer.about["state"] == "failed" and not {"classes", "units"} & answer.about.keys()
 
 
 def test_what_is_left_of_a_plan_is_that_of_the_messages_to_come() -> None:

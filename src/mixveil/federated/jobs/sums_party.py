@@ -23,6 +23,7 @@ from mixveil.federated.jobs.messages import Message, Refusal
 from mixveil.federated.jobs.sums_plan import SumsPlan, name_of
 from mixveil.releases.contributions import Head, unit_count
 from mixveil.releases.ledger import Ledger
+from mixveil.releases.records import check_labels_hidden
 from mixveil.releases.spending import Owners
 from mixveil.releases.sums import Sharing, write_residuals, write_statistics
 
@@ -68,6 +69,7 @@ class SumsOfJob:
     def about(self) -> dict[str, Any]:
         """What the server needs for a plan: public figures, and the party's own settings."""
         config, images = self.kept.config, self.making.images
+        check_labels_hidden(images)  # the list of classes leaves here
         said = {"units": unit_count(images), "classes": list(images.classes), "mu": config.mu}
         return {**said, "honest": config.honest, "smallest": config.smallest}
 
