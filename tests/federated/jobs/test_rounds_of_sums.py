@@ -18,7 +18,8 @@ from mixveil.core.wording.notes import Note
 from mixveil.features import projection_file
 from mixveil.federated.jobs.approval import unfinished
 from mixveil.federated.jobs.job import Job
-from mixveil.federated.jobs.messages import MANIFEST, Message
+from mixveil.federated.jobs.job_folder import JobFolder
+from mixveil.federated.jobs.messages import MANIFEST, JobId, Message
 from mixveil.federated.jobs.party import Party
 from mixveil.federated.jobs.sums_plan import SumsPlan
 from mixveil.federated.jobs.sums_state import load
@@ -380,6 +381,15 @@ def test_a_list_of_classes_that_was_read_off_the_data_does_not_leave(tmp_path: P
     about = {**rounds_job(tmp_path).identity.plain(), "kind": "sums", "projection": projection_file.read(path)[1]}
     answer = party.answer(Message({**about, "ask": "offer"}, {"projection": path.read_bytes()}))
     assert answer.about["state"] == "failed" and not {"classes", "units"} & answer.about.keys()
+
+
+def test_a_plan_of_another_mu_than_the_party_has_now_is_refused(tmp_path: Path) -> None:
+    """Its owner lowers μ after a plan was pinned, before anything was made by it."""
+    ask = Asked(tmp_path)
+    kept = JobFolder(ask.party.folder, ask.party.config, JobId.read(ask.about), ask.log.append)
+    kept.sums.pin(SumsPlan(ROUNDS.plan, 4.0))  # as a process does that is killed then
+    ask.party = Party(replace(ask.party.config, mu=1.0))
+    assert refused(ask(0, mu=4.0)) == "plan-not-taken" and not Ledger().entries()
 
 
 def test_what_is_left_of_a_plan_is_that_of_the_messages_to_come() -> None:

@@ -103,10 +103,6 @@ class SumsOfJob:
             asked = SumsPlan.read(item, None if secure else config.mu)
         except (ArgumentError, ManifestError) as error:
             raise Refusal("plan-not-taken") from error
-        if (pinned := self.folder.plan()) is not None:
-            if pinned != asked:
-                raise Refusal("other-plan")
-            return pinned
         if config.mu is None:
             raise Refusal("needs-mu")
         honest = (2, config.honest or 0) if secure else (1, 1)
@@ -114,7 +110,10 @@ class SumsOfJob:
             raise Refusal("plan-not-taken")
         if asked.mu > config.mu or (not secure and asked.mu != config.mu):
             raise Refusal("plan-not-taken")
-        self.folder.pin(asked)
+        if (pinned := self.folder.plan()) is None:
+            self.folder.pin(asked)
+        elif pinned != asked:
+            raise Refusal("other-plan")
         return asked
 
     def _head(self, message: Message, number: int, plan: SumsPlan) -> tuple[Head | None, str | None]:
