@@ -392,6 +392,15 @@ def test_a_plan_of_another_mu_than_the_party_has_now_is_refused(tmp_path: Path) 
     assert refused(ask(0, mu=4.0)) == "plan-not-taken" and not Ledger().entries()
 
 
+def test_no_width_of_features_tells_how_many_rows_units_have(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The number of units is public, that of rows is not: what is refused as too large follows from the width alone."""
+    monkeypatch.setattr("mixveil.federated.jobs.party_config._MEMORY", 100)
+    assert Asked(tmp_path, unit="patient")(0).about["state"] == "ready"
+    monkeypatch.setattr("mixveil.federated.jobs.party_config._WIDEST", 1)
+    (other := tmp_path / "other").mkdir()
+    assert refused(Asked(other, unit="patient")(0)) == "features-too-large"
+
+
 def test_what_is_left_of_a_plan_is_that_of_the_messages_to_come() -> None:
     plan = SumsPlan(ROUNDS.plan, 2.0)
     for last in range(4):
