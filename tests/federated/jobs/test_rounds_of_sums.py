@@ -206,6 +206,20 @@ def test_a_party_killed_while_it_makes_a_message_does_not_pay_twice(
     assert not Ledger().reservations()
 
 
+def test_a_party_killed_after_its_last_message_knows_that_all_is_made(tmp_path: Path, three: dict[str, Party]) -> None:
+    folder = Path(three["a"].config.folder)
+
+    def killed(message: Message) -> Message:
+        if message.about["ask"] == "sums" and message.about["number"] == 4:
+            assert three["a"].answer(message).about["state"] == "ready"
+            for mark in folder.glob("*/*/sums"):
+                mark.unlink()
+        return Party(three["a"].config).answer(message)
+
+    assert done(rounds_job(tmp_path), Here({**answers(three), "a": killed}))["ok"]
+    assert not unfinished(folder)
+
+
 def test_a_party_that_leaves_is_left_out_and_its_budget_is_free_again(tmp_path: Path, three: dict[str, Party]) -> None:
     left: list[float] = []
 

@@ -137,6 +137,7 @@ class SumsOfJob:
         if stated is not None and stated["head"] != order.head_digest:
             raise Refusal("other-head")
         if self.folder.release(order.number).exists():
+            self.folder.finish(order.number, order.plan)  # the process may have been killed before it did
             return True
         if stated is not None:  # the process was killed while it made it
             if stated["left"] != self._left():
