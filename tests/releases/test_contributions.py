@@ -132,6 +132,23 @@ def test_blocks_change_nothing(named: bool, monkeypatch: pytest.MonkeyPatch) -> 
     assert sum(seen) == 4 * 57 and len(seen) > 20
 
 
+def test_a_unit_of_many_rows_takes_no_more_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else such a unit ends the process, and a server that waits for the message learns that it is there."""
+    added, sizes = Tensor.index_add_, list[int]()
+
+    def watched(self: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
+        sizes.append(source.numel())
+        return added(self, dim, index, source)
+
+    monkeypatch.setattr(contributions, "_VALUES", 90)
+    monkeypatch.setattr(Tensor, "index_add_", watched)
+    rows = rows_of([[Row([1.0, 2.0], 1)] * 9] * 30, 2.0)
+    rows = given(rows.z, rows.labels, ["one"] * len(rows), clip=2.0, classes=CLASSES)
+    residual_total(rows, head_of([0.1] * 11), 0.5)
+    square_total(rows, K, 1.5)
+    assert max(sizes) <= 90
+
+
 def test_a_row_that_is_no_number_counts_as_zero_and_nothing_fails() -> None:
     wild = [math.nan, math.inf, -math.inf, 1e300]
     units = [[Row([value, 1.0], 1)] for value in wild] + [[Row([1.0, 0.0], 0)]]

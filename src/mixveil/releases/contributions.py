@@ -114,9 +114,7 @@ def residual_total(rows: Projected, head: Head, clip: float, progress: Progress 
             norm = torch.linalg.vector_norm(wrong, dim=1) * torch.linalg.vector_norm(z, dim=1)
             total.addmm_((wrong.nan_to_num(0.0) * shrinking(norm, clip)[:, None]).T, z)
         else:
-            joint = torch.zeros(int(unit.max()) + 1, *total.shape, dtype=torch.float64)
-            joint.index_add_(0, unit, wrong[:, :, None] * z[:, None, :])
-            total += _clipped_total(joint, clip)
+            total += _clipped_total(_products(unit, wrong, z), clip)
         progress(len(index))
     return total
 
@@ -130,9 +128,7 @@ def square_total(rows: Projected, k: int, clip: float, progress: Progress = lamb
         if unit is None:
             total.addmm_(z.T, z)
         else:
-            joint = torch.zeros(int(unit.max()) + 1, k, k, dtype=torch.float64)
-            joint.index_add_(0, unit, z[:, :, None] * z[:, None, :])
-            total += _clipped_total(joint, clip**2)
+            total += _clipped_total(_products(unit, z, z), clip**2)
         progress(len(index))
     return total
 
@@ -146,6 +142,14 @@ def unit_count(rows: Dataset) -> int:
     """How many units there are; of records without units, how many records."""
     units = privacy_units.numbered(rows)
     return len(rows) if units is None else int(units.max()) + 1
+
+
+def _products(unit: Tensor, left: Tensor, right: Tensor) -> Tensor:
+    """(units, p, q) of each unit, the sum of its rows' outer products; few rows at a time, for a unit may have many."""
+    joint = torch.zeros(int(unit.max()) + 1, left.shape[1], right.shape[1], dtype=torch.float64)
+    for some in torch.split(torch.arange(len(unit)), max(1, _VALUES // joint[0].numel())):
+        joint.index_add_(0, unit[some], left[some][:, :, None] * right[some][:, None, :])
+    return joint
 
 
 def _clipped_total(joint: Tensor, clip: float) -> Tensor:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -17,7 +18,8 @@ from mixveil.core.wording.notes import Note
 from mixveil.features import projection_file
 from mixveil.federated.jobs.approval import unfinished
 from mixveil.federated.jobs.job import Job
-from mixveil.federated.jobs.messages import MANIFEST, Message
+from mixveil.federated.jobs.job_folder import JobFolder
+from mixveil.federated.jobs.messages import MANIFEST, JobId, Message
 from mixveil.federated.jobs.party import Party
 from mixveil.federated.jobs.sums_plan import SumsPlan
 from mixveil.federated.jobs.sums_state import load
@@ -204,6 +206,20 @@ def test_a_party_killed_while_it_makes_a_message_does_not_pay_twice(
     assert not Ledger().reservations()
 
 
+def test_a_party_killed_after_its_last_message_knows_that_all_is_made(tmp_path: Path, three: dict[str, Party]) -> None:
+    folder = Path(three["a"].config.folder)
+
+    def killed(message: Message) -> Message:
+        if message.about["ask"] == "sums" and message.about["number"] == 4:
+            assert three["a"].answer(message).about["state"] == "ready"
+            for mark in folder.glob("*/*/sums"):
+                mark.unlink()
+        return Party(three["a"].config).answer(message)
+
+    assert done(rounds_job(tmp_path), Here({**answers(three), "a": killed}))["ok"]
+    assert not unfinished(folder)
+
+
 def test_a_party_that_leaves_is_left_out_and_its_budget_is_free_again(tmp_path: Path, three: dict[str, Party]) -> None:
     left: list[float] = []
 
@@ -369,6 +385,34 @@ def test_a_plan_that_is_none_is_refused_and_costs_nothing(tmp_path: Path, change
     assert not Ledger().entries() and not Ledger().reservations()
     ask.party.answer(Message({**ask.about, "ask": "offer"}, {"projection": ask.sent}))
     assert ask(0).about["state"] == "ready"
+
+
+def test_a_list_of_classes_that_was_read_off_the_data_does_not_leave(tmp_path: Path) -> None:
+    """It says which labels occur, and the answer to an offer has no noise."""
+    party, path = a_party(tmp_path, "a", 0), rounds_projection(tmp_path)
+    whole = dict(np.load(party.config.data))
+    np.savez(party.config.data, x=whole["x"], y=whole["y"])
+    about = {**rounds_job(tmp_path).identity.plain(), "kind": "sums", "projection": projection_file.read(path)[1]}
+    answer = party.answer(Message({**about, "ask": "offer"}, {"projection": path.read_bytes()}))
+    assert answer.about["state"] == "failed" and not {"classes", "units"} & answer.about.keys()
+
+
+def test_a_plan_of_another_mu_than_the_party_has_now_is_refused(tmp_path: Path) -> None:
+    """Its owner lowers μ after a plan was pinned, before anything was made by it."""
+    ask = Asked(tmp_path)
+    kept = JobFolder(ask.party.folder, ask.party.config, JobId.read(ask.about), ask.log.append)
+    kept.sums.pin(SumsPlan(ROUNDS.plan, 4.0))  # as a process does that is killed then
+    ask.party = Party(replace(ask.party.config, mu=1.0))
+    assert refused(ask(0, mu=4.0)) == "plan-not-taken" and not Ledger().entries()
+
+
+def test_no_width_of_features_tells_how_many_rows_units_have(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The number of units is public, that of rows is not: what is refused as too large follows from the width alone."""
+    monkeypatch.setattr("mixveil.federated.jobs.party_config._MEMORY", 100)
+    assert Asked(tmp_path, unit="patient")(0).about["state"] == "ready"
+    monkeypatch.setattr("mixveil.federated.jobs.party_config._WIDEST", 1)
+    (other := tmp_path / "other").mkdir()
+    assert refused(Asked(other, unit="patient")(0)) == "features-too-large"
 
 
 def test_what_is_left_of_a_plan_is_that_of_the_messages_to_come() -> None:

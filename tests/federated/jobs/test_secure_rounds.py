@@ -350,6 +350,20 @@ def test_another_plan_is_refused_once_one_is_pinned(tmp_path: Path) -> None:
         assert refused(attack("a", "announce", 1, a_head(), plan=change)) == "other-plan"
 
 
+def test_an_attempt_ends_with_the_plan_that_it_was_begun_by(tmp_path: Path) -> None:
+    """A question that fails makes a party forget a job of which nothing is made, its plan too. An attempt by that plan
+    would make a message beside all those of the next plan: more than μ for one job."""
+    attack = Attack(tmp_path)
+    other: dict[str, Any] = {"plan": {"rounds": 1, "share": 0.01}}
+    signed = attack.agreed(attack.announced(1, **other), 1, **other)
+    for party in attack.parties.values():
+        bad = Message({**attack.about, "ask": "offer", "projection": "0" * 64}, {"projection": b"none"})
+        assert party.answer(bad).about["state"] == "refused"
+    for name in NAMES:
+        assert "gone" in attack(name, "sums", 1, signed=signed, **other).about
+    assert not Ledger().entries()
+
+
 def test_nothing_is_made_before_all_have_agreed(tmp_path: Path) -> None:
     attack = Attack(tmp_path)
     signed = attack.agreed(attack.announced())

@@ -153,7 +153,7 @@ class Party:
                 kept.job.rules.make(making, kind, digest)
                 self.log(note("step-made", kind=kind, job=kept.job.name, path=str(kept.folder / kind)))
         except BaseException:
-            kept.forget()
+            self._forget(kept)
             raise
         manifest = making.manifest(kind)
         if kind == "records" and not kept.agreed("records"):
@@ -172,9 +172,7 @@ class Party:
         try:
             more, folder = self._sums_of(kept).answer(str(message.about["ask"]), message)
         except BaseException:
-            kept.forget()
-            if not kept.begun:
-                self._sums = None
+            self._forget(kept)
             raise
         reply = self._reply("ready", **more).about
         if folder is None:
@@ -183,6 +181,12 @@ class Party:
         small = making.small_files(folder)
         self.log(note("step-sending", job=kept.job.name, kind=folder))
         return Message(reply, {MANIFEST: making.manifest(folder), **small})
+
+    def _forget(self, kept: JobFolder) -> None:
+        """Something failed: of a job of which nothing was entered nothing is kept, no attempt by a plan either."""
+        kept.forget()
+        if not kept.begun and self._sums is not None and self._sums.kept.job == kept.job:
+            self._sums = None
 
     def _sums_of(self, kept: JobFolder) -> SumsOfJob:
         """The job's messages, with rows and attempts that are kept in memory between them."""

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from mixveil.features.extractor import Extractor
 
 _MEMORY = 4 << 30  # bytes of features that a server may ask for
+_WIDEST = 1 << 14  # features of an image, where a refusal must not tell how many images there are
 
 
 @dataclass(frozen=True)
@@ -224,7 +225,8 @@ class PartyConfig(Settings):
         width = loaded(images.take(torch.tensor([0])).x).shape[1]
         if inputs is not None and width != inputs:
             raise Refusal("other-width", extractor=str(extractor)[:80], features=width, inputs=inputs)
-        if 2 * width * len(images) > _MEMORY:
+        hidden = wanted is not None and images.units is not None  # sums show the number of units, not that of rows
+        if width > (_WIDEST if hidden else _MEMORY // (2 * len(images))):
             raise Refusal("features-too-large", features=width)
         return loaded
 

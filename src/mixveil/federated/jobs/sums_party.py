@@ -23,6 +23,7 @@ from mixveil.federated.jobs.messages import Message, Refusal
 from mixveil.federated.jobs.sums_plan import SumsPlan, name_of
 from mixveil.releases.contributions import Head, unit_count
 from mixveil.releases.ledger import Ledger
+from mixveil.releases.records import check_labels_hidden
 from mixveil.releases.spending import Owners
 from mixveil.releases.sums import Sharing, write_residuals, write_statistics
 
@@ -68,6 +69,7 @@ class SumsOfJob:
     def about(self) -> dict[str, Any]:
         """What the server needs for a plan: public figures, and the party's own settings."""
         config, images = self.kept.config, self.making.images
+        check_labels_hidden(images)  # the list of classes leaves here
         said = {"units": unit_count(images), "classes": list(images.classes), "mu": config.mu}
         return {**said, "honest": config.honest, "smallest": config.smallest}
 
@@ -101,10 +103,6 @@ class SumsOfJob:
             asked = SumsPlan.read(item, None if secure else config.mu)
         except (ArgumentError, ManifestError) as error:
             raise Refusal("plan-not-taken") from error
-        if (pinned := self.folder.plan()) is not None:
-            if pinned != asked:
-                raise Refusal("other-plan")
-            return pinned
         if config.mu is None:
             raise Refusal("needs-mu")
         honest = (2, config.honest or 0) if secure else (1, 1)
@@ -112,7 +110,10 @@ class SumsOfJob:
             raise Refusal("plan-not-taken")
         if asked.mu > config.mu or (not secure and asked.mu != config.mu):
             raise Refusal("plan-not-taken")
-        self.folder.pin(asked)
+        if (pinned := self.folder.plan()) is None:
+            self.folder.pin(asked)
+        elif pinned != asked:
+            raise Refusal("other-plan")
         return asked
 
     def _head(self, message: Message, number: int, plan: SumsPlan) -> tuple[Head | None, str | None]:
@@ -136,6 +137,7 @@ class SumsOfJob:
         if stated is not None and stated["head"] != order.head_digest:
             raise Refusal("other-head")
         if self.folder.release(order.number).exists():
+            self.folder.finish(order.number, order.plan)  # the process may have been killed before it did
             return True
         if stated is not None:  # the process was killed while it made it
             if stated["left"] != self._left():
