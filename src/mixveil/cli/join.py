@@ -153,6 +153,8 @@ def join(
     if (outlook := config.outlook()) is not None:
         _common.warn(outlook)
     config.check_labels(images)
+    if (unlisted := config.unlisted(images)) is not None:
+        _common.warn(unlisted)
     node = link.joining(address, party, keys, insecure=insecure)
     server = address if keys is None else certificates.fingerprint(keys / certificates.CA)
     config = replace(config, server=server)

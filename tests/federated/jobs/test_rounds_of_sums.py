@@ -422,3 +422,13 @@ def test_what_is_left_of_a_plan_is_that_of_the_messages_to_come() -> None:
         assert math.hypot(paid, plan.left(range(last + 1))) == pytest.approx(2.0)
     assert plan.left([]) == pytest.approx(2.0) and plan.left([4]) == 0
     assert plan.left([3]) == plan.left([0, 3]) == plan.share(4)  # what was passed over is not made any more
+
+
+def test_an_owner_hears_at_once_that_classes_must_be_named(tmp_path: Path) -> None:
+    party = a_party(tmp_path, "a", 1)
+    images = party.config.images()
+    told = party.config.unlisted(replace(images, declared=False))
+    assert told is not None and told.code == "classes-not-named" and "rounds" in told.figures["methods"]
+    assert party.config.unlisted(replace(images, declared=True)) is None
+    nothing = replace(party.config, mu=None, tau=0.1, budget=None, allow="one-shot", approve=True)
+    assert nothing.unlisted(replace(images, declared=False)) is None

@@ -191,6 +191,8 @@ OWNER: dict[str, str] = {
     "(MIXVEIL_STATE).",
     "outlook-spent": "Everything in your ledger together cost μ = {spent:.4g} of {budget:g}: a job of {mu:g} will be "
     "refused. Between machines every release counts; otherwise a refusal would tell whose records are in it.",
+    "classes-not-named": "The list of classes was read off your data, and would show which occur: jobs by {methods} "
+    "will be refused. Name all classes that there can be with --classes.",
     "labels-spent": "Everything in your ledger together cost labels ε = {spent:.4g} of {budget:g}: every job will be "
     "refused.",
     "server-connected": "Connected to {address}; waiting for jobs.",

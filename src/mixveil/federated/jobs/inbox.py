@@ -166,10 +166,6 @@ def _stated(kind: str, text: bytes) -> Envelope:
     return stated
 
 
-def _digests(stated: Envelope) -> set[str]:
-    return {file.sha256 for file in stated.files}
-
-
 def _check_projection(stated: Envelope, known: ProjectionWithDigest | None) -> None:
     """Refuse what did not come through this job's projection: one party's mistake must not end the others' job."""
     digest, through = None if known is None else known[1], stated.assets.get("projection")

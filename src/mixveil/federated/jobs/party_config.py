@@ -202,6 +202,13 @@ class PartyConfig(Settings):
         if self.label_epsilon is not None:
             check_declared(images, self.label_epsilon)
 
+    def unlisted(self, images: Images) -> Note | None:
+        """What to tell an owner whose list of classes was read off the data, which no sums may show."""
+        names = [rules.name for rules in self.rules if {"statistics", "sums"} & {*rules.sends}]
+        if images.declared or not self.certified or not names:
+            return None
+        return note("classes-not-named", methods=names)
+
     @property
     def options(self) -> DataOptions:
         classes = None if self.classes is None else [name.strip() for name in self.classes.split(",") if name.strip()]
