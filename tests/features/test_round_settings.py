@@ -106,11 +106,12 @@ def test_a_job_gets_the_settings_of_the_noise_next_to_its_own() -> None:
 
 def test_the_noise_of_a_job() -> None:
     """The deviation of a sum's noise, over its units: √P times that of one party, unless h of them share it."""
-    assert noise_of(units=1000, mu=2.0, parties=1) == pytest.approx(1 / 2000)
-    assert noise_of(units=1000, mu=2.0, parties=16) == pytest.approx(4 / 2000)
-    assert noise_of(units=1000, mu=2.0, parties=16, honest=16) == pytest.approx(1 / 2000)
-    assert noise_of(units=1000, mu=2.0, parties=16, honest=4) == pytest.approx(2 / 2000)
-    assert noise_of(units=1000, mu=2.0, parties=2, honest=4) == pytest.approx(1 / 2000)
+    assert noise_of(units=1000, classes=10, mu=2.0, parties=1) == pytest.approx(1 / 2000)
+    assert noise_of(units=1000, classes=10, mu=2.0, parties=16) == pytest.approx(4 / 2000)
+    assert noise_of(units=1000, classes=100, mu=2.0, parties=1) == pytest.approx(10 / 2000)
+    assert noise_of(units=1000, classes=10, mu=2.0, parties=16, honest=16) == pytest.approx(1 / 2000)
+    assert noise_of(units=1000, classes=10, mu=2.0, parties=16, honest=4) == pytest.approx(2 / 2000)
+    assert noise_of(units=1000, classes=10, mu=2.0, parties=2, honest=4) == pytest.approx(1 / 2000)
     for wrong in ({"units": 0}, {"mu": 0.0}, {"mu": math.nan}, {"parties": 0}, {"honest": 0}):
         with pytest.raises(ArgumentError):
-            noise_of(**{"units": 10, "mu": 1.0, "parties": 1, "honest": 1, **wrong})  # type: ignore[arg-type]
+            noise_of(**{"units": 10, "classes": 10, "mu": 1.0, "parties": 1, "honest": 1, **wrong})  # type: ignore[arg-type]

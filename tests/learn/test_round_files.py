@@ -44,7 +44,9 @@ def road(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Road:
     monkeypatch.setenv("MIXVEIL_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(public_tasks, "find", lambda *given, **more: (replace(SETTINGS, rounds=ROUNDS),))
     mixveil.prepare(blobs(600, 1, classes=4), tmp_path / "projection", backbone="none")
-    mixveil.rounds_plan(tmp_path / "plan.json", projection=tmp_path / "projection", units=700, parties=2, mu=MU)
+    mixveil.rounds_plan(
+        tmp_path / "plan.json", projection=tmp_path / "projection", units=700, num_classes=4, parties=2, mu=MU
+    )
     return Road(tmp_path)
 
 
@@ -292,7 +294,7 @@ def test_a_step_refuses_what_does_not_belong_to_it(road: Road) -> None:
     with pytest.raises(errors.MismatchError, match="another head"):
         mixveil.rounds_step([south], state=road.folder / "state-2", **out)
     other = mixveil.rounds_plan(
-        road.folder / "p2.json", projection=road.folder / "projection", units=9, parties=1, mu=1
+        road.folder / "p2.json", projection=road.folder / "projection", units=9, num_classes=4, parties=1, mu=1
     )
     assert other.id != road.plan.id
     with pytest.raises(errors.MismatchError, match="is of the plan"):

@@ -96,7 +96,7 @@ def _print_settings(settings: Sequence[Mapping[str, float]]) -> None:
     if not settings:
         _common.say("No settings for rounds of sums: they are found on public data of four classes or more.")
         return
-    table = Table("n·μ/√P", "directions", "rounds", "rate", "accuracy on public tasks")
+    table = Table("n·μ/√P, ten classes", "directions", "rounds", "rate", "accuracy on public tasks")
     alike = groupby(reversed(settings), key=lambda item: (item["directions"], item["rounds"], item["rate"]))
     for (directions, rounds, rate), group in alike:
         levels = list(group)
@@ -105,8 +105,8 @@ def _print_settings(settings: Sequence[Mapping[str, float]]) -> None:
         table.add_row(sizes, f"{directions:,}", str(rounds), f"{rate:g}", f"{reached} %")
     _common.out.print(table)
     _common.say(
-        "A job of n records (or units) and P parties takes the settings next to its n·μ/√P. With secure sums P is "
-        "divided by the number of honest parties."
+        "A job of n records (or units) and P parties takes the settings next to its n·μ/√P, times 10/C with C classes. "
+        "With secure sums P is divided by the number of honest parties."
     )
 
 

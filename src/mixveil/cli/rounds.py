@@ -19,6 +19,7 @@ PlanFile = Annotated[Path, typer.Argument(metavar="PLAN", help="The plan, from t
 Units = Annotated[
     int, typer.Option("--units", help="About how many records, or persons with --unit, all parties have together.")
 ]
+NumClasses = Annotated[int, typer.Option("--num-classes", min=2, help="How many classes there are.")]
 Parties = Annotated[int, typer.Option("--parties", help="How many parties take part.")]
 AboutMu = Annotated[float, typer.Option("--mu", help="About what each party will spend. Each gives its own in `send`.")]
 TotalMu = Annotated[
@@ -47,6 +48,7 @@ TestData = Annotated[str | None, typer.Option("--test", help="Labelled data to t
 def plan(
     projection: _common.SharedProjection,
     units: Units,
+    num_classes: NumClasses,
     parties: Parties,
     mu: AboutMu,
     out: _common.NewFile,
@@ -59,7 +61,7 @@ def plan(
     _common.look_at_projection(projection)
     import mixveil
 
-    made = mixveil.rounds_plan(out, projection=projection, units=units, parties=parties, mu=mu)
+    made = mixveil.rounds_plan(out, projection=projection, units=units, num_classes=num_classes, parties=parties, mu=mu)
     if as_json:
         print_json({"plan": str(out), **made.plain()})
         return

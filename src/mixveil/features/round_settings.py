@@ -12,6 +12,8 @@ from mixveil.core import checks, strict_json
 from mixveil.core.errors import ArgumentError
 
 MOST_ROUNDS = 256
+TEN = 10
+"""Classes for which levels of noise are stated."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,7 @@ class RoundSettings(RoundPlan):
     """A plan and how the server learns by it.
 
     Attributes:
-        noise: Of a job, for which these were found: √(noisy parties) over (units · μ).
+        noise: Of a job, for which these were found, as `noise_of` has it.
         rate: Of learning: how far a step goes if all units agree.
         momentum: The share of a step that the next one goes on with.
         temperature: Of the first head, which the class means make.
@@ -103,12 +105,15 @@ class RoundSettings(RoundPlan):
             return RoundSettings(**_numbers(stated))
 
 
-def noise_of(*, units: int, mu: float, parties: int, honest: int = 1) -> float:
-    """How noisy the sums of a job are, over its units: √(P/h) / (n μ)."""
+def noise_of(*, units: int, classes: int, mu: float, parties: int, honest: int = 1) -> float:
+    """How noisy the sums of a job are, over its units: √(P/h) / (n μ) for ten classes. A class has n/C units, and the
+    noise of its sums is the same whatever C is: the figure grows with C."""
     checks.at_least("units", units, 1)
+    checks.at_least("classes", classes, 1)
     checks.at_least("parties", parties, 1)
     checks.at_least("honest", honest, 1)
-    return math.sqrt(max(1.0, parties / honest)) / (units * checks.finite_positive("mu", mu))
+    each = units * TEN / classes
+    return math.sqrt(max(1.0, parties / honest)) / (each * checks.finite_positive("mu", mu))
 
 
 def nearest(table: Sequence[RoundSettings], noise: float) -> RoundSettings:

@@ -119,7 +119,7 @@ def in_rounds(
     """Class sums and rounds of residual sums at a total μ. honest: how many parties share the noise, where the server
     sees their sum alone; settings: else those of the projection for this noise; after: called with every head."""
     rows = sum(unit_count(Projected(part, projection)) for part in parties)
-    noise = noise_of(units=rows, mu=mu, parties=len(parties), honest=honest)
+    noise = noise_of(units=rows, classes=len(parties[0].classes), mu=mu, parties=len(parties), honest=honest)
     settings = settings or nearest(projection.rounds, noise)
     wide, sharing = projection.first(settings.directions), Sharing(honest)
     own = [held(Projected(part, wide)) for part in parties]

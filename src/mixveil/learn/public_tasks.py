@@ -22,12 +22,12 @@ from mixveil.core.randomness import SeededStream, Stream
 from mixveil.core.types import Progress
 from mixveil.features.cache import Features
 from mixveil.features.projection_fit import whitened
-from mixveil.features.round_settings import RoundSettings
+from mixveil.features.round_settings import TEN, RoundSettings
 from mixveil.learn import rounds
 from mixveil.learn.class_means import Totals
 
 LEVELS = tuple(1e-5 * 2.0**power for power in range(-2, 9))
-"""Of noise over units, √P/(n μ), for which settings are found."""
+"""Of noise, as `round_settings.noise_of` has it, for which settings are found."""
 
 RATES: tuple[float, ...] = (2.5, 5.0, 10.0, 20.0)
 """Of learning, tried at the most noise."""
@@ -115,7 +115,7 @@ def learnt(task: Task, settings: RoundSettings, stream: Stream) -> float:
     """The share of test rows that rounds with noise of settings.noise over rows name right."""
     clip = float(task.norms[settings.directions - 1])
     z = _short(task.z[:, : settings.directions], clip)
-    mu = 1 / (settings.noise * len(z))
+    mu = task.classes / TEN / (settings.noise * len(z))
     with_one = torch.cat([z, torch.full((len(z), 1), clip)], dim=1)
     sums = torch.zeros(task.classes, with_one.shape[1]).index_add_(0, task.labels, with_one)
     state = rounds.first(_noisy(sums, clip, settings.mu(0, mu), len(z), stream), clip, settings)

@@ -37,19 +37,23 @@ from mixveil.releases.round_plan import JointPlan, head_bytes, read_plan
 HEAD, STATE = "head.safetensors", "state.safetensors"
 
 
-def rounds_plan(out: Path | str, *, projection: Path | str, units: int, parties: int, mu: float) -> JointPlan:
+def rounds_plan(
+    out: Path | str, *, projection: Path | str, units: int, num_classes: int, parties: int, mu: float
+) -> JointPlan:
     """Plan rounds of sums, and write the plan for all parties.
 
     Args:
         out: The file to make. It must not exist.
         projection: The file of the public projection that all parties use. It carries settings for rounds.
         units: About how many records (units, where parties name them) all parties have together.
+        num_classes: How many classes there are.
         mu: About what each party will spend. Each party gives its own when it sends.
     """
     path = Path(out)
     files.check_new(path)
     found, digest = projection_file.read(located(projection))
-    plan = JointPlan(digest, nearest(found.rounds, noise_of(units=units, mu=mu, parties=parties)))
+    noise = noise_of(units=units, classes=num_classes, mu=mu, parties=parties)
+    plan = JointPlan(digest, nearest(found.rounds, noise))
     plan.narrowed(found, digest)
     plan.write(path)
     return plan

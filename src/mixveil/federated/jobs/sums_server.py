@@ -64,7 +64,8 @@ def begun(job: Job, parties: Parties) -> SumsState:
     mu = min(said.mu for said in stated.values())
     honest = min(said.honest or 1 for said in stated.values()) if secure else 1
     units = sum(said.units for said in stated.values())
-    noise = noise_of(units=units, mu=mu, parties=len(stated), honest=honest)
+    classes = len(next(iter(stated.values())).classes)
+    noise = noise_of(units=units, classes=classes, mu=mu, parties=len(stated), honest=honest)
     state = SumsState(nearest(public(job)[0].rounds, noise), mu if secure else None, honest, stated)
     state.save(job.folder)
     job.log("plan-made", rounds=state.settings.rounds, directions=state.settings.directions, parties=len(stated))
