@@ -39,7 +39,20 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def begun(run: Run, folder: Path) -> Path:
     assert run("prepare", "public.npz", "--backbone", "none", "--out", "projection").code == 0
     done = run(
-        "rounds", "plan", "--projection", "projection", "--units", 1200, "--parties", 2, "--mu", 2, "--out", "plan.json"
+        "rounds",
+        "plan",
+        "--projection",
+        "projection",
+        "--units",
+        1200,
+        "--num-classes",
+        4,
+        "--parties",
+        2,
+        "--mu",
+        2,
+        "--out",
+        "plan.json",
     )
     assert done.code == 0 and "2 rounds" in done.out and "6 directions" in done.out, done.err
     return folder
@@ -109,6 +122,8 @@ def test_refusals_have_their_exit_codes(run: Run, begun: Path) -> None:
         "bare",
         "--units",
         9,
+        "--num-classes",
+        4,
         "--parties",
         1,
         "--mu",
