@@ -49,6 +49,7 @@ PROMISED = {
     "epsilon-record-taken-out": "ε = {epsilon:.1f}",
     "mu-labels-by-row": "μ = {mu:g}: members found ≤ {ceiling:.0%}",
     "mu-labels-as-counts": "μ = {mu:g}: members found ≤ {ceiling:.0%}",
+    "mu-labels-covered": "μ = {mu:g}: members found ≤ {ceiling:.0%}",
 }
 Row = Mapping[str, Any]
 Column = Callable[[Row], str]
