@@ -98,7 +98,7 @@ def from_residuals(state: State, parts: Sequence[Release], settings: RoundSettin
     own = digest or head_digest(state.head)
     for part in parts:
         if part.assets["head"] != own:
-            raise MismatchError(f"the sums {part.id[:8]} of {part.party} are of another head than this one's")
+            raise MismatchError(f"the sums {part.id[:8]} of {part.party} are of another head than the state holds")
     return improved(state, totals(parts, "residuals"), sums_of(parts[0], "residuals").clip, settings)
 
 
