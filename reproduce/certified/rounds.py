@@ -7,8 +7,8 @@ Scenarios: cifar10 (CIFAR-100 public), skew (the same rows dealt by β = 0.1 and
 images, made of CIFAR-10's). --projection keeps the public preparation in a file, for several runs.
 
 Noise is secure, and labels are covered. Settings come from public data and sizes alone: `learn.public_tasks`. Its rule,
-and the form of the head's steps, were made while CIFAR-10's and MNIST's test accuracy could be seen; no figure of a run
-is chosen by it.
+and the form of the head's steps, were made while the test accuracy of CIFAR-10, MNIST and CIFAR-100 could be seen; no
+figure of a run is chosen by it.
 """
 
 from __future__ import annotations
