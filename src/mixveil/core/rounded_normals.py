@@ -38,6 +38,7 @@ EXTREME = 2.0**-42
 """float64 takes U between this and one minus this."""
 _COARSEST = 2.0**-4  # the largest bound with which float32 saves anything
 _SPARE = 8.0  # deviations of the number of doubtful values that a batch has room for
+_CACHED = 1 << 16  # values, or pairs, of a part
 _BATCH = 1 << 16  # values that float64 takes at a time, where it takes all
 _FIRST_BITS = 128
 
@@ -157,7 +158,8 @@ def rounded(
     pairs.first(words)
     wide = Bounds.of(mean.most() if mean.largest is None else mean.largest, most)
     if mean.largest is not None and wide.single <= _COARSEST:
-        doubtful = _in_singles(words, scale, mean, wide.single, bound, out)
+        beyond = bound is not None and mean.largest + most * _SINGLE_RADIUS + 1 > bound
+        doubtful = _in_singles(words, scale, mean, wide.single, bound if beyond else None, out)
         share = 2 * wide.single + LOW * 2.0**-31 + 1 - HIGH * 2.0**-31
         size = math.ceil(share * len(flat) + _SPARE * math.sqrt(share * len(flat)))
         missing = -len(doubtful) % size if len(doubtful) else size
@@ -175,40 +177,33 @@ def rounded(
 def _in_singles(
     words: Words, scale: Doubles, mean: Mean, bound: float, most: int | None, out: npt.NDArray[Any]
 ) -> Indices:
-    """Fill out as float32 has it; the numbers of the doubtful values."""
-    half, size, d = words.shape[1], out.size, out.shape[1]
-    value = _scratch.get("value", 2 * half, np.float32)
-    other = _scratch.get("other", 2 * half, np.float32)
+    """Fill out as float32 has it; the numbers of the doubtful values. By parts that stay in the cache."""
+    half, d = words.shape[1], out.shape[1]
+    normal = _scratch.get("normal", 2 * half, np.float32)
     doubtful = _scratch.get("doubtful", 2 * half, np.bool_)
-    _singles(words, value, other, doubtful)
-    rows, spare = value[:size].reshape(-1, d), other[:size].reshape(-1, d)
-    rows *= scale.astype(np.float32)[:, None]
-    for x, weight in zip(mean.sources, mean.weights, strict=True):
-        rows += np.multiply(x, weight.astype(np.float32)[:, None], out=spare)
-    if mean.sources and mean.centre:
-        rows -= (mean.centre * np.sum(mean.weights, axis=0)).astype(np.float32)[:, None]
-    value, other, near = value[:size], other[:size], _scratch.get("near", size, np.bool_)
-    np.rint(value, out=other)
-    value -= other
-    np.abs(value, out=value)
-    np.greater_equal(value, np.float32(0.5 - bound), out=near)
-    near |= doubtful[:size]
-    if most is not None:
-        np.clip(other, -most, most, out=other)
-    np.copyto(out, other.reshape(out.shape), casting="unsafe")
-    return np.flatnonzero(near)
+    for start in range(0, half, _CACHED):
+        part = slice(start, min(start + _CACHED, half))
+        _singles(words[:, part], normal[:half][part], normal[half:][part], doubtful[:half][part])
+    doubtful[half:] = doubtful[:half]
+    normal, doubtful = normal[: out.size].reshape(out.shape), doubtful[: out.size].reshape(out.shape)
+    rows = max(1, _CACHED // d)
+    for start in range(0, len(out), rows):
+        part = slice(start, start + rows)
+        _mixed(normal[part], scale[part], mean, part)
+        _nearest(normal[part], bound, most, out[part], doubtful[part])
+    return np.flatnonzero(doubtful)
 
 
-def _singles(words: Words, value: Singles, other: Singles, doubtful: npt.NDArray[np.bool_]) -> None:
-    """Fill value with the normals of all pairs, as float32 has them, and doubtful with where U is too near 0 or 1."""
-    half = words.shape[1]
-    first, second, radius, angle = value[:half], value[half:], other[:half], other[half:]
-    top = _scratch.get("top", half, np.uint32)
+def _singles(words: Words, first: Singles, second: Singles, doubtful: npt.NDArray[np.bool_]) -> None:
+    """Fill first and second with the normals of all pairs, as float32 has them, and doubtful with where U is too near
+    0 or 1."""
+    size = words.shape[1]
+    radius, angle = (_scratch.get(name, size, np.float32) for name in ("radius", "angle"))
+    top = _scratch.get("top", size, np.uint32)
     np.right_shift(words[0], np.uint32(1), out=top)
     np.copyto(radius, top.view(np.int32), casting="unsafe")
     top -= np.uint32(LOW)  # what lies below wraps around
-    np.greater_equal(top, np.uint32(HIGH - LOW), out=doubtful[:half])
-    doubtful[half:] = doubtful[:half]
+    np.greater_equal(top, np.uint32(HIGH - LOW), out=doubtful)
     np.maximum(radius, np.float32(1), out=radius)  # a logarithm of 0 would warn; it is doubtful all the same
     radius *= np.float32(2.0**-31)
     np.log(radius, out=radius)
@@ -220,6 +215,34 @@ def _singles(words: Words, value: Singles, other: Singles, doubtful: npt.NDArray
     np.sin(angle, out=second)
     first *= radius
     second *= radius
+
+
+def _mixed(normal: Singles, scale: Doubles, mean: Mean, part: slice) -> None:
+    """Scale the normals of some rows, and add their means."""
+    normal *= scale.astype(np.float32)[:, None]
+    if not mean.sources:
+        return
+    spare = _scratch.get("spare", normal.size, np.float32).reshape(normal.shape)
+    for x, weight in zip(mean.sources, mean.weights, strict=True):
+        normal += np.multiply(x[part], weight[part].astype(np.float32)[:, None], out=spare)
+    if mean.centre:
+        normal -= (mean.centre * np.sum([weight[part] for weight in mean.weights], axis=0)).astype(np.float32)[:, None]
+
+
+def _nearest(
+    value: Singles, bound: float, most: int | None, out: npt.NDArray[Any], doubtful: npt.NDArray[np.bool_]
+) -> None:
+    """Fill out with the nearest integers, and mark where another may be nearer; value is overwritten."""
+    nearest = _scratch.get("nearest", value.size, np.float32).reshape(value.shape)
+    near = _scratch.get("near", value.size, np.bool_).reshape(value.shape)
+    np.rint(value, out=nearest)
+    value -= nearest
+    np.abs(value, out=value)
+    np.greater_equal(value, np.float32(0.5 - bound), out=near)
+    doubtful |= near
+    if most is not None:
+        np.clip(nearest, -most, most, out=nearest)
+    np.copyto(out, nearest, casting="unsafe")
 
 
 def _in_doubles(
@@ -242,12 +265,12 @@ def doubles(
     so near 0 or 1 that they may be further off than `DOUBLE_NORMAL`."""
     low = k * 2.0**-32 + k_more * 2.0**-96
     high = ~k * 2.0**-32 + ~k_more * 2.0**-96  # 1 − U, exact near 0
-    near_one = k >= np.uint32(1 << 31)
-    with np.errstate(divide="ignore"):  # of U = 0, which is extreme
-        log = np.where(near_one, np.log1p(-np.where(near_one, high, 0.0)), np.log(np.where(near_one, 1.0, low)))
-    radius = np.sqrt(-2 * np.maximum(log, -1e3))
-    angle = (turn.view(np.int32) + turn_more * 2.0**-64) * (math.pi * 2.0**-31)
-    return radius * np.where(second, np.sin(angle), np.cos(angle)), np.minimum(low, high) < EXTREME
+    log = np.log(np.maximum(low, 2.0**-100))
+    near_one = np.flatnonzero(k >= np.uint32(1 << 31))
+    log[near_one] = np.log1p(-high[near_one])
+    quarter = np.where(second, np.uint32(0), np.uint32(1 << 30))  # cos θ = sin(θ + π/2)
+    angle = ((turn + quarter).view(np.int32) + turn_more * 2.0**-64) * (math.pi * 2.0**-31)
+    return np.sqrt(-2 * log) * np.sin(angle), np.minimum(low, high) < EXTREME
 
 
 def _exactly(index: int, words: Words, scale: Doubles, mean: Mean, pairs: Pairs, d: int) -> int:

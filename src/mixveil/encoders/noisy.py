@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -19,6 +20,7 @@ from mixveil.encoders.grid import GRID, stored_dtype
 from mixveil.encoders.linear import Linear
 
 _SLACK = 1e-6  # a public bound leaves room for the rounding of what it bounds
+_ROUNDED = 2.0**-45  # covered by the margin of σ
 _LEAST = 2.0**-100
 NO_TARGET = "say what to ask for: --mu (certified) or --tau (Theorem 2), one of the two"
 EXAMPLE = Facts(
@@ -73,15 +75,10 @@ class Noisy(Linear):
     def restore(self, z: Tensor) -> Tensor:
         return z + self.centre
 
-    def regular(self, x: Tensor, weight: Tensor) -> bool:
-        """Whether values lie where the public facts say, and float32 can hold the weights: else float64 takes over."""
-        low, high = weight.aminmax()
-        if not (float(low) > _LEAST and float(high) < 1 / _LEAST):
-            return False
-        if self.amplitude >= self.clip:  # no value is larger than its record
-            return True
+    def inside(self, x: Tensor) -> bool:
+        """Whether all values lie in the range that the public facts state."""
         low, high = x.aminmax()
-        return self.amplitude + self.centre >= float(high) and float(low) >= self.centre - self.amplitude
+        return self.centre - self.amplitude <= float(low) and float(high) <= self.centre + self.amplitude
 
     def check_units(self, n: int, units: Tensor | None) -> None:
         """Refuse units of more rows than the noise was calibrated for."""
@@ -116,20 +113,33 @@ def on_grid(
         shares: (m,) float64 each; those of a row sum to one.
         scale: (m,) float64, `most` at most.
     """
-    step, bound, largest = encoder.step, encoder.index_bound, encoder.amplitude + 2 * abs(encoder.centre)
+    step, bound = encoder.step, encoder.index_bound
     if step is None or bound is None:
         raise ArgumentError(f"the noise of {encoder.name} has no grid")
     x = [source.flatten(1).float().contiguous() for source in sources]
-    weights = [(share * factors(z, encoder.centre, encoder.clip) / step) for z, share in zip(x, shares, strict=True)]
+    inside = all(map(encoder.inside, x))
+    never = encoder.amplitude * math.sqrt(x[0].shape[1]) <= encoder.clip * (1 + _ROUNDED)  # is a record clipped
+    weights = [share / step for share in shares]
+    if not (inside and never):
+        weights = [w * factors(z, encoder.centre, encoder.clip) for z, w in zip(x, weights, strict=True)]
+    # No value of a clipped record is larger than the record: there the range does not matter.
+    bounded = (inside or encoder.amplitude >= encoder.clip) and all(map(_fits, weights))
+    largest = (encoder.amplitude + 2 * abs(encoder.centre)) / step * (1 + _SLACK)
     mean = Mean(
         tuple(z.numpy() for z in x),
         tuple(weight.numpy() for weight in weights),
         encoder.centre,
-        largest / step * (1 + _SLACK) if all(map(encoder.regular, x, weights)) else None,
+        largest if bounded else None,
     )
     out = torch.empty(x[0].shape, dtype=stored_dtype(bound))
     stream.round_noisy(out, (scale / GRID).numpy(), mean, most=most / GRID, bound=bound)
     return out.view(sources[0].shape)
+
+
+def _fits(weight: Tensor) -> bool:
+    """Whether float32 holds them with all of its digits."""
+    low, high = weight.aminmax()
+    return float(low) > _LEAST and float(high) < 1 / _LEAST
 
 
 def check_noise(sigma: float) -> float:

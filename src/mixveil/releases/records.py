@@ -33,7 +33,7 @@ from mixveil.theory.response import keep_probability
 
 P = ParamSpec("P")
 SHARD_BYTES = 64 << 20
-_BLOCK_ELEMENTS = 1 << 18  # values encoded at a time: fewer cost more in calls, more do not stay in the cache
+_BLOCK_ELEMENTS = 1 << 19  # values encoded at a time: fewer cost more in calls, more take more memory
 
 
 def write_release(
