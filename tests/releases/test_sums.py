@@ -19,7 +19,7 @@ from mixveil.encoders.singular import CalibratedSingular, Singular
 from mixveil.features.projection import HeldRows, Projected
 from mixveil.learn.class_means import class_counts, class_means, directions, totals
 from mixveil.releases import contributions
-from mixveil.releases.contributions import class_total, with_constant
+from mixveil.releases.contributions import with_constant
 from mixveil.releases.envelope import Envelope
 from mixveil.releases.kinds.sums import SumSettings, sums_of
 from mixveil.releases.ledger import Ledger
@@ -27,7 +27,7 @@ from mixveil.releases.reading import read_release
 from mixveil.releases.sums import ALONE, Sharing, class_sums, write_statistics
 from tests.made import blobs, features_of
 from tests.membership import DIRECTION, likelihood_ratios, refutes
-from tests.sums import DIGEST, LastIsBare, ball, base, given, identity, scores
+from tests.sums import DIGEST, LastIsBare, ball, base, class_sum, given, identity, scores
 
 
 def made(n: int, seed: int, mu: float, *, stream: Stream | None = None, party: str = "p") -> Release:
@@ -55,8 +55,8 @@ def test_the_sums_are_those_of_clipped_records_and_noise_of_the_stated_size() ->
 def test_every_draw_is_rounded_to_the_public_grid() -> None:
     part = made(60, 2, 1.0, stream=SecureStream())
     indices = part.payload / sums_of(part).step
-    assert torch.allclose(indices, indices.round(), rtol=0, atol=1e-9)
-    assert sums_of(part).step == sums_of(part).sigma / 1024
+    assert torch.equal(indices.round() * sums_of(part).step, part.payload)
+    assert sums_of(part).step == sums_of(part).clip * 2.0**-30 and sums_of(part).sigma < 2**32 * sums_of(part).step
 
 
 # The guarantee, against the best attacker
@@ -92,21 +92,21 @@ PAIRS = {
 def test_the_optimal_test_against_the_sums(pair: str) -> None:
     """Of image and label: each pair is a worst case, so the test comes near the bound, and stays within it."""
     one, other = PAIRS[pair]
-    found = scores(class_total(one, 1.0), class_total(other, 1.0), stated(one, 1.0), REPETITIONS)
+    found = scores(class_sum(one, 1.0), class_sum(other, 1.0), stated(one, 1.0), REPETITIONS)
     assert not refutes(*found, mu=1.0)
     assert refutes(*found, mu=0.9)
 
 
 def test_planted_lies_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     (one, other), honest = PAIRS["another label"], stated(PAIRS["another label"][0], 1.0)
-    totals = class_total(one, 1.0), class_total(other, 1.0)
+    totals = class_sum(one, 1.0), class_sum(other, 1.0)
     assert refutes(*scores(*totals, honest, REPETITIONS, LastIsBare()), mu=1.0)  # counts without noise
     assert refutes(*scores(*totals, stated(one, 2.0), REPETITIONS), mu=1.0)  # half the noise
-    apart = [class_total(world(z, 0, 3, named=False), 1.0) for z in (LONG, BACK)]
+    apart = [class_sum(world(z, 0, 3, named=False), 1.0) for z in (LONG, BACK)]
     assert refutes(*scores(apart[0], apart[1], honest, REPETITIONS), mu=1.0)  # three records that are clipped alone
-    shorten = contributions.clipped
-    monkeypatch.setattr(contributions, "clipped", lambda z, clip: shorten(z, 1.2 * clip))
-    longer = [class_total(world(1.2 * z, 0, named=False), 1.0) for z in (LONG, BACK)]
+    whole = contributions.whole
+    monkeypatch.setattr(contributions, "whole", lambda z, radius, scale: whole(z, 1.2 * radius, scale))
+    longer = [class_sum(world(1.2 * z, 0, named=False), 1.0) for z in (LONG, BACK)]
     assert refutes(*scores(longer[0], longer[1], honest, REPETITIONS), mu=1.0)  # records that are clipped too late
 
 
@@ -138,7 +138,7 @@ def test_the_optimal_test_against_whole_releases() -> None:
 def test_shared_noise_holds_for_the_sum_and_says_what_holds_alone() -> None:
     """Three honest parties: their sum has all the noise that μ asks for, and one alone μ·√3."""
     one, other = PAIRS["another label"]
-    totals, shared = (class_total(one, 1.0), class_total(other, 1.0)), stated(one, 1.0, Sharing(3))
+    totals, shared = (class_sum(one, 1.0), class_sum(other, 1.0)), stated(one, 1.0, Sharing(3))
     together, alone = scores(*totals, shared, REPETITIONS, parties=3), scores(*totals, shared, REPETITIONS)
     assert not refutes(*together, mu=1.0) and refutes(*together, mu=0.9)
     assert not refutes(*alone, mu=math.sqrt(3)) and refutes(*alone, mu=1.0)

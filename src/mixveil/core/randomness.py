@@ -123,6 +123,10 @@ class Stream(ABC):
             normals[start : start + size] = box_muller(self.words(size + size % 2))[:size]
         return normals.view(shape)
 
+    def rounded_normals(self, *shape: int, scale: float) -> Tensor:
+        """int64: `scale` times standard normals, rounded to whole numbers."""
+        return self.normal(*shape).mul_(scale).round_().long()
+
     def gaussian(self, n: int, d: int, radius: float) -> Tensor:
         """(n, d) isotropic Gaussian noise with E‖e‖² = radius²."""
         return self.normal(n, d).mul_(radius / math.sqrt(d))

@@ -13,6 +13,7 @@ from mixveil.core.errors import ArgumentError, PixelError
 from mixveil.core.types import Encoder, Fact, Facts, Guarantee, Mu
 from mixveil.encoders.grid import stored_dtype
 from mixveil.encoders.linear import Linear
+from mixveil.theory import clipping
 
 NO_TARGET = "say what to ask for: --mu (certified) or --tau (Theorem 2), one of the two"
 EXAMPLE = Facts(
@@ -90,15 +91,16 @@ def check_noise(sigma: float) -> float:
 
 
 def prepare(x: Tensor, centre: float, clip: float) -> Tensor:
-    """(m, d) float64: centred, and scaled down to norm `clip` where it is longer."""
+    """(m, d) float64: centred, and scaled down so that no row is longer than `clip`, in exact arithmetic."""
     z, factor = centred(x, centre, clip)
     return z.mul_(factor)
 
 
 def centred(x: Tensor, centre: float, clip: float) -> tuple[Tensor, Tensor]:
-    """(m, d) float64 centred records, and (m, 1) by what to multiply each so that none is longer than `clip`."""
+    """(m, d) float64 centred records, and (m, 1) by what to multiply each so that none is longer than `clip`, in exact
+    arithmetic: `theory.clipping.factors`."""
     z = x.flatten(1).to(torch.float64, copy=True).sub_(centre)
-    norm = torch.linalg.vector_norm(z, dim=1, keepdim=True)
+    norm = torch.linalg.vector_norm(z, dim=1)
     if not bool(norm.isfinite().all()):  # it would come out without any noise
         raise PixelError(f"record {int(norm.isfinite().logical_not().nonzero()[0, 0])} of a block is not finite")
-    return z, (clip / norm).clamp_(max=1)
+    return z, clipping.factors(norm, z.shape[1], clip)[:, None]
