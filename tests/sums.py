@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -90,6 +91,16 @@ def residual_sum(rows: Projected, head: Head, clip: float) -> Tensor:
 
 def square_sum(rows: HeldRows, k: int, clip: float) -> Tensor:
     return square_total(rows, k, clip, BITS).double() * math.ldexp(clip**2, -BITS)
+
+
+class Watched(SeededStream):
+    """It remembers the deviation of all noise that was drawn, in steps of the grid."""
+
+    scales: ClassVar[list[float]] = []
+
+    def rounded_normals(self, *shape: int, scale: float) -> Tensor:
+        self.scales.append(scale)
+        return super().rounded_normals(*shape, scale=scale)
 
 
 class LastIsBare(SecureStream):

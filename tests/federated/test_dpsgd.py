@@ -17,6 +17,7 @@ from mixveil.federated import dpsgd
 from mixveil.federated.algorithms import Rounds
 from mixveil.federated.dpsgd import Party, Private, clipped_gradient, federated_dpsgd, noise_multiplier, planned
 from mixveil.theory import gdp
+from tests.sums import Watched
 
 
 def rows(n: int, seed: int = 1) -> tuple[Tensor, Tensor]:
@@ -67,6 +68,16 @@ def test_a_record_moves_a_step_by_no_more_than_the_clip_norm() -> None:
             moved = (whole - clipped_gradient(weight, bias, x[left], labels[left], clip, bits)).flatten().tolist()
             farthest = max(farthest, sum(value**2 for value in moved))
         assert (0.9 if bits > 10 else 0) * 4**bits < farthest <= 4**bits  # some records are clipped
+
+
+def test_the_noise_in_steps_is_never_less_than_was_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    for noise in (0.3, 1.7, 55.0):
+        monkeypatch.setattr(dpsgd, "noise_multiplier", lambda *args, noise=noise: noise)
+        Watched.scales.clear()
+        party, settings = Party(*rows(20)), Private(1.0, clip=0.3, rate=1.0)
+        list(federated_dpsgd([party], 3, settings, Rounds(2), stream=Watched(0)))
+        bits = planned(20, settings, Rounds(2)).bits
+        assert len(Watched.scales) == 2 and noise * 2**bits < min(Watched.scales) < noise * 2**bits * (1 + 1e-11)
 
 
 def test_the_step_is_that_of_opacus() -> None:

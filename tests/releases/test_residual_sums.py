@@ -169,7 +169,7 @@ def test_parties_that_share_noise_have_one_grid_and_an_odd_mu_is_refused() -> No
 
     assert made(1.0, Sharing(3)).step == made(math.sqrt(3), ALONE).step == OWN * 2.0**-31
     for mu in (1e-12, 1e12):
-        with pytest.raises(errors.ArgumentError, match="does not suit contributions of 0.1"):
+        with pytest.raises(errors.ArgumentError, match=r"does not suit contributions of 0\.1"):
             made(mu, ALONE)
 
 

@@ -4,6 +4,7 @@ import json
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +19,17 @@ from mixveil.data.images import Images, from_tensors
 from mixveil.encoders.singular import CalibratedSingular, Singular
 from mixveil.features.projection import HeldRows, Projected
 from mixveil.learn.class_means import class_counts, class_means, directions, totals
-from mixveil.releases import contributions
+from mixveil.releases import contributions, sums
 from mixveil.releases.contributions import with_constant
 from mixveil.releases.envelope import Envelope
 from mixveil.releases.kinds.sums import SumSettings, sums_of
 from mixveil.releases.ledger import Ledger
 from mixveil.releases.reading import read_release
 from mixveil.releases.sums import ALONE, Sharing, class_sums, write_statistics
+from mixveil.theory import clipping
 from tests.made import blobs, features_of
 from tests.membership import DIRECTION, likelihood_ratios, refutes
-from tests.sums import DIGEST, LastIsBare, ball, base, class_sum, given, identity, scores
+from tests.sums import DIGEST, LastIsBare, Watched, ball, base, class_sum, given, identity, scores
 
 
 def made(n: int, seed: int, mu: float, *, stream: Stream | None = None, party: str = "p") -> Release:
@@ -57,6 +59,29 @@ def test_every_draw_is_rounded_to_the_public_grid() -> None:
     indices = part.payload / sums_of(part).step
     assert torch.equal(indices.round() * sums_of(part).step, part.payload)
     assert sums_of(part).step == sums_of(part).clip * 2.0**-30 and sums_of(part).sigma < 2**32 * sums_of(part).step
+
+
+@pytest.mark.parametrize("honest", [1, 3, 7])
+def test_the_noise_in_steps_is_never_less_than_mu_asks_for(honest: int) -> None:
+    """A unit moves a sum by 2·2ᵇⁱᵗˢ steps at most: in exact rationals, and μ is never more than is stated."""
+    rows = given(DIRECTION.repeat(4, 1), torch.arange(4) % 2, clip=0.7)
+    for mu in (1e-3, 0.1, 1 / 3, 1.0, 2.7, 1e4):
+        Watched.scales.clear()
+        made = class_sums(rows, DIGEST, mu, party="p", stream=Watched(0), sharing=Sharing(honest, lambda x: x))
+        settings, (scale,) = sums_of(made), map(Fraction, Watched.scales)
+        steps = Fraction(settings.clip) / Fraction(settings.step)
+        assert steps.denominator == 1 and (2 * steps / scale) ** 2 <= Fraction(mu) ** 2 * honest
+        assert (2 * steps / scale) ** 2 >= Fraction(mu) ** 2 * honest * (1 - Fraction(1, 1 << 38))
+        alone = settings.claims()["gdp" if honest == 1 else "gdp-alone"].claim
+        assert 2 * steps / scale <= Fraction(alone) and alone <= mu * math.sqrt(honest) * (1 + 1e-11)
+
+
+def test_too_many_units_are_refused_before_any_row_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clipping, "MOST_UNITS", 60)
+    assert made(59, 2, 1.0)
+    monkeypatch.setattr(sums, "class_total", None)
+    with pytest.raises(errors.ArgumentError, match="fewer than 60 units, got 60"):
+        made(60, 2, 1.0)
 
 
 # The guarantee, against the best attacker

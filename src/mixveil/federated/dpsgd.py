@@ -5,8 +5,8 @@ Formal guarantees
   N(0, (zC)² I) and is rounded to a public grid. By Opacus's accountant all steps of all rounds together are (ε, δ)-DP
   for one record taken out, its label with it, against an attacker who sees all weights that the party ever sends.
   How many rows a party has is public: q, the steps and the mean over parties follow from it.
-- Gradients are clipped in exact arithmetic, and added up in whole steps of the grid (`theory/clipping.py`). A step draws
-  each record with exactly the probability q, given uniform bits.
+- Gradients are clipped in exact arithmetic, and added up in whole steps of the grid (`theory/clipping.py`). A step
+  draws each record with exactly the probability q, given uniform bits.
 - A record replaced by another is one taken out and one put in: (2ε, (1 + e^ε) δ)-DP at most.
 
 The head is linear. A record's gradient is then an outer product, and its norm the product of two: it is clipped without
@@ -142,8 +142,8 @@ def rate_for(rows: Sequence[int], settings: Private, rounds: Rounds) -> float:
 
 
 def clipped_gradient(weight: Tensor, bias: Tensor, x: Tensor, labels: Tensor, clip: float, bits: int) -> Tensor:
-    """(d + 1, classes) int64, in steps of clip·2⁻ᵇⁱᵗˢ: the sum over records of the cross-entropy's gradient, each clipped
-    to norm `clip`. A record's is x ⊗ (p − y), and p − y for the bias, in the last row."""
+    """(d + 1, classes) int64, in steps of clip·2⁻ᵇⁱᵗˢ: the sum over records of the cross-entropy's gradient, each
+    clipped to norm `clip`. A record's is x ⊗ (p − y), and p − y for the bias, in the last row."""
     x = x.double()
     wrong = torch.softmax(clipping.scores(x, weight.double()).add_(bias), dim=1)
     wrong[torch.arange(len(x)), labels] -= 1

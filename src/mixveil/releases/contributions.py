@@ -1,8 +1,8 @@
 """What the units of a party contribute to sums: clipped, in whole numbers, and added up as they are.
 
 What a unit contributes is rounded to whole steps of a grid before it is added, and no longer than its norm in exact
-arithmetic (`theory/clipping.py`). It follows from the unit's own rows alone, and sums are integers: what other rows there
-are, and their order, changes nothing of it.
+arithmetic (`theory/clipping.py`). It follows from the unit's own rows alone, and sums are integers: what other rows
+there are, and their order, changes nothing of it.
 
 Nothing here depends on the records but the sum itself: no record makes it fail, and a row that is not finite counts as
 zero. The guarantees: `kinds/sums.py`.
@@ -87,8 +87,8 @@ def clipped(z: Tensor, clip: float) -> Tensor:
 
 
 def class_total(rows: Projected, clip: float, bits: int, progress: Progress = lambda _: None) -> Tensor:
-    """(classes, k + 1) int64, in steps of clip·2⁻ᵇⁱᵗˢ: the sum of all units' class sums, each clipped to √2·clip; the last
-    value counts rows, `clip` each."""
+    """(classes, k + 1) int64, in steps of clip·2⁻ᵇⁱᵗˢ: the sum of all units' class sums, each clipped to √2·clip; the
+    last value counts rows, `clip` each."""
     one = 1 << bits
     total = torch.zeros(len(rows.classes), rows.projection.dimension + 1, dtype=torch.int64)
     for index, unit in _blocks(rows, total.numel()):
@@ -105,8 +105,8 @@ def class_total(rows: Projected, clip: float, bits: int, progress: Progress = la
 
 
 def residual_total(rows: Projected, head: Head, clip: float, bits: int, progress: Progress = lambda _: None) -> Tensor:
-    """(classes, k + 1) int64, in steps of clip·2⁻ᵇⁱᵗˢ: the sum of all units' gradients of the cross-entropy, by weight and
-    bias, each clipped to `clip`."""
+    """(classes, k + 1) int64, in steps of clip·2⁻ᵇⁱᵗˢ: the sum of all units' gradients of the cross-entropy, by weight
+    and bias, each clipped to `clip`."""
     total = torch.zeros(len(rows.classes), rows.projection.dimension + 1, dtype=torch.int64)
     for index, unit in _blocks(rows, total.numel()):
         z = clipped(rows.take(index).x.double(), rows.projection.clip) - head.centre

@@ -9,8 +9,8 @@ docs/exactness.md has the proofs.
 - `units_total`: the sum of what units contribute. If any two of them, scaled to norm r at most, are κ·r apart at most,
   κ ≥ √2, then replacing one by another moves the total by κ·radius at most.
 - `gradients`: outer products of whole numbers, none longer than a power of two.
-- `exact_product`, `scores`: products of matrices without rounding on the way. So a row's scores and what it adds to a sum
-  follow from that row alone, whatever other rows there are and wherever it stands among them.
+- `exact_product`, `scores`: products of matrices without rounding on the way. So a row's scores and what it adds to a
+  sum follow from that row alone, whatever other rows there are and wherever it stands among them.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ def factors(norm: Tensor, values: int, clip: float, largest: float = 1.0) -> Ten
 
 
 def whole(x: Tensor, radius: float, scale: float = 1.0) -> Tensor:
-    """(m, k) float64 rows of whole numbers: x times `scale`, rounded, and no row longer than `radius`. A row that is not
-    finite is 0."""
+    """(m, k) float64 rows of whole numbers: x times `scale`, rounded, and no row longer than `radius`. A row that is
+    not finite is 0."""
     return _whole(x, torch.linalg.vector_norm(x, dim=1), radius, scale)
 
 
@@ -109,8 +109,8 @@ def exact_product(left: Tensor, right: Tensor, bits: int) -> Tensor:
 
 
 def grid_bits(clip: float, sigma: float) -> int:
-    """s: contributions, noise and sums are in steps of clip·2⁻ˢ. From public figures alone: 32, or fewer where the noise
-    is larger than the clip norm, so that it is less than 2³² steps.
+    """s: contributions, noise and sums are in steps of clip·2⁻ˢ. From public figures alone: 32, or fewer where the
+    noise is larger than the clip norm, so that it is less than 2³² steps.
 
     >>> grid_bits(1.0, 0.5), grid_bits(1.0, 2.0), grid_bits(3.0, 3e12)
     (32, 30, 0)

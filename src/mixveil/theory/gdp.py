@@ -27,7 +27,6 @@ from mixveil.core import checks
 from mixveil.core.errors import ArgumentError
 from mixveil.theory.snr import amplification
 
-
 MARGIN = 2.0**-40
 """By how much more μ is stated, or noise is added, than the formulas say: a thousand times what float64 rounds."""
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from mixveil.core.wording.notes import Note
 from mixveil.features import projection_file
