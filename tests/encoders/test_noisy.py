@@ -1,4 +1,4 @@
-"""How records enter an encoder: no longer than their clip norm, and with all the noise that μ asks for: both are exact."""
+"""How records enter an encoder: no longer than their clip norm, and with all the noise that μ asks for, exactly."""
 
 from __future__ import annotations
 

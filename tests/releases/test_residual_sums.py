@@ -23,6 +23,7 @@ from mixveil.releases.kinds.sums import SumSettings, sums_of
 from mixveil.releases.ledger import Ledger
 from mixveil.releases.reading import read_release
 from mixveil.releases.sums import ALONE, Sharing, residual_sums, write_residuals
+from mixveil.theory import clipping
 from tests.made import blobs, features_of
 from tests.membership import DIRECTION, refutes
 from tests.sums import DIGEST, LastIsBare, base, given, residual_sum, scores
@@ -100,8 +101,7 @@ def test_planted_lies_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     assert refutes(*scores(*totals, stated(one, 2.0), REPETITIONS), mu=1.0)  # half the noise
     apart = [residual_sum(world(z, label, 3, named=False), head, OWN) for z, label in ((RIGHT, 1), (LEFT, 0))]
     assert refutes(*scores(apart[0], apart[1], honest, REPETITIONS), mu=1.0)  # three records that are clipped alone
-    honestly = contributions.units_total
-    monkeypatch.setattr(contributions, "units_total", lambda joint, radius: honestly(joint, 1.2 * radius))
+    monkeypatch.setattr(contributions, "units_total", lambda joint, radius: clipping.units_total(joint, 1.2 * radius))
     longer = residual_sum(one, head, OWN), residual_sum(other, head, OWN)
     assert refutes(*scores(*longer, honest, REPETITIONS), mu=1.0)  # gradients that are clipped too late
 

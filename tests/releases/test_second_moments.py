@@ -17,6 +17,7 @@ from mixveil.features.projection import Projected
 from mixveil.features.projection_fit import fit
 from mixveil.learn import discriminant
 from mixveil.releases import second_moments
+from mixveil.releases.contributions import square_total
 from mixveil.releases.sums import class_sums
 from tests.made import blobs, features_of
 from tests.membership import refutes
@@ -40,7 +41,7 @@ def test_they_are_the_second_moments_of_clipped_records_and_noise_of_the_stated_
 
 def test_the_noise_in_steps_is_never_less_than_mu_asks_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """Squares move by √2·2ᵇⁱᵗˢ steps at most, what is off the diagonal counts twice: in exact rationals."""
-    rows, grids, real = Projected(features_of(blobs(30, 2)), base()), list[int](), second_moments.square_total
+    rows, grids, real = Projected(features_of(blobs(30, 2)), base()), list[int](), square_total
 
     def watched(rows: Projected, k: int, clip: float, bits: int) -> Tensor:
         grids.append(bits)

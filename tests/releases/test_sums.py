@@ -129,8 +129,7 @@ def test_planted_lies_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     assert refutes(*scores(*totals, stated(one, 2.0), REPETITIONS), mu=1.0)  # half the noise
     apart = [class_sum(world(z, 0, 3, named=False), 1.0) for z in (LONG, BACK)]
     assert refutes(*scores(apart[0], apart[1], honest, REPETITIONS), mu=1.0)  # three records that are clipped alone
-    whole = contributions.whole
-    monkeypatch.setattr(contributions, "whole", lambda z, radius, scale: whole(z, 1.2 * radius, scale))
+    monkeypatch.setattr(contributions, "whole", lambda z, radius, scale: clipping.whole(z, 1.2 * radius, scale))
     longer = [class_sum(world(1.2 * z, 0, named=False), 1.0) for z in (LONG, BACK)]
     assert refutes(*scores(longer[0], longer[1], honest, REPETITIONS), mu=1.0)  # records that are clipped too late
 

@@ -149,7 +149,7 @@ def unit_count(rows: Dataset) -> int:
 def _products(unit: Tensor, left: Tensor, right: Tensor, bits: int) -> Tensor:
     """(units, p, q) int64: of each unit, the sum of its rows' outer products. unit: (m,) in ascending order."""
     sizes = unit.bincount().tolist()
-    parts = zip(left.split(sizes), right.split(sizes), strict=True)
+    parts = zip(torch.split(left, sizes), torch.split(right, sizes), strict=True)
     return torch.stack([exact_product(one, other, bits) for one, other in parts])
 
 

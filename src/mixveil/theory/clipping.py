@@ -71,7 +71,7 @@ def units_total(joint: Tensor, radius: float) -> Tensor:
     flat = joint.flatten(1).double()
     rounded = whole(flat, radius - 2 * _moved(flat.shape[1]))
     total = torch.zeros(flat.shape[1], dtype=torch.int64)
-    for some in rounded.split(_EXACT >> MOST_BITS + 2):  # so many add up exactly
+    for some in torch.split(rounded, _EXACT >> MOST_BITS + 2):  # so many add up exactly
         total += some.sum(0).long()
     return total.view(joint.shape[1:])
 
@@ -103,7 +103,7 @@ def exact_product(left: Tensor, right: Tensor, bits: int) -> Tensor:
     of two rows is longer than 2ᵇⁱᵗˢ; so every sum on the way is a whole number below 2⁵³, which float64 has."""
     total = torch.zeros(left.shape[1], right.shape[1], dtype=torch.int64)
     rows = max(1, _EXACT >> (bits + 1))
-    for one, other in zip(left.split(rows), right.split(rows), strict=True):
+    for one, other in zip(torch.split(left, rows), torch.split(right, rows), strict=True):
         total += (one.T @ other).long()
     return total
 
