@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -12,9 +14,10 @@ from torch import Tensor
 from mixveil.core.randomness import SecureStream, SeededStream, Stream
 from mixveil.data.images import Images, from_tensors
 from mixveil.features.cache import Features
-from mixveil.features.projection import HeldRows, Projection
+from mixveil.features.projection import HeldRows, Projected, Projection
 from mixveil.features.projection_fit import fit
 from mixveil.features.round_settings import RoundSettings
+from mixveil.releases.contributions import Head, class_total, residual_total, square_total
 from mixveil.releases.kinds.sums import SumSettings
 from mixveil.releases.sums import _noisy
 from tests.made import blobs, features_of
@@ -66,16 +69,44 @@ def scores(
         each = torch.zeros(parties, repetitions, total.numel(), dtype=torch.float64)
         for number in range(parties):
             own = total if number == 0 else torch.zeros_like(total)
-            indices = _noisy(own.repeat(repetitions, 1), settings, stream or SecureStream())
+            indices = _noisy(
+                own.div(settings.step).round().long().repeat(repetitions, 1), settings, stream or SecureStream()
+            )
             each[number] = settings.values(indices).view(repetitions, -1)
         found.append(each.sum(0) @ towards)
     return found[0], found[1]
 
 
+BITS = 30
+
+
+def class_sum(rows: HeldRows, clip: float) -> Tensor:
+    """The exact total as values, float64."""
+    return class_total(rows, clip, BITS).double() * math.ldexp(clip, -BITS)
+
+
+def residual_sum(rows: Projected, head: Head, clip: float) -> Tensor:
+    return residual_total(rows, head, clip, BITS).double() * math.ldexp(clip, -BITS)
+
+
+def square_sum(rows: HeldRows, k: int, clip: float) -> Tensor:
+    return square_total(rows, k, clip, BITS).double() * math.ldexp(clip**2, -BITS)
+
+
+class Watched(SeededStream):
+    """It remembers the deviation of all noise that was drawn, in steps of the grid."""
+
+    scales: ClassVar[list[float]] = []
+
+    def rounded_normals(self, *shape: int, scale: float) -> Tensor:
+        self.scales.append(scale)
+        return super().rounded_normals(*shape, scale=scale)
+
+
 class LastIsBare(SecureStream):
     """A planted lie: no noise on the last value of each class."""
 
-    def normal(self, *shape: int) -> Tensor:
-        drawn = super().normal(*shape)
+    def rounded_normals(self, *shape: int, scale: float) -> Tensor:
+        drawn = super().rounded_normals(*shape, scale=scale)
         drawn[..., -1] = 0
         return drawn

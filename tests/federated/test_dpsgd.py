@@ -17,6 +17,7 @@ from mixveil.federated import dpsgd
 from mixveil.federated.algorithms import Rounds
 from mixveil.federated.dpsgd import Party, Private, clipped_gradient, federated_dpsgd, noise_multiplier, planned
 from mixveil.theory import gdp
+from tests.sums import Watched
 
 
 def rows(n: int, seed: int = 1) -> tuple[Tensor, Tensor]:
@@ -27,6 +28,12 @@ def rows(n: int, seed: int = 1) -> tuple[Tensor, Tensor]:
 def weights(seed: int = 2) -> tuple[Tensor, Tensor]:
     stream = SeededStream(seed)
     return stream.normal(5, 3).float(), stream.normal(3).float()
+
+
+def gradient(weight: Tensor, bias: Tensor, x: Tensor, labels: Tensor, clip: float) -> tuple[Tensor, Tensor]:
+    """In values, by weight and by bias."""
+    found = clipped_gradient(weight, bias, x, labels, clip, 32).double() * math.ldexp(clip, -32)
+    return found[:-1].float(), found[-1].float()
 
 
 @pytest.mark.parametrize("clip", [0.3, 1.0, 100.0])
@@ -42,9 +49,35 @@ def test_the_clipped_gradient_is_that_of_each_record_by_autograd(clip: float) ->
         clipped += norm > clip
         slope += own[0] * min(1.0, clip / norm)
         tilt += own[1] * min(1.0, clip / norm)
-    found = clipped_gradient(weight, bias, x, labels, clip)
-    assert torch.allclose(found[0], slope, atol=1e-4) and torch.allclose(found[1], tilt, atol=1e-4)
+    found = gradient(weight, bias, x, labels, clip)
+    atol = 0.05 * clip / math.sqrt(40)  # of 40 records, each in steps of 2⁻¹⁶ of its length and of the clip norm
+    assert torch.allclose(found[0], slope, atol=atol) and torch.allclose(found[1], tilt, atol=atol)
     assert {0.3: clipped > 30, 1.0: 10 < clipped < 40, 100.0: clipped == 0}[clip]
+
+
+def test_a_record_moves_a_step_by_no_more_than_the_clip_norm() -> None:
+    """Taken out, wherever it stands: in whole numbers, without any rounding."""
+    (x, labels), (weight, bias) = rows(40), weights()
+    x[3], x[17], x[39] = 1e30, float("inf"), 1e-30
+    x = torch.where(x.isfinite(), x, 0.0)
+    for bits, clip in ((32, 1.0), (20, 0.3), (7, 50.0)):
+        farthest = 0
+        whole = clipped_gradient(weight, bias, x, labels, clip, bits)
+        for out in range(40):
+            left = torch.arange(40) != out
+            moved = (whole - clipped_gradient(weight, bias, x[left], labels[left], clip, bits)).flatten().tolist()
+            farthest = max(farthest, sum(value**2 for value in moved))
+        assert (0.9 if bits > 10 else 0) * 4**bits < farthest <= 4**bits  # some records are clipped
+
+
+def test_the_noise_in_steps_is_never_less_than_was_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    for noise in (0.3, 1.7, 55.0):
+        monkeypatch.setattr(dpsgd, "noise_multiplier", lambda *args, noise=noise: noise)
+        Watched.scales.clear()
+        party, settings = Party(*rows(20)), Private(1.0, clip=0.3, rate=1.0)
+        list(federated_dpsgd([party], 3, settings, Rounds(2), stream=Watched(0)))
+        bits = planned(20, settings, Rounds(2)).bits
+        assert len(Watched.scales) == 2 and noise * 2**bits < min(Watched.scales) < noise * 2**bits * (1 + 1e-11)
 
 
 def test_the_step_is_that_of_opacus() -> None:
@@ -61,7 +94,7 @@ def test_the_step_is_that_of_opacus() -> None:
     )
     torch.nn.functional.cross_entropy(model(x.requires_grad_()), labels).backward()  # type: ignore[no-untyped-call]
     optimiser.step()
-    slope, tilt = clipped_gradient(weight, bias, x.detach(), labels, 1.0)
+    slope, tilt = gradient(weight, bias, x.detach(), labels, 1.0)
     assert torch.allclose(plain.weight.T, weight - 0.7 / 40 * slope, atol=1e-5)
     assert torch.allclose(plain.bias, bias - 0.7 / 40 * tilt, atol=1e-5)
 
@@ -90,9 +123,9 @@ def test_rows_are_drawn_with_the_share_that_is_counted(monkeypatch: pytest.Monke
     seen: list[int] = []
     real = dpsgd.clipped_gradient
 
-    def watched(weight: Tensor, bias: Tensor, x: Tensor, labels: Tensor, clip: float) -> tuple[Tensor, Tensor]:
+    def watched(weight: Tensor, bias: Tensor, x: Tensor, labels: Tensor, clip: float, bits: int) -> Tensor:
         seen.append(len(x))
-        return real(weight, bias, x, labels, clip)
+        return real(weight, bias, x, labels, clip, bits)
 
     monkeypatch.setattr(dpsgd, "clipped_gradient", watched)
     monkeypatch.setattr(dpsgd, "noise_multiplier", lambda *args: 1.0)
@@ -114,7 +147,8 @@ def test_the_accountant_never_counts_less_than_is_spent() -> None:
     part, whole = (noise_multiplier(2.0, 1e-5, share, 100) for share in (0.1, 1.0))
     assert part < whole / 3
     share, steps, noise = planned(1000, Private(2.0, batch=100), Rounds(10))
-    assert (share, steps) == (0.1, 10) and noise == part
+    assert share == pytest.approx(0.1, rel=1e-14) and share <= 0.1 and share * 2**53 == int(share * 2**53)
+    assert steps == 10 and part < noise < part * (1 + 1e-9)
 
 
 def told_apart(noise: float, runs: int, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:

@@ -22,7 +22,7 @@ from mixveil.theory import gdp
 from tests.membership import DIRECTION, refutes
 from tests.sums import DIGEST, ball, identity
 
-NAMES, CLASSES, STEP = ("a", "b", "c"), 500, 2.0**-12
+NAMES, CLASSES = ("a", "b", "c"), 500
 """Each class is a problem of its own: one record of the target's, and its opposite."""
 
 
@@ -61,7 +61,7 @@ def message(sign: float, mu: float, honest: int) -> Seen:
             sent[name] = attempt.masked(indices.flatten().numpy())
             return torch.from_numpy(np.frombuffer(sent[name], np.int64).reshape(indices.shape).copy())
 
-        class_sums(rows, DIGEST, mu, party=name, stream=SecureStream(), sharing=Sharing(honest, STEP, mask))
+        class_sums(rows, DIGEST, mu, party=name, stream=SecureStream(), sharing=Sharing(honest, mask))
     total = torch.from_numpy(summed(sent, NAMES, 5 * CLASSES).copy()).view(CLASSES, 5)
     assert torch.equal(total, own["a"] + own["b"] + own["c"])
     masked = torch.from_numpy(np.frombuffer(sent["a"], np.int64).copy()).view(CLASSES, 5)
@@ -96,7 +96,7 @@ def test_noise_that_is_shared_by_more_than_are_there_is_caught() -> None:
 
 def test_both_figures_are_in_the_manifest() -> None:
     rows = Projected(ball(DIRECTION.repeat(4, 1), torch.arange(4)), identity())
-    made = class_sums(rows, DIGEST, 1.0, party="a", stream=SecureStream(), sharing=Sharing(3, STEP, lambda x: x))
+    made = class_sums(rows, DIGEST, 1.0, party="a", stream=SecureStream(), sharing=Sharing(3, lambda x: x))
     figures = {stated.name: stated.claim for stated in made.guarantees}
     assert figures == {"gdp": pytest.approx(1.0), "gdp-alone": pytest.approx(math.sqrt(3))}
     assert made.mu == pytest.approx(1.0) and sums_of(made).cost().mu == pytest.approx(1.0)

@@ -18,14 +18,15 @@ from mixveil.core.randomness import SecureStream, SeededStream
 from mixveil.features.projection import HeldRows, Projected
 from mixveil.learn.rounds import head_digest
 from mixveil.releases import contributions
-from mixveil.releases.contributions import LARGEST, Head, residual_total
+from mixveil.releases.contributions import LARGEST, Head
 from mixveil.releases.kinds.sums import SumSettings, sums_of
 from mixveil.releases.ledger import Ledger
 from mixveil.releases.reading import read_release
 from mixveil.releases.sums import ALONE, Sharing, residual_sums, write_residuals
+from mixveil.theory import clipping
 from tests.made import blobs, features_of
 from tests.membership import DIRECTION, refutes
-from tests.sums import DIGEST, LastIsBare, base, given, scores
+from tests.sums import DIGEST, LastIsBare, base, given, residual_sum, scores
 
 OWN = 0.1  # the largest norm of a unit's residuals
 REPETITIONS = 100_000
@@ -41,7 +42,7 @@ def test_they_are_the_clipped_gradients_and_noise_of_the_stated_size() -> None:
     head = head_of(rows)
     asked = (rows, DIGEST, head, head_digest(head), OWN, 0.5)
     drawn = [residual_sums(*asked, party="p", stream=SeededStream(seed)) for seed in range(300)]
-    noise = torch.stack([part.payload for part in drawn]) - residual_total(rows, head, OWN)
+    noise = torch.stack([part.payload for part in drawn]) - residual_sum(rows, head, OWN)
     sigma = 2 * OWN / 0.5
     assert float(noise.std()) == pytest.approx(sigma, rel=0.03)
     assert float(noise[:, :, -1].std()) == pytest.approx(sigma, rel=0.1)
@@ -88,27 +89,26 @@ PAIRS = {
 def test_the_optimal_test_against_residual_sums(pair: str) -> None:
     """Of image and label: each pair is a worst case, so the test comes near the bound, and stays within it."""
     head, one, other = PAIRS[pair]
-    found = scores(residual_total(one, head, OWN), residual_total(other, head, OWN), stated(one, 1.0), REPETITIONS)
+    found = scores(residual_sum(one, head, OWN), residual_sum(other, head, OWN), stated(one, 1.0), REPETITIONS)
     assert not refutes(*found, mu=1.0)
     assert refutes(*found, mu=0.9)
 
 
 def test_planted_lies_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     head, one, other = PAIRS["another label"]
-    totals, honest = (residual_total(one, head, OWN), residual_total(other, head, OWN)), stated(one, 1.0)
+    totals, honest = (residual_sum(one, head, OWN), residual_sum(other, head, OWN)), stated(one, 1.0)
     assert refutes(*scores(*totals, honest, REPETITIONS, LastIsBare()), mu=1.0)  # biases without noise
     assert refutes(*scores(*totals, stated(one, 2.0), REPETITIONS), mu=1.0)  # half the noise
-    apart = [residual_total(world(z, label, 3, named=False), head, OWN) for z, label in ((RIGHT, 1), (LEFT, 0))]
+    apart = [residual_sum(world(z, label, 3, named=False), head, OWN) for z, label in ((RIGHT, 1), (LEFT, 0))]
     assert refutes(*scores(apart[0], apart[1], honest, REPETITIONS), mu=1.0)  # three records that are clipped alone
-    shrinking = contributions.shrinking
-    monkeypatch.setattr(contributions, "shrinking", lambda norm, clip: shrinking(norm, 1.2 * clip))
-    longer = residual_total(one, head, OWN), residual_total(other, head, OWN)
+    monkeypatch.setattr(contributions, "units_total", lambda joint, radius: clipping.units_total(joint, 1.2 * radius))
+    longer = residual_sum(one, head, OWN), residual_sum(other, head, OWN)
     assert refutes(*scores(*longer, honest, REPETITIONS), mu=1.0)  # gradients that are clipped too late
 
 
 def test_shared_noise_holds_for_the_sum_and_says_what_holds_alone() -> None:
     head, one, other = PAIRS["another label"]
-    totals, shared = (residual_total(one, head, OWN), residual_total(other, head, OWN)), stated(one, 1.0, Sharing(3))
+    totals, shared = (residual_sum(one, head, OWN), residual_sum(other, head, OWN)), stated(one, 1.0, Sharing(3))
     together, alone = scores(*totals, shared, REPETITIONS, parties=3), scores(*totals, shared, REPETITIONS)
     assert not refutes(*together, mu=1.0) and refutes(*together, mu=0.9)
     assert not refutes(*alone, mu=math.sqrt(3)) and refutes(*alone, mu=1.5)
@@ -153,22 +153,24 @@ def test_masked_sums_are_read_as_they_were_sent_and_promise_both_figures(tmp_pat
     assert told == {"gdp": pytest.approx((1.0, 1.0)), "gdp-alone": pytest.approx((root, root))}
     assert again.payload.dtype == torch.int64 and settings.sigma == pytest.approx(2 * OWN / root)
     assert "noise-is-shared" in again.envelope.not_promised
-    left = settings.values(again.payload - masks[0]) - residual_total(rows, head, OWN)
+    left = settings.values(again.payload - masks[0]) - residual_sum(rows, head, OWN)
     assert float(left.abs().max()) < 8 * settings.sigma
     (entry,) = Ledger().entries()
     assert entry.encoder == "residual-sums-shared-3" and entry.stated == 1.0
 
 
-def test_a_step_that_others_set_must_suit_the_noise() -> None:
+def test_parties_that_share_noise_have_one_grid_and_an_odd_mu_is_refused() -> None:
     rows = Projected(features_of(blobs(60, 2)), base())
     head = head_of(rows)
-    asked = (rows, DIGEST, head, head_digest(head), OWN, 1.0)
-    sigma = 2 * OWN / math.sqrt(3)
-    made = residual_sums(*asked, party="p", stream=SecureStream(), sharing=Sharing(3, step=0.2 * sigma))
-    assert sums_of(made, "residuals").step == 0.2 * sigma
-    for step in (0.3 * sigma, 2.0**-42 * sigma):
-        with pytest.raises(errors.ArgumentError, match="step must be at most a quarter"):
-            residual_sums(*asked, party="p", stream=SecureStream(), sharing=Sharing(3, step=step))
+
+    def made(mu: float, sharing: Sharing) -> SumSettings:
+        asked = (rows, DIGEST, head, head_digest(head), OWN, mu)
+        return sums_of(residual_sums(*asked, party="p", stream=SecureStream(), sharing=sharing), "residuals")
+
+    assert made(1.0, Sharing(3)).step == made(math.sqrt(3), ALONE).step == OWN * 2.0**-31
+    for mu in (1e-12, 1e12):
+        with pytest.raises(errors.ArgumentError, match=r"does not suit contributions of 0\.1"):
+            made(mu, ALONE)
 
 
 LIES: dict[str, tuple[Callable[[Any], Any], type[Exception]]] = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from fractions import Fraction
 
 import pytest
 import torch
@@ -16,10 +17,11 @@ from mixveil.features.projection import Projected
 from mixveil.features.projection_fit import fit
 from mixveil.learn import discriminant
 from mixveil.releases import second_moments
+from mixveil.releases.contributions import square_total
 from mixveil.releases.sums import class_sums
 from tests.made import blobs, features_of
 from tests.membership import refutes
-from tests.sums import DIGEST, WEIGHTS, ball, base, identity
+from tests.sums import DIGEST, WEIGHTS, Watched, ball, base, identity
 
 
 def test_they_are_the_second_moments_of_clipped_records_and_noise_of_the_stated_size() -> None:
@@ -35,6 +37,25 @@ def test_they_are_the_second_moments_of_clipped_records_and_noise_of_the_stated_
     assert float(above.std()) == pytest.approx(sigma / math.sqrt(2), rel=0.04)
     assert float(noise.mean().abs()) < 0.05 * sigma and torch.equal(noise, noise.mT)
     assert found[0].rows == 300 and found[0].variance == pytest.approx(sigma**2 / 2)
+
+
+def test_the_noise_in_steps_is_never_less_than_mu_asks_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Squares move by √2·2ᵇⁱᵗˢ steps at most, what is off the diagonal counts twice: in exact rationals."""
+    rows, grids, real = Projected(features_of(blobs(30, 2)), base()), list[int](), square_total
+
+    def watched(rows: Projected, k: int, clip: float, bits: int) -> Tensor:
+        grids.append(bits)
+        return real(rows, k, clip, bits)
+
+    monkeypatch.setattr(second_moments, "square_total", watched)
+    for mu in (1e-3, 0.3, 1.0, 4.2, 1e4):
+        Watched.scales.clear()
+        second_moments.noisy(rows, 4, mu, stream=Watched(0))
+        off, on = map(Fraction, Watched.scales)
+        most = Fraction(4) ** grids[-1]
+        assert grids[-1] % 2 == 0 and on < 1 << 33
+        assert 2 * most <= (Fraction(mu) * on) ** 2 and most <= (Fraction(mu) * off) ** 2
+        assert 2 * most >= (Fraction(mu) * on) ** 2 * (1 - Fraction(1, 1 << 38))
 
 
 BLOCKS = 125  # independent problems in one draw

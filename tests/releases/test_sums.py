@@ -4,6 +4,7 @@ import json
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +19,17 @@ from mixveil.data.images import Images, from_tensors
 from mixveil.encoders.singular import CalibratedSingular, Singular
 from mixveil.features.projection import HeldRows, Projected
 from mixveil.learn.class_means import class_counts, class_means, directions, totals
-from mixveil.releases import contributions
-from mixveil.releases.contributions import class_total, with_constant
+from mixveil.releases import contributions, sums
+from mixveil.releases.contributions import with_constant
 from mixveil.releases.envelope import Envelope
 from mixveil.releases.kinds.sums import SumSettings, sums_of
 from mixveil.releases.ledger import Ledger
 from mixveil.releases.reading import read_release
 from mixveil.releases.sums import ALONE, Sharing, class_sums, write_statistics
+from mixveil.theory import clipping
 from tests.made import blobs, features_of
 from tests.membership import DIRECTION, likelihood_ratios, refutes
-from tests.sums import DIGEST, LastIsBare, ball, base, given, identity, scores
+from tests.sums import DIGEST, LastIsBare, Watched, ball, base, class_sum, given, identity, scores
 
 
 def made(n: int, seed: int, mu: float, *, stream: Stream | None = None, party: str = "p") -> Release:
@@ -55,8 +57,31 @@ def test_the_sums_are_those_of_clipped_records_and_noise_of_the_stated_size() ->
 def test_every_draw_is_rounded_to_the_public_grid() -> None:
     part = made(60, 2, 1.0, stream=SecureStream())
     indices = part.payload / sums_of(part).step
-    assert torch.allclose(indices, indices.round(), rtol=0, atol=1e-9)
-    assert sums_of(part).step == sums_of(part).sigma / 1024
+    assert torch.equal(indices.round() * sums_of(part).step, part.payload)
+    assert sums_of(part).step == sums_of(part).clip * 2.0**-30 and sums_of(part).sigma < 2**32 * sums_of(part).step
+
+
+@pytest.mark.parametrize("honest", [1, 3, 7])
+def test_the_noise_in_steps_is_never_less_than_mu_asks_for(honest: int) -> None:
+    """A unit moves a sum by 2·2ᵇⁱᵗˢ steps at most: in exact rationals, and μ is never more than is stated."""
+    rows = given(DIRECTION.repeat(4, 1), torch.arange(4) % 2, clip=0.7)
+    for mu in (1e-3, 0.1, 1 / 3, 1.0, 2.7, 1e4):
+        Watched.scales.clear()
+        made = class_sums(rows, DIGEST, mu, party="p", stream=Watched(0), sharing=Sharing(honest, lambda x: x))
+        settings, (scale,) = sums_of(made), map(Fraction, Watched.scales)
+        steps = Fraction(settings.clip) / Fraction(settings.step)
+        assert steps.denominator == 1 and (2 * steps / scale) ** 2 <= Fraction(mu) ** 2 * honest
+        assert (2 * steps / scale) ** 2 >= Fraction(mu) ** 2 * honest * (1 - Fraction(1, 1 << 38))
+        alone = settings.claims()["gdp" if honest == 1 else "gdp-alone"].claim
+        assert 2 * steps / scale <= Fraction(alone) and alone <= mu * math.sqrt(honest) * (1 + 1e-11)
+
+
+def test_too_many_units_are_refused_before_any_row_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clipping, "MOST_UNITS", 60)
+    assert made(59, 2, 1.0)
+    monkeypatch.setattr(sums, "class_total", None)
+    with pytest.raises(errors.ArgumentError, match="fewer than 60 units, got 60"):
+        made(60, 2, 1.0)
 
 
 # The guarantee, against the best attacker
@@ -92,21 +117,20 @@ PAIRS = {
 def test_the_optimal_test_against_the_sums(pair: str) -> None:
     """Of image and label: each pair is a worst case, so the test comes near the bound, and stays within it."""
     one, other = PAIRS[pair]
-    found = scores(class_total(one, 1.0), class_total(other, 1.0), stated(one, 1.0), REPETITIONS)
+    found = scores(class_sum(one, 1.0), class_sum(other, 1.0), stated(one, 1.0), REPETITIONS)
     assert not refutes(*found, mu=1.0)
     assert refutes(*found, mu=0.9)
 
 
 def test_planted_lies_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     (one, other), honest = PAIRS["another label"], stated(PAIRS["another label"][0], 1.0)
-    totals = class_total(one, 1.0), class_total(other, 1.0)
+    totals = class_sum(one, 1.0), class_sum(other, 1.0)
     assert refutes(*scores(*totals, honest, REPETITIONS, LastIsBare()), mu=1.0)  # counts without noise
     assert refutes(*scores(*totals, stated(one, 2.0), REPETITIONS), mu=1.0)  # half the noise
-    apart = [class_total(world(z, 0, 3, named=False), 1.0) for z in (LONG, BACK)]
+    apart = [class_sum(world(z, 0, 3, named=False), 1.0) for z in (LONG, BACK)]
     assert refutes(*scores(apart[0], apart[1], honest, REPETITIONS), mu=1.0)  # three records that are clipped alone
-    shorten = contributions.clipped
-    monkeypatch.setattr(contributions, "clipped", lambda z, clip: shorten(z, 1.2 * clip))
-    longer = [class_total(world(1.2 * z, 0, named=False), 1.0) for z in (LONG, BACK)]
+    monkeypatch.setattr(contributions, "whole", lambda z, radius, scale: clipping.whole(z, 1.2 * radius, scale))
+    longer = [class_sum(world(1.2 * z, 0, named=False), 1.0) for z in (LONG, BACK)]
     assert refutes(*scores(longer[0], longer[1], honest, REPETITIONS), mu=1.0)  # records that are clipped too late
 
 
@@ -138,7 +162,7 @@ def test_the_optimal_test_against_whole_releases() -> None:
 def test_shared_noise_holds_for_the_sum_and_says_what_holds_alone() -> None:
     """Three honest parties: their sum has all the noise that μ asks for, and one alone μ·√3."""
     one, other = PAIRS["another label"]
-    totals, shared = (class_total(one, 1.0), class_total(other, 1.0)), stated(one, 1.0, Sharing(3))
+    totals, shared = (class_sum(one, 1.0), class_sum(other, 1.0)), stated(one, 1.0, Sharing(3))
     together, alone = scores(*totals, shared, REPETITIONS, parties=3), scores(*totals, shared, REPETITIONS)
     assert not refutes(*together, mu=1.0) and refutes(*together, mu=0.9)
     assert not refutes(*alone, mu=math.sqrt(3)) and refutes(*alone, mu=1.0)

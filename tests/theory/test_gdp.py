@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
 import pytest
 import torch
@@ -65,6 +66,23 @@ def test_no_record_exceeds_the_worst_case() -> None:
     assert float(records.max()) > 0.99 * worst
     slow = [2 * 1.0 / 2.0 * math.sqrt((w / v) ** 2 + 1) for w, v in weight[:10].tolist()]
     assert torch.allclose(records[:10], torch.tensor(slow, dtype=torch.float64))
+
+
+@settings(deadline=None)
+@given(st.floats(1e-3, 1e3), st.floats(1e-3, 1e3), st.floats(0.5, 0.999))
+def test_stated_figures_are_never_too_small(mu: float, clip: float, alpha: float) -> None:
+    """Squared, in exact rationals."""
+    factor = 1 + (Fraction(alpha) / (1 - Fraction(alpha))) ** 2
+    sigma = gdp.sigma_for(mu, clip, alpha)
+    exact = (2 * Fraction(clip) / Fraction(sigma)) ** 2 * factor
+    assert exact <= Fraction(mu) ** 2
+    assert exact <= Fraction(gdp.mu_worst(clip, sigma, alpha)) ** 2 <= exact * (1 + Fraction(1, 1 << 38))
+    assert Fraction(2 * clip) <= Fraction(gdp.sigma_of(2 * clip, mu)) * Fraction(mu)
+    assert Fraction(2 * clip) <= Fraction(gdp.mu_of(2 * clip, sigma)) * Fraction(sigma)
+    weight = SeededStream(0).capped_weights(20, alpha)
+    for found, (own, partner) in zip(gdp.mu_records(clip, sigma, weight).tolist(), weight.tolist(), strict=True):
+        of_weights = 1 + (Fraction(own) / Fraction(partner)) ** 2
+        assert (2 * Fraction(clip) / Fraction(sigma)) ** 2 * of_weights <= min(Fraction(found), Fraction(mu)) ** 2
 
 
 def test_composition() -> None:

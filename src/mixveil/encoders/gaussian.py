@@ -25,6 +25,7 @@ from mixveil.core.types import Batch, Cost, Encoder, Facts, Guarantee, Mu, Noise
 from mixveil.encoders.grid import GRID
 from mixveil.encoders.linear import unmixed
 from mixveil.encoders.noisy import EXAMPLE, NO_TARGET, Noisy, certified, check_noise, gdp_conditions, on_grid
+from mixveil.theory import gdp
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class Gaussian:
             centre=facts["centre"],
             clip=clip,
             amplitude=min(facts["amplitude"], clip),
-            sigma=check_noise(2 * clip / target.value * math.sqrt(facts.unit_rows)),
+            sigma=check_noise(gdp.sigma_of(2 * clip, target.value) * math.sqrt(facts.unit_rows)),
             unit_rows=facts.unit_rows,
         )
         if encoder.index_bound >= 1 << 31:
@@ -82,7 +83,7 @@ class CalibratedGaussian(Noisy):
 
     def cost(self) -> Cost:
         """Every row has noise of its own: m rows of a unit cost √m times as much."""
-        mu = 2 * self.clip / self.sigma
+        mu = gdp.mu_of(2 * self.clip, self.sigma)
         return Cost(mu, mu, 0.5)
 
     def directional_snr(self, lambda_max: float) -> float | None:

@@ -18,6 +18,7 @@ from mixveil.core.rounded_normals import Mean
 from mixveil.core.types import Encoder, Fact, Facts, Guarantee, Mu
 from mixveil.encoders.grid import GRID, stored_dtype
 from mixveil.encoders.linear import Linear
+from mixveil.theory import clipping
 
 _SLACK = 1e-6  # a public bound leaves room for the rounding of what it bounds
 _ROUNDED = 2.0**-45  # covered by the margin of σ
@@ -150,13 +151,14 @@ def check_noise(sigma: float) -> float:
 
 
 def prepare(x: Tensor, centre: float, clip: float) -> Tensor:
-    """(m, d) float64: centred, and scaled down to norm `clip` where it is longer."""
+    """(m, d) float64: centred, and scaled down so that no row is longer than `clip`, in exact arithmetic."""
     return (x.flatten(1).to(torch.float64, copy=True) - centre).mul_(factors(x.flatten(1), centre, clip)[:, None])
 
 
 def factors(x: Tensor, centre: float, clip: float) -> Tensor:
-    """(m,) float64: by what to multiply centred records so that none is longer than `clip`."""
+    """(m,) float64: by what to multiply centred records so that none is longer than `clip`, in exact arithmetic:
+    `theory.clipping.factors`."""
     norm: Tensor = torch.linalg.vector_norm(x.to(torch.float64, copy=True).sub_(centre), dim=1)
     if not bool(norm.isfinite().all()):  # it would come out without any noise
         raise PixelError(f"record {int(norm.isfinite().logical_not().nonzero()[0])} of a block is not finite")
-    return (clip / norm).clamp_(max=1)
+    return clipping.factors(norm, x.shape[1], clip)

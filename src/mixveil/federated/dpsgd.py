@@ -5,7 +5,8 @@ Formal guarantees
   N(0, (zC)² I) and is rounded to a public grid. By Opacus's accountant all steps of all rounds together are (ε, δ)-DP
   for one record taken out, its label with it, against an attacker who sees all weights that the party ever sends.
   How many rows a party has is public: q, the steps and the mean over parties follow from it.
-- Clipping holds up to the rounding of float32.
+- Gradients are clipped in exact arithmetic, and added up in whole steps of the grid (`theory/clipping.py`). A step
+  draws each record with exactly the probability q, given uniform bits.
 - A record replaced by another is one taken out and one put in: (2ε, (1 + e^ε) δ)-DP at most.
 
 The head is linear. A record's gradient is then an outer product, and its norm the product of two: it is clipped without
@@ -29,9 +30,8 @@ from mixveil.core import checks
 from mixveil.core.errors import ArgumentError, MissingDependencyError
 from mixveil.core.randomness import Stream
 from mixveil.core.types import Progress
-from mixveil.encoders.grid import GRID
 from mixveil.federated.algorithms import Rounds, Weights, average
-from mixveil.theory import gdp
+from mixveil.theory import clipping, gdp
 
 DELTA = 1e-5
 _JITTER = 0.15  # how far noise may move a weight in a round
@@ -90,9 +90,10 @@ def federated_dpsgd(
             weight, bias = weights["weight"].clone(), weights["bias"].clone()
             for _ in range(plan.steps):
                 chosen = (streams[0].uniform(len(party.x)) < plan.share).nonzero()[:, 0]
-                slope, tilt = clipped_gradient(weight, bias, party.x[chosen], party.labels[chosen], settings.clip)
-                for value, exact in ((weight, slope), (bias, tilt)):
-                    value -= rate / (plan.share * len(party.x)) * _noisy(exact, plan.noise * settings.clip, streams[1])
+                exact = clipped_gradient(weight, bias, party.x[chosen], party.labels[chosen], settings.clip, plan.bits)
+                step = _noisy(exact, settings.clip, plan, streams[1]).mul_(rate / (plan.share * len(party.x)))
+                weight -= step[:-1]
+                bias -= step[-1]
             sent.append(({"weight": weight, "bias": bias}, len(party.x)))
             progress(rounds.epochs * len(party.x))
         weights = average(sent)
@@ -104,25 +105,30 @@ def _finite(x: Tensor) -> Tensor:
     return torch.where(x.isfinite().all(1, keepdim=True), x, 0.0)
 
 
-def _noisy(exact: Tensor, sigma: float, stream: Stream) -> Tensor:
-    """With noise, in float64, on the grid."""
-    step = sigma * GRID
-    return stream.normal(*exact.shape).mul_(sigma).add_(exact).div_(step).round_().mul_(step).float()
+def _noisy(exact: Tensor, clip: float, plan: Plan, stream: Stream) -> Tensor:
+    """With noise on the grid, as float32 values."""
+    noise = stream.rounded_normals(*exact.shape, scale=math.ldexp(plan.noise, plan.bits))
+    return exact.add(noise).double().mul_(math.ldexp(clip, -plan.bits)).float()
 
 
 class Plan(NamedTuple):
-    """share: of records that a step draws; steps: of a round; noise: over the clip norm."""
+    """share: of records that a step draws; steps: of a round; noise: over the clip norm, which is 2ᵇⁱᵗˢ steps."""
 
     share: float
     steps: int
     noise: float
 
+    @property
+    def bits(self) -> int:
+        return clipping.grid_bits(1.0, self.noise)
+
 
 def planned(rows: int, settings: Private, rounds: Rounds) -> Plan:
     """Of a party of so many rows."""
-    share = min(1.0, settings.batch / rows)
+    share = math.floor(min(1.0, settings.batch / rows) * 2**53) / 2**53  # a uniform has 53 bits
     steps = max(1, round(rounds.epochs / share))
-    return Plan(share, steps, noise_multiplier(settings.epsilon, settings.delta, share, steps * rounds.rounds))
+    noise = noise_multiplier(settings.epsilon, settings.delta, share, steps * rounds.rounds)
+    return Plan(share, steps, noise * (1 + gdp.MARGIN))
 
 
 def rate_for(rows: Sequence[int], settings: Private, rounds: Rounds) -> float:
@@ -135,16 +141,15 @@ def rate_for(rows: Sequence[int], settings: Private, rounds: Rounds) -> float:
     return min(_FASTEST, _JITTER / math.sqrt(variance))
 
 
-def clipped_gradient(weight: Tensor, bias: Tensor, x: Tensor, labels: Tensor, clip: float) -> tuple[Tensor, Tensor]:
-    """The sum over records of the cross-entropy's gradient, each clipped to norm `clip`. A record's is x ⊗ (p − y), and
-    p − y for the bias: its norm is ‖p − y‖ √(‖x‖² + 1)."""
-    x = x.float()
-    wrong = torch.softmax(torch.addmm(bias, x, weight), dim=1)
+def clipped_gradient(weight: Tensor, bias: Tensor, x: Tensor, labels: Tensor, clip: float, bits: int) -> Tensor:
+    """(d + 1, classes) int64, in steps of clip·2⁻ᵇⁱᵗˢ: the sum over records of the cross-entropy's gradient, each
+    clipped to norm `clip`. A record's is x ⊗ (p − y), and p − y for the bias, in the last row."""
+    x = x.double()
+    wrong = torch.softmax(clipping.scores(x, weight.double()).add_(bias), dim=1)
     wrong[torch.arange(len(x)), labels] -= 1
-    norm = torch.linalg.vector_norm(wrong, dim=1) * (x.square().sum(1) + 1).sqrt()
-    sound = norm.isfinite()[:, None]  # a record too long for float32 must not show: it counts as none
-    wrong = torch.where(sound, wrong * (clip / norm.clamp(min=1e-30)).clamp(max=1)[:, None], 0.0)
-    return torch.where(sound, x, 0.0).T @ wrong, wrong.sum(0)
+    x = torch.cat([x, torch.ones(len(x), 1, dtype=torch.float64)], dim=1)
+    lengths, directions = clipping.gradients(wrong, x, clip, bits)
+    return clipping.exact_product(directions, lengths, bits)
 
 
 @lru_cache(maxsize=1024)

@@ -1,4 +1,8 @@
-"""What the units of a party contribute to sums: clipped, and added up exactly as they are.
+"""What the units of a party contribute to sums: clipped, in whole numbers, and added up as they are.
+
+What a unit contributes is rounded to whole steps of a grid before it is added, and no longer than its norm in exact
+arithmetic (`theory/clipping.py`). It follows from the unit's own rows alone, and sums are integers: what other rows
+there are, and their order, changes nothing of it.
 
 Nothing here depends on the records but the sum itself: no record makes it fail, and a row that is not finite counts as
 zero. The guarantees: `kinds/sums.py`.
@@ -19,13 +23,15 @@ from mixveil.core.errors import ManifestError
 from mixveil.core.types import Dataset, Progress
 from mixveil.data import privacy_units
 from mixveil.features.projection import Projected
+from mixveil.theory.clipping import exact_product, factors, gradients, scores, units_total, whole
 
 LARGEST = 1e6
 """Of any value of a head that a server sends."""
 
 _HEADER = 4096
-_ROWS = 4096
-_VALUES = 1 << 23  # of all contributions that are formed at a time
+_ROWS = 512  # few enough for the cache
+_VALUES = 1 << 23  # of the contributions of all units of a block, and about of their rows
+_OF_UNIT = 39  # a row of a unit adds at most 2³⁹ steps: 2²⁴ rows of one unit stay below 2⁶³
 
 
 @dataclass(frozen=True)
@@ -44,8 +50,8 @@ class Head:
     centre: Tensor
 
     def scores(self, z: Tensor) -> Tensor:
-        """(m, classes) of centred records."""
-        return torch.addmm(self.bias, z, self.weight)
+        """(m, classes) of centred records; a row's follow from that row alone."""
+        return scores(z, self.weight).add_(self.bias)
 
     def residuals(self, z: Tensor, labels: Tensor) -> Tensor:
         """(m, classes) softmax of the scores, less one at the label."""
@@ -76,59 +82,55 @@ class Head:
 
 def clipped(z: Tensor, clip: float) -> Tensor:
     """(m, k) rows, none longer than `clip`. A row that is not finite counts as 0."""
-    return z.nan_to_num(0.0, 0.0, 0.0).mul_(shrinking(torch.linalg.vector_norm(z, dim=1), clip)[:, None])
+    factor = factors(torch.linalg.vector_norm(z, dim=1), z.shape[1], clip)
+    return z.nan_to_num(0.0, 0.0, 0.0).mul_(factor[:, None])
 
 
-def shrinking(norm: Tensor, clip: float) -> Tensor:
-    """By what to multiply vectors of such norms so that none is longer than `clip`; 0 where a norm is not finite."""
-    finite = norm.isfinite()
-    return torch.where(finite, clip / torch.where(finite, norm, 1.0), 0.0).clamp_(max=1)
-
-
-def class_total(rows: Projected, clip: float, progress: Progress = lambda _: None) -> Tensor:
-    """(classes, k + 1) the sum of all units' class sums, each clipped to √2·clip; the last value counts rows, `clip`
-    each."""
-    total = torch.zeros(len(rows.classes), rows.projection.dimension + 1, dtype=torch.float64)
+def class_total(rows: Projected, clip: float, bits: int, progress: Progress = lambda _: None) -> Tensor:
+    """(classes, k + 1) int64, in steps of clip·2⁻ᵇⁱᵗˢ: the sum of all units' class sums, each clipped to √2·clip; the
+    last value counts rows, `clip` each."""
+    one = 1 << bits
+    total = torch.zeros(len(rows.classes), rows.projection.dimension + 1, dtype=torch.int64)
     for index, unit in _blocks(rows, total.numel()):
-        z = with_constant(clipped(rows.take(index).x.double(), clip), clip)
+        z = with_constant(whole(rows.take(index).x.double(), one, one / clip), one).long()
         labels = rows.labels[index]
         if unit is None:
             total.index_add_(0, labels, z)
         else:
-            joint = torch.zeros(int(unit.max()) + 1, *total.shape, dtype=torch.float64)
+            joint = torch.zeros(int(unit.max()) + 1, *total.shape, dtype=torch.int64)
             joint.view(-1, z.shape[1]).index_add_(0, unit * len(total) + labels, z)
-            total += _clipped_total(joint, math.sqrt(2) * clip)
+            total += units_total(joint, math.sqrt(2) * one)
         progress(len(index))
     return total
 
 
-def residual_total(rows: Projected, head: Head, clip: float, progress: Progress = lambda _: None) -> Tensor:
-    """(classes, k + 1) the sum of all units' gradients of the cross-entropy, by weight and bias, each clipped to
-    `clip`."""
-    total = torch.zeros(len(rows.classes), rows.projection.dimension + 1, dtype=torch.float64)
+def residual_total(rows: Projected, head: Head, clip: float, bits: int, progress: Progress = lambda _: None) -> Tensor:
+    """(classes, k + 1) int64, in steps of clip·2⁻ᵇⁱᵗˢ: the sum of all units' gradients of the cross-entropy, by weight
+    and bias, each clipped to `clip`."""
+    total = torch.zeros(len(rows.classes), rows.projection.dimension + 1, dtype=torch.int64)
     for index, unit in _blocks(rows, total.numel()):
         z = clipped(rows.take(index).x.double(), rows.projection.clip) - head.centre
         z = with_constant(clipped(z, rows.projection.clip), 1.0)
         wrong = head.residuals(z[:, :-1], rows.labels[index])
-        if unit is None:  # a record's gradient is an outer product: its norm is the product of two
-            norm = torch.linalg.vector_norm(wrong, dim=1) * torch.linalg.vector_norm(z, dim=1)
-            total.addmm_((wrong.nan_to_num(0.0) * shrinking(norm, clip)[:, None]).T, z)
+        if unit is None:
+            total += exact_product(*gradients(wrong, z, clip, bits), bits)
         else:
-            total += _clipped_total(_products(unit, wrong, z), clip)
+            total += units_total(_products(unit, *gradients(wrong, z, clip, bits, _OF_UNIT), _OF_UNIT), 1 << bits)
         progress(len(index))
     return total
 
 
-def square_total(rows: Projected, k: int, clip: float, progress: Progress = lambda _: None) -> Tensor:
-    """(k, k) the sum of all units' z zᵀ in the first k directions, each clipped to Frobenius norm clip². A row is
-    clipped to `clip` first."""
-    total = torch.zeros(k, k, dtype=torch.float64)
+def square_total(rows: Projected, k: int, clip: float, bits: int, progress: Progress = lambda _: None) -> Tensor:
+    """(k, k) int64, in steps of clip²·2⁻ᵇⁱᵗˢ: the sum of all units' z zᵀ in the first k directions, each clipped to
+    Frobenius norm clip². A row is clipped to `clip` first. bits: even."""
+    one = 1 << bits // 2
+    total = torch.zeros(k, k, dtype=torch.int64)
     for index, unit in _blocks(rows, total.numel()):
-        z = clipped(rows.take(index).x[:, :k].double(), clip)
+        z = whole(rows.take(index).x[:, :k].double(), one, one / clip)
         if unit is None:
-            total.addmm_(z.T, z)
+            total += exact_product(z, z, bits)
         else:
-            total += _clipped_total(_products(unit, z, z), clip**2)
+            total += units_total(_products(unit, z, z, bits), one**2)
         progress(len(index))
     return total
 
@@ -144,19 +146,11 @@ def unit_count(rows: Dataset) -> int:
     return len(rows) if units is None else int(units.max()) + 1
 
 
-def _products(unit: Tensor, left: Tensor, right: Tensor) -> Tensor:
-    """(units, p, q) of each unit, the sum of its rows' outer products; few rows at a time, for a unit may have many."""
-    joint = torch.zeros(int(unit.max()) + 1, left.shape[1], right.shape[1], dtype=torch.float64)
-    for some in torch.split(torch.arange(len(unit)), max(1, _VALUES // joint[0].numel())):
-        joint.index_add_(0, unit[some], left[some][:, :, None] * right[some][:, None, :])
-    return joint
-
-
-def _clipped_total(joint: Tensor, clip: float) -> Tensor:
-    """The sum of (units, …) contributions, each clipped as a whole."""
-    flat = joint.flatten(1)
-    kept = shrinking(torch.linalg.vector_norm(flat, dim=1), clip)
-    return (kept @ flat.nan_to_num(0.0)).view(joint.shape[1:])
+def _products(unit: Tensor, left: Tensor, right: Tensor, bits: int) -> Tensor:
+    """(units, p, q) int64: of each unit, the sum of its rows' outer products. unit: (m,) in ascending order."""
+    sizes = unit.bincount().tolist()
+    parts = zip(torch.split(left, sizes), torch.split(right, sizes), strict=True)
+    return torch.stack([exact_product(one, other, bits) for one, other in parts])
 
 
 def _blocks(rows: Projected, values: int) -> Iterator[tuple[Tensor, Tensor | None]]:

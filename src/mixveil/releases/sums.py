@@ -21,7 +21,6 @@ from mixveil.core.watching import Warn, Watch, unheard, unwatched
 from mixveil.core.wording.notes import Note
 from mixveil.data.opening import DataOptions, DataSpec
 from mixveil.encoders.calibration import meaningless
-from mixveil.encoders.grid import GRID
 from mixveil.features.opening import FeatureOptions
 from mixveil.features.projection import Projected
 from mixveil.releases import accounting
@@ -33,6 +32,7 @@ from mixveil.releases.ledger import Ledger
 from mixveil.releases.records import check_labels_hidden
 from mixveil.releases.spending import Standing
 from mixveil.releases.writing import LedgerTerms, Produced, check_output, write, write_tensors
+from mixveil.theory import clipping, gdp
 
 
 @dataclass(frozen=True)
@@ -91,12 +91,10 @@ class Sharing:
 
     Attributes:
         honest: How many of them are honest, this one included; 1: the party adds all of the noise.
-        step: The public step of the grid on which all of them send; None: a fraction of the noise.
         mask: From (classes, k + 1) int64 indices to the same with masks that vanish in the sum.
     """
 
     honest: int = 1
-    step: float | None = None
     mask: Callable[[Tensor], Tensor] | None = None
 
 
@@ -117,7 +115,7 @@ def write_statistics(
 ) -> Envelope:
     """Write the noisy class sums of all rows at μ. digest: of the rows' projection."""
     envelope = _planned(rows, "classes", rows.projection.clip, {"projection": digest}, mu, party, stream, sharing)
-    total = partial(class_total, rows, rows.projection.clip, progress)
+    total = partial(class_total, rows, rows.projection.clip, _bits(envelope), progress)
     return _written(out, rows, envelope, total, stream, sharing, terms)
 
 
@@ -140,7 +138,7 @@ def write_residuals(
     head_digest: of its file."""
     assets = {"projection": digest, "head": head_digest}
     envelope = _planned(rows, "residuals", clip, assets, mu, party, stream, sharing)
-    total = partial(residual_total, rows, head, clip, progress)
+    total = partial(residual_total, rows, head, clip, _bits(envelope), progress)
     return _written(out, rows, envelope, total, stream, sharing, terms)
 
 
@@ -155,7 +153,7 @@ def class_sums(
 ) -> Release:
     """The same release of class sums in memory, entered in no ledger; its payload is (classes, k + 1) float64."""
     envelope = _planned(rows, "classes", rows.projection.clip, {"projection": digest}, mu, party, stream, sharing)
-    return _in_memory(envelope, class_total(rows, rows.projection.clip), stream, sharing)
+    return _in_memory(envelope, class_total(rows, rows.projection.clip, _bits(envelope)), stream, sharing)
 
 
 def residual_sums(
@@ -173,7 +171,7 @@ def residual_sums(
     """The same release of residual sums in memory, entered in no ledger; its payload is (classes, k + 1) float64."""
     assets = {"projection": digest, "head": head_digest}
     envelope = _planned(rows, "residuals", clip, assets, mu, party, stream, sharing)
-    return _in_memory(envelope, residual_total(rows, head, clip), stream, sharing)
+    return _in_memory(envelope, residual_total(rows, head, clip, _bits(envelope)), stream, sharing)
 
 
 def _planned(
@@ -193,12 +191,14 @@ def _planned(
         check_labels_hidden(rows)
     mu, honest = checks.finite_positive("mu", mu), sharing.honest
     checks.at_least("honest", honest, 1)
-    sigma = checks.size("sigma", 2 * checks.finite_positive("clip", clip) / (mu * math.sqrt(honest)))
-    step = sigma * GRID if sharing.step is None else sharing.step
+    sigma = checks.size("sigma", gdp.sigma_of(2 * checks.finite_positive("clip", clip), mu * math.sqrt(honest)))
+    step = math.ldexp(clip, -clipping.grid_bits(clip, sigma))
     if not FINEST * sigma <= step <= COARSEST * sigma:
-        raise ArgumentError(f"step must be at most a quarter of the noise of a value, {sigma:g}, got {step:g}")
+        raise ArgumentError(
+            f"mu = {mu:g} gives sums a noise of {sigma:g}, which does not suit contributions of {clip:g}"
+        )
     per: Per = "record" if rows.units is None else "unit"
-    sizes = (unit_count(rows), len(rows.classes), rows.projection.dimension)
+    sizes = (clipping.check_units(unit_count(rows)), len(rows.classes), rows.projection.dimension)
     settings = SumSettings(content, per, *sizes, clip, sigma, step, honest, honest > 1)
     facts = dict.fromkeys(settings.fact_origins(), "public")
     stated = tuple(
@@ -243,7 +243,13 @@ def _in_memory(envelope: Envelope, total: Tensor, stream: randomness.Stream, sha
     return Release(envelope, settings.values(indices))
 
 
+def _bits(envelope: Envelope) -> int:
+    """The clip norm is 2ᵇⁱᵗˢ steps."""
+    settings = cast("SumSettings", envelope.settings)
+    return clipping.grid_bits(settings.clip, settings.sigma)
+
+
 def _noisy(total: Tensor, settings: SumSettings, stream: randomness.Stream) -> Tensor:
-    """(classes, k + 1) int64: sums and their noise, on the grid; total is overwritten."""
-    noise = stream.fork("sums").normal(*total.shape)  # forked only now: its key is as fresh as can be
-    return total.add_(noise.mul_(settings.sigma)).div_(settings.step).round_().long()
+    """(classes, k + 1) int64: sums and their noise, both in steps."""
+    own = stream.fork("sums")  # only now: its key is as fresh as can be
+    return total + own.rounded_normals(*total.shape, scale=settings.sigma / settings.step)

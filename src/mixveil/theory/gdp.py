@@ -8,6 +8,9 @@ record i moves its own row by w₁Δ under noise w₂σ, and its partner's row b
 m rows of one person, none of them paired with another, move 2m rows at most, each under noise of its own: √m times as
 much. Where they may be paired with one another, a row moves by (w₁ + w₂)·2C, and (2C/σ) √m/(1 − α) covers all cases.
 
+Every μ that is stated here is larger by the relative margin 2⁻⁴⁰ than the formula's, and every σ likewise: so float64's
+rounding, in the formulas and in the weights and coefficients of a mixture, never makes a figure too small.
+
 This holds against an attacker who knows everything else. It says nothing of labels, nor of adding or removing a record,
 and it needs Gaussian noise: noise on a sphere puts two records on different spheres, which an attacker can tell apart.
 """
@@ -23,6 +26,23 @@ from torch import Tensor
 from mixveil.core import checks
 from mixveil.core.errors import ArgumentError
 from mixveil.theory.snr import amplification
+
+MARGIN = 2.0**-40
+"""By how much more μ is stated, or noise is added, than the formulas say: a thousand times what float64 rounds."""
+
+
+def mu_of(distance: float, sigma: float) -> float:
+    """μ of Gaussian noise σ on what moves by at most `distance`: never too small."""
+    return distance / checks.finite_positive("sigma", sigma) * (1 + MARGIN)
+
+
+def sigma_of(distance: float, mu: float) -> float:
+    """The noise that makes what moves by at most `distance` μ-GDP.
+
+    >>> mu_of(3.0, sigma_of(3.0, 0.5)) == 0.5
+    True
+    """
+    return distance / checks.finite_positive("mu", mu) * (1 + MARGIN)
 
 
 def record_factor(alpha: float) -> float:
@@ -52,7 +72,7 @@ def sigma_for(mu: float, clip: float, alpha: float) -> float:
     >>> round(mu_worst(3.0, sigma_for(0.5, 3.0, 0.55), 0.55), 12)
     0.5
     """
-    return 2 * checks.finite_positive("clip", clip) / checks.finite_positive("mu", mu) * record_factor(alpha)
+    return sigma_of(2 * checks.finite_positive("clip", clip), mu) * record_factor(alpha)
 
 
 def compose(mus: Iterable[float]) -> float:
@@ -133,7 +153,7 @@ def member_tpr(mu: float, fpr: float) -> float:
 
 def _sensitivity(clip: float, sigma: float) -> float:
     """2C/σ: how far replacing a record moves a row, in units of its noise."""
-    return 2 * checks.finite_positive("clip", clip) / checks.finite_positive("sigma", sigma)
+    return mu_of(2 * checks.finite_positive("clip", clip), sigma)
 
 
 def _mills(x: float) -> float:

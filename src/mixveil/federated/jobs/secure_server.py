@@ -88,7 +88,7 @@ def _check_total(job: Job, state: SumsState) -> None:
     for number, residuals in ((0, False), (1, False), (1, True)):
         clip = plan.clip(record, residuals=residuals)
         largest = 2 * units * clip + (randomness.NORMAL_BOUND + 1) * plan.sigma(number, clip)
-        shared_noise.check_total(max(1, len(state.stated)), largest, plan.step(clip) or clip)
+        shared_noise.check_total(max(1, len(state.stated)), largest, plan.step(number, clip))
 
 
 def _attempt(job: Job, parties: Parties, state: SumsState) -> Totals | _Failed:

@@ -165,7 +165,7 @@ class SumsOfJob:
 
     def _write(self, order: Order, owners: Owners, rows: HeldRows, mask: Mask | None) -> None:
         plan = order.plan
-        sharing = Sharing(plan.honest, plan.step(order.clip), mask)
+        sharing = Sharing(plan.honest, mask)
         out, mu, stream = self.folder.release(order.number), plan.share(order.number), randomness.SecureStream()
         terms = {**self.making.terms(), "plan": self.kept.reserved_as, "owners": owners, "sharing": sharing}
         if order.head is None or order.head_digest is None:

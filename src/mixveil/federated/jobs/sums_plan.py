@@ -16,10 +16,7 @@ from typing import Any
 from mixveil.core import checks, strict_json
 from mixveil.core.errors import ArgumentError
 from mixveil.features.round_settings import RoundPlan
-from mixveil.theory import shared_noise
-
-_STEP = 2.0**-12
-"""The step of the grid of secure sums, over the clip norm of what is summed: public, and the same for all parties."""
+from mixveil.theory import clipping, gdp, shared_noise
 
 
 @dataclass(frozen=True)
@@ -41,7 +38,7 @@ class SumsPlan:
         checks.at_least("honest", self.honest, 1)
         if self.honest > 1:
             for number in range(2):  # all rounds cost the same, and σ over the step depends on nothing else
-                shared_noise.check_rounding(2 / self.share(number), self.honest, _STEP)
+                shared_noise.check_rounding(2 / self.share(number), self.honest, self.step(number, 1.0))
 
     def share(self, number: int) -> float:
         """The μ of one message."""
@@ -58,11 +55,11 @@ class SumsPlan:
 
     def sigma(self, number: int, clip: float) -> float:
         """Of the noise that a party adds."""
-        return 2 * clip / (self.share(number) * math.sqrt(self.honest))
+        return gdp.sigma_of(2 * clip, self.share(number) * math.sqrt(self.honest))
 
-    def step(self, clip: float) -> float | None:
-        """Of the common grid of a secure sum; None: each party has its own."""
-        return None if self.honest == 1 else clip * _STEP
+    def step(self, number: int, clip: float) -> float:
+        """Of the grid of a message: the same for all parties of a secure sum."""
+        return math.ldexp(clip, -clipping.grid_bits(clip, self.sigma(number, clip)))
 
     def terms(self, number: int, clip: float, head: str | None, projection: str, classes: Sequence[str]) -> bytes:
         """SHA-256 of all that the parties of a secure sum must agree on, beside what its context names. head,
@@ -71,7 +68,7 @@ class SumsPlan:
             "plan": self.plain(),
             "clip": clip,
             "sigma": self.sigma(number, clip),
-            "step": self.step(clip),
+            "step": self.step(number, clip),
             "shape": [len(classes), self.plan.directions + 1],
             "head": head,
             "projection": projection,

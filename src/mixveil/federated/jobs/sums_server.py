@@ -132,7 +132,7 @@ def _fits(state: SumsState, clip: float) -> Callable[[Envelope], None]:
         right = right and stated.classes == said.classes and stated.assets.get("head") == head
         right = right and isinstance(settings, SumSettings) and settings.honest == state.honest
         if right and state.honest > 1 and isinstance(settings, SumSettings):
-            wanted = state.plan.sigma(state.number, clip), state.plan.step(clip)
+            wanted = state.plan.sigma(state.number, clip), state.plan.step(state.number, clip)
             right = (settings.sigma, settings.step) == wanted
         if not right:
             raise Refusal("not-these-sums", number=state.number)

@@ -1,6 +1,10 @@
 """Sums: noisy sums over all units of a party, on a grid. A unit is one record, or all records of one person.
 
-    S = Σ_units clip(Σ_rows contribution) + N(0, σ²I)
+    S = Σ_units clip(Σ_rows contribution) + round(N(0, σ²I))
+
+All of it is in whole steps of the grid: a unit's contribution is rounded before it is added, and clipped so that its
+norm holds in exact arithmetic (`releases/contributions.py`, `theory/clipping.py`). As the sum is an integer, S is the
+rounded sum of a Gaussian mechanism.
 
 What a row (z, label y) with ‖z‖ ≤ C contributes:
 - class sums: e_y ⊗ (z, C), so that the last value of a class counts its rows; a unit's are clipped to √2·C together;
@@ -32,6 +36,7 @@ from mixveil.core.errors import GridError, ManifestError, MismatchError, ShapeEr
 from mixveil.core.types import ANY_ROWS, Cost, Guarantee, Release
 from mixveil.core.wording.notes import Note, note
 from mixveil.releases.kinds.settings import Bounds, PayloadSettings
+from mixveil.theory import gdp
 
 if TYPE_CHECKING:
     from mixveil.releases.envelope import Envelope, File
@@ -109,7 +114,7 @@ class SumSettings(PayloadSettings):
 
     def claims(self) -> Mapping[str, Guarantee]:
         """`gdp` with as many honest parties as the noise is shared by; `gdp-alone` whatever the others do."""
-        alone = 2 * self.clip / self.sigma
+        alone = gdp.mu_of(2 * self.clip, self.sigma)
         neighbours = {"record": "replace-record-and-label", "unit": "replace-unit-and-labels"}[self.per]
         conditions = {"neighbours": neighbours, "attacker": "knows-all-else", "noise": "gaussian-secure"}
         if self.honest == 1:
@@ -123,7 +128,7 @@ class SumSettings(PayloadSettings):
 
     def cost(self) -> Cost:
         """A unit that was clipped pays once, whatever its records; m records that were clipped alone pay m times."""
-        mu = 2 * self.clip / self.sigma / math.sqrt(self.honest)
+        mu = gdp.mu_of(2 * self.clip, self.sigma) / math.sqrt(self.honest)
         return Cost(mu, mu, 0.0 if self.per == "unit" else 1.0)
 
     def fact_origins(self) -> Mapping[str, frozenset[str]]:
