@@ -50,7 +50,7 @@ class Launch:
 
     blocks: int = 64
     warps: int = 2
-    unrolled: bool = True
+    unrolled: bool = False
     early: bool = True
 
 

@@ -177,7 +177,11 @@ def doubled(
         number = (tl.load(first_row) + row) * blocks + lane
         words = words_of(number, 0, k0, k1, k2, k3, k4, k5, k6, k7, CHACHA, ROUNDS, UNROLLED)
         further = words_of(number, 1, k0, k1, k2, k3, k4, k5, k6, k7, CHACHA, ROUNDS, UNROLLED)
-        factor, other_factor, scale = tl.load(factors + row * 3), tl.load(factors + row * 3 + 1), tl.load(factors + row * 3 + 2)
+        factor, other_factor, scale = (
+            tl.load(factors + row * 3),
+            tl.load(factors + row * 3 + 1),
+            tl.load(factors + row * 3 + 2),
+        )
         centre, bound, most = tl.load(limits), tl.load(limits + 1), tl.load(limits + 2)
         own_row, other_row, out_row = own + row * d, other, out + row * d
         if PAIRED:

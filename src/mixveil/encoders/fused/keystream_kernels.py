@@ -121,8 +121,6 @@ def raw_words(
 ):  # fmt: skip
     """The keystream itself, (blocks, 16), for checks. first: int64 in memory, the number of the first block."""
     here = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    words = words_of(
-        tl.load(first) + here, plane, k0, k1, k2, k3, k4, k5, k6, k7, CHACHA, ROUNDS, UNROLLED
-    )
+    words = words_of(tl.load(first) + here, plane, k0, k1, k2, k3, k4, k5, k6, k7, CHACHA, ROUNDS, UNROLLED)
     for t in tl.static_range(16):
         tl.store(out + here * 16 + t, words[t].to(tl.int32, bitcast=True))
