@@ -8,7 +8,7 @@ that reads a row and a gathered row (float32) and writes one (int16), with no no
 """
 
 # mypy: ignore-errors
-# ruff: noqa: S101, T201, N806
+# ruff: noqa: S101
 from __future__ import annotations
 
 import argparse
@@ -28,12 +28,12 @@ import numpy as np
 import torch
 import triton
 import triton.language as tl
+from tests.encoders.fused.twin import slow
 
 from mixveil.core.keystreams import ROUNDS, blocks, key_words
 from mixveil.encoders.fused import budget, encoding, keystream_kernels
 from mixveil.encoders.fused.encoding import Keystream, Launch, Mixture, encoded
 from mixveil.encoders.fused.kernels import radius32, turned32
-from tests.encoders.fused.twin import slow
 
 GENERATORS = ("chacha12", "chacha20", "philox")
 KEY = bytes(range(7, 39))
@@ -217,7 +217,7 @@ def floor(mixture: Mixture) -> dict:
 def naive(mixture: Mixture, generator: torch.Generator | None = None) -> torch.Tensor:
     """The same release by whole tensors in float32, noise from torch's own generator."""
     a = mixture.factors.float()
-    x = (mixture.own - mixture.centre) * a[:, :1] + (mixture.own[mixture.partner] - mixture.centre) * a[:, 1:]
+    x = (mixture.own - mixture.centre) * a[:, :1] + (mixture.other[mixture.partner] - mixture.centre) * a[:, 1:]
     x += torch.randn_like(x) * mixture.scale.float()[:, None]
     return x.round_().clamp_(-mixture.bound, mixture.bound).to(torch.int16)
 
@@ -230,30 +230,29 @@ def launches() -> list[Launch]:
 
 def steps(mixture: Mixture, keystream: Keystream, launch: Launch, out: torch.Tensor) -> dict:
     """Time of the float32 kernel and of the float64 kernel, in ps a value."""
-    run = encoding._Run(mixture, keystream, 0, launch, out)
-    room = encoding.expected_room(mixture)
-    counts, listed = run.single(room)
-    values = mixture.own.numel()
-    return {
-        "single_ps": seconds(lambda: run.single(room)) / values * 1e12,
-        "double_ps": seconds(lambda: run.double(counts, listed)) / values * 1e12,
-        "doubtful_blocks": float(counts.double().mean()) / run.blocks,
-        "room": room, "most": int(counts.max()),
-    }  # fmt: skip
+    run = encoding._Run(mixture, keystream, 0, launch, out, encoding._Size.of(mixture))
+    room, values = run.size.room(run.blocks), mixture.own.numel()
+    run.begin(room)
+    found = {
+        "single_ps": seconds(lambda: run.start_single(room)) / values * 1e12,
+        "double_ps": seconds(run.start_double) / values * 1e12,
+    }
+    return {**found, "doubtful_blocks": float(run.counts.double().mean()) / run.blocks, "room": room,
+            "most": int(run.counts.max()), "open": int(run.open_count)}  # fmt: skip
 
 
 def times(d: int, rows: int) -> dict:
     mixture = made(rows, d)
+    part = mixture.rows(slice(0, min(rows, encoding.ROWS)))
     values, out = rows * d, torch.empty(rows, d, dtype=torch.int16, device=DEVICE)
-    least = floor(mixture)
-    few = dataclasses.replace(mixture, own=mixture.own, other=mixture.own).rows(slice(0, max(2, rows // 4)))
-    slow_torch = seconds(lambda: naive(few), 5) / few.own.numel() * 1e12 if few.partner is not None else 0
+    least, few = floor(part), mixture.rows(slice(0, max(2, rows // 8)))
+    slow_torch = seconds(lambda: naive(few), 5) / few.own.numel() * 1e12
     say(d=d, rows=rows, floor=least, naive_ps=slow_torch, naive_of_floor=slow_torch / least["ps"])
     found = {"floor": least, "naive_ps": slow_torch, "generators": {}}
     for generator in GENERATORS:
         keystream, tried = Keystream(KEY, generator), []
         for launch in launches():
-            tried.append({**dataclasses.asdict(launch), **steps(mixture, keystream, launch, out)})
+            tried.append({**dataclasses.asdict(launch), **steps(part, keystream, launch, out[: len(part.own)])})
             print("   ", d, generator, json.dumps(tried[-1]), flush=True)
         best = min(tried, key=lambda one: one["single_ps"])
         launch = Launch(best["blocks"], best["warps"], best["unrolled"], best["early"])

@@ -1,4 +1,4 @@
-"""The reference keystreams: published vectors, the cipher of `cryptography`, and independence from how they are asked."""
+"""The reference keystreams: published vectors, the cipher of `cryptography`, and blocks one by one."""
 
 from __future__ import annotations
 

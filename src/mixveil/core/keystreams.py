@@ -1,7 +1,7 @@
 """Keystreams that a GPU can make too: ChaCha20, ChaCha12 and Philox, here by numpy, as the reference.
 
-A keystream is cut into blocks of 16 words of 32 bits, numbered by a counter, on several planes: the words of plane 0 are
-the first 32 bits of 16 uniforms, those of plane 1 their next 32 bits, and so on, for as many bits as anyone asks for.
+A keystream is cut into blocks of 16 words of 32 bits, numbered by a counter, on several planes: the words of plane 0
+are the first 32 bits of 16 uniforms, those of plane 1 their next 32 bits, and so on, for as many bits as are needed.
 
 - ChaCha in its original layout: four constants, a key of 256 bits, a counter of 64 bits, and the plane as the nonce of
   64 bits. A block number is never used twice under a key, so the keystream is as good as the cipher.

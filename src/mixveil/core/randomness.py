@@ -107,8 +107,8 @@ class Stream(ABC):
         return self._from_key(hmac.digest(self._key, f"{name}#{count}".encode() + self._fresh(), "sha256"))
 
     def key(self, name: str) -> bytes:
-        """32 bytes, the key of another keystream (`core/keystreams.py`). It is as fresh as a fork, and no fork has it: a
-        second key of the same name is another one."""
+        """32 bytes, the key of another keystream (`core/keystreams.py`). It is as fresh as a fork, and no fork has it;
+        a second key of the same name is a new one."""
         return hmac.digest(self.fork(name)._key, b"keystream", "sha256")
 
     def _fresh(self) -> bytes:

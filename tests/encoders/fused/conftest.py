@@ -1,4 +1,4 @@
-"""Kernels run on a GPU where there is one, else in Triton's interpreter, which must be chosen before they are loaded."""
+"""Kernels run on a GPU where there is one, else in Triton's interpreter, chosen before they are loaded."""
 
 from __future__ import annotations
 

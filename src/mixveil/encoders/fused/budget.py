@@ -6,8 +6,8 @@ values of a release, "scale" the largest s.
 
 **float32** (`single`). ε = 2⁻²⁴ bounds a rounding. Only words k with `LOW` ≤ k < `HIGH` are used, so that
 R is between R₀ = 0.044 and R₁ = 4.08; the others are doubtful.
-- u = (k + ½)·2⁻³², one conversion and one fused product: 2ε. The bits that follow k: a relative 2⁻³² where U > ½, and
-  1/(2·LOW) = 2⁻²¹ elsewhere. Both enter ln U as they are.
+- u = (k + ½)·2⁻³², one conversion and one fused product: 2ε. The bits that follow k: a relative 2⁻³² where U > ½,
+  and 1/(2·LOW) = 2⁻²¹ elsewhere. Both enter ln U as they are.
 - `lg2.approx.ftz.f32`: 2⁻²² absolute for u in (½, 2), 2⁻²² relative elsewhere (PTX ISA). In |ln U| = R²/2 that is at
   most 2⁻²²·ln 2 + 2⁻²²·R²/2. The product with −2 ln 2, and that constant: 2ε relative.
 - An error δ of |ln U| is one of δ/R in R, up to a factor 1 + 2⁻¹⁰, as δ/R₀² < 2⁻¹¹.
@@ -17,10 +17,10 @@ R is between R₀ = 0.044 and R₁ = 4.08; the others are doubtful.
 - `sin.approx.ftz.f32`, `cos.approx.ftz.f32`: 2⁻²⁰·⁵ absolute on [−π, π] (PTX ISA).
 - s as float32 and the product s·R: 2ε relative. The last multiply-add: ε of the sum, and ε of the product if a compiler
   does not fuse them.
-- The mixture: a₁, a₂ and −c·(a₁ + a₂) as float32, then two multiply-adds, each of them two roundings if it is not fused,
-  and ε of the sum with the noise: 6ε·reach.
-All this as a function of R is A/R + B·R, with one A where U > ½, which is R < R½ = 1.18, and another elsewhere. Both are
-convex: the maximum is at R₀, R½ or R₁. Products of two errors are below a 64th of it.
+- The mixture: a₁, a₂ and −c·(a₁ + a₂) as float32, then two multiply-adds, each of them two roundings if it is not
+  fused, and ε of the sum with the noise: 6ε·reach.
+All this as a function of R is A/R + B·R, with one A where U > ½, which is R < R½ = 1.18, and another elsewhere. Both
+are convex: the maximum is at R₀, R½ or R₁. Products of two errors are below a 64th of it.
 `benchmarks/gpu_noise.py` computes the radius for all 2³² words, and cosine and sine for all 2³² words, on the GPU, and
 compares them with float64.
 

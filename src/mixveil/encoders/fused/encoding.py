@@ -129,112 +129,126 @@ def encoded(
     if not available(mixture.own.device):
         raise MissingDependencyError("rounding on a GPU needs triton: pip install triton")
     out = _empty(mixture) if out is None else out
+    size, launch = _Size.of(mixture), launch or default_launch()
+    runs = []
     for start in range(0, len(mixture.own), ROWS):
         part = slice(start, start + ROWS)
-        _launched(mixture.rows(part), keystream, first_row + start, launch, room, out[part])
+        runs.append(_Run(mixture.rows(part), keystream, first_row + start, launch, out[part], size))
+        runs[-1].begin(room)
+    for run in runs:  # only now, so that the GPU never waits
+        run.finish()
     return out
 
 
 def uses_single(mixture: Mixture) -> bool:
     """Whether values are first computed in float32."""
-    error = budget.single(float(mixture.scale.abs().max()), mixture.reach)
-    return mixture.bound < 1 << 15 and error <= budget.LARGEST_SINGLE
+    return _Size.of(mixture).single is not None
 
 
-def expected_room(mixture: Mixture) -> int:
-    """For how many blocks with doubtful values a row should have room: half as much again as come up on average."""
-    error = budget.single(float(mixture.scale.abs().max()), mixture.reach)
-    doubted = 2 * error + 2 * (budget.LOW + (1 << 32) - budget.HIGH) / 2**32
-    blocks = layout.blocks_in_row(mixture.own.shape[1])
-    return min(blocks, int(1.5 * blocks * layout.WORDS * doubted) + 64)
-
-
-def _launched(
-    mixture: Mixture, keystream: Keystream, first_row: int, launch: Launch | None, room: int | None, out: Tensor
-) -> None:
-    run = _Run(mixture, keystream, first_row, launch or default_launch(keystream.generator), out)
-    if not uses_single(mixture):
-        run.double(None, None)
-    else:
-        room = room or expected_room(mixture)
-        while True:
-            counts, listed = run.single(room)
-            run.double(counts, listed)
-            most = int(counts.max())
-            if most <= room:
-                break
-            room = most  # the same key and rows: the list is the same, and whole this time
-    run.decide()
-
-
-def default_launch(generator: Generator) -> Launch:
+def default_launch() -> Launch:
     return Launch(blocks=1024) if _interpreted() else Launch()
+
+
+@dataclass(frozen=True)
+class _Size:
+    """What the budget needs to know of a mixture, and what it says.
+
+    Attributes:
+        single: How far float32 can be wrong; None where float64 decides every value.
+        double: How far float64 can be wrong.
+    """
+
+    single: float | None
+    double: float
+
+    @classmethod
+    def of(cls, mixture: Mixture) -> _Size:
+        scale, reach = float(mixture.scale.abs().max()), mixture.reach
+        single = budget.single(scale, reach)
+        used = mixture.bound < 1 << 15 and single <= budget.LARGEST_SINGLE
+        return cls(single if used else None, budget.double(scale, reach))
+
+    def room(self, blocks: int) -> int:
+        """For how many blocks with doubtful values a row of so many blocks should have room: half as much again as come
+        up on average."""
+        doubted = 2 * (self.single or 0) + (budget.LOW + (1 << 32) - budget.HIGH) / 2**32
+        return min(blocks, int(1.5 * blocks * layout.WORDS * doubted) + 64)
 
 
 class _Run:
     """The launches of some rows."""
 
-    def __init__(self, mixture: Mixture, keystream: Keystream, first_row: int, launch: Launch, out: Tensor) -> None:
+    def __init__(
+        self, mixture: Mixture, keystream: Keystream, first_row: int, launch: Launch, out: Tensor, size: _Size
+    ) -> None:
         from mixveil.encoders.fused import kernels
 
         self.kernels, self.mixture, self.keystream, self.first_row = kernels, mixture, keystream, first_row
-        self.launch, self.out = launch, out
+        self.launch, self.out, self.size = launch, out, size
         self.device = mixture.own.device
         self.m, self.d = mixture.own.shape
         self.blocks = layout.blocks_in_row(self.d)
-        self.scale, self.reach = float(mixture.scale.abs().max()), mixture.reach
         self.row = torch.tensor([first_row], device=self.device)
         self.open_count = torch.zeros(1, dtype=torch.int32, device=self.device)
         self.open = torch.empty(_OPEN_ROOM, dtype=torch.int64, device=self.device)
+        self.counts: Tensor | None = None
+        self.listed: Tensor | None = None
         other = mixture.own if mixture.other is None else mixture.other
-        partner = self.row if mixture.partner is None else mixture.partner
-        self.sources = (mixture.own, other, partner)
+        self.sources = (mixture.own, other, self.row if mixture.partner is None else mixture.partner)
+        a = mixture.factors
+        self.pair = (a[:, 0], a[:, 1] if a.shape[1] == 2 else torch.zeros_like(a[:, 0]))
         self.meta: dict[str, Any] = {
             "CHACHA": keystream.generator != "philox",
             "ROUNDS": ROUNDS[keystream.generator],
             "UNROLLED": launch.unrolled,
             "PAIRED": mixture.other is not None,
-            "num_warps": launch.warps,
         }
 
-    def single(self, room: int) -> tuple[Tensor, Tensor]:
-        """All values in float32. Returns how many blocks of each row have doubtful values, and the list of them."""
-        mixture = self.mixture
-        counts = torch.zeros(self.m, dtype=torch.int32, device=self.device)
-        listed = torch.empty(self.m, room, dtype=torch.int64, device=self.device)
-        a = mixture.factors
-        other = a[:, 1] if a.shape[1] == 2 else torch.zeros_like(a[:, 0])
-        factors = torch.stack([a[:, 0], other, -mixture.centre * a.sum(1), mixture.scale], dim=1)
-        most = 0.5 - budget.single(self.scale, self.reach)
-        grid = (-(-self.blocks // self.launch.blocks), self.m)
-        self.kernels.fused[grid](
-            *self.sources, factors.float().to(self.device), self.out, counts, listed, self.row, room, self.d,
-            self.blocks, float(mixture.bound), most, *key_words(self.keystream.key),
-            BLOCK=self.launch.blocks, HARDWARE=not _interpreted(), EARLY=self.launch.early, **self.meta,
-        )  # fmt: skip
-        return counts, listed
+    def begin(self, room: int | None) -> None:
+        """Start both kernels, without waiting for them."""
+        if self.size.single is not None:
+            self.start_single(room or self.size.room(self.blocks))
+        self.start_double()
 
-    def double(self, counts: Tensor | None, listed: Tensor | None) -> None:
-        """Doubtful values in float64, or all of them."""
+    def finish(self) -> None:
+        """Wait; start again where a list was too short; decide what is open."""
+        while self.counts is not None and self.listed is not None:
+            most = int(self.counts.max())
+            if most <= self.listed.shape[1]:
+                break
+            self.begin(most)  # the same key and rows: the same list, and whole this time
+        self._decide()
+
+    def start_single(self, room: int) -> None:
+        """All values in float32, and a list of the doubtful ones."""
+        mixture, single = self.mixture, self.size.single or 0.0
+        self.counts = torch.zeros(self.m, dtype=torch.int32, device=self.device)
+        self.listed = torch.empty(self.m, room, dtype=torch.int64, device=self.device)
+        factors = torch.stack([*self.pair, -mixture.centre * mixture.factors.sum(1), mixture.scale], dim=1)
+        self.kernels.fused[(-(-self.blocks // self.launch.blocks), self.m)](
+            *self.sources, factors.float().to(self.device), self.out, self.counts, self.listed, self.row, room, self.d,
+            self.blocks, float(mixture.bound), 0.5 - single, *key_words(self.keystream.key), BLOCK=self.launch.blocks,
+            HARDWARE=not _interpreted(), EARLY=self.launch.early, num_warps=self.launch.warps, **self.meta,
+        )  # fmt: skip
+
+    def start_double(self) -> None:
+        """The listed values in float64, or all of them."""
         import triton.language as tl
 
-        mixture, size = self.mixture, 1024 if _interpreted() else 32
+        mixture, size, listed = self.mixture, 1024 if _interpreted() else 32, self.listed
         self.open_count.zero_()
-        a = mixture.factors
-        other = a[:, 1] if a.shape[1] == 2 else torch.zeros_like(a[:, 0])
-        factors = torch.stack([a[:, 0], other, mixture.scale], dim=1).to(self.device)
-        limits = [mixture.centre, float(mixture.bound), 0.5 - budget.double(self.scale, self.reach)]
+        factors = torch.stack([*self.pair, mixture.scale], dim=1).to(self.device)
+        limits = [mixture.centre, float(mixture.bound), 0.5 - self.size.double]
         room = 0 if listed is None else listed.shape[1]
-        entries = self.blocks if listed is None else room
-        self.kernels.doubled[(-(-entries // size), self.m)](
-            *self.sources, factors, self.out, self.row if counts is None else counts,
+        self.kernels.doubled[(-(-(room or self.blocks) // size), self.m)](
+            *self.sources, factors, self.out, self.row if self.counts is None else self.counts,
             self.row if listed is None else listed, self.row, room, self.d, self.blocks,
             torch.tensor(limits, dtype=torch.float64, device=self.device), self.open_count, self.open, _OPEN_ROOM,
             *key_words(self.keystream.key), BLOCK=size, LISTED=listed is not None,
-            OUT=tl.int16 if self.out.dtype == torch.int16 else tl.int32, **{**self.meta, "num_warps": 1},
+            OUT=tl.int16 if self.out.dtype == torch.int16 else tl.int32, num_warps=1, **self.meta,
         )  # fmt: skip
 
-    def decide(self) -> None:
+    def _decide(self) -> None:
         """Open values, one by one."""
         count = int(self.open_count)
         if count > _OPEN_ROOM:

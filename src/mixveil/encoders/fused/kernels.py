@@ -4,6 +4,7 @@ HARDWARE: the GPU's own approximations of logarithm, square root, sine and cosin
 """
 
 # mypy: ignore-errors
+# ruff: noqa: RUF005
 from __future__ import annotations
 
 import triton

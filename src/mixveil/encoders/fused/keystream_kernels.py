@@ -1,7 +1,6 @@
 """`core.keystreams` in Triton: 16 words of many blocks at once, each word a tensor in registers."""
 
 # mypy: ignore-errors
-# ruff: noqa: S101
 from __future__ import annotations
 
 import triton
