@@ -62,7 +62,7 @@ _ENDS = ((_SHORTEST, ABOVE_HALF), (_MIDDLE, ABOVE_HALF), (_MIDDLE, BELOW_HALF), 
 
 def angle_error() -> float:
     """Of a sine or cosine in float32."""
-    return 3 * _E32 * math.pi + math.pi * 2.0**-32 + TRIG_ERROR
+    return float(3 * _E32 * math.pi + math.pi * 2.0**-32 + TRIG_ERROR)
 
 
 def single(scale: float, reach: float) -> float:

@@ -31,6 +31,6 @@ def decide(mean: Fraction, scale: Fraction, bits: Callable[[int], tuple[int, int
             value = exact[0] + exact[1] * normal + iv.mpf(1) / 2
             lower, upper = (to_int(end, round_floor) for end in value._mpi_)
             if lower == upper:
-                return lower
+                return int(lower)
         n *= 2
     raise StreamError(f"{_MOST:,} bits do not decide a rounding: this keystream is not random")
