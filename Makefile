@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test lint check bench clean
+.PHONY: demo test test-gpu lint check bench clean
 
 .venv/ready: pyproject.toml constraints/cpu.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -15,6 +15,10 @@ demo: .venv/ready
 
 test: .venv/ready
 	$(BIN)/python -m pytest -n auto
+
+# Kernels on the GPU of this machine; it needs Triton, which comes with torch for CUDA.
+test-gpu: .venv/ready
+	$(BIN)/python -m pytest -m gpu
 
 lint: .venv/ready
 	$(BIN)/ruff format --check .

@@ -154,6 +154,11 @@ class Stream(ABC):
             self._forks[name] = count + 1
         return self._from_key(hmac.digest(self._key, f"{name}#{count}".encode() + self._fresh(), "sha256"))
 
+    def key(self, name: str) -> bytes:
+        """32 bytes, the key of another keystream (`core/keystreams.py`). It is as fresh as a fork, and no fork has it;
+        a second key of the same name is a new one."""
+        return hmac.digest(self.fork(name)._key, b"keystream", "sha256")
+
     def _fresh(self) -> bytes:
         """The part of a fork's key that does not follow from this stream's key."""
         return b""

@@ -1,0 +1,77 @@
+"""The reference keystreams: published vectors, the cipher of `cryptography`, and blocks one by one."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mixveil.core.errors import ArgumentError
+from mixveil.core.keystreams import ROUNDS, Generator, bits_of, blocks, key_words
+
+KEY = bytes(range(32))
+GENERATORS: list[Generator] = ["chacha20", "chacha12", "philox"]
+
+
+def at(*counters: int) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
+    return np.array(counters, np.uint64)
+
+
+def test_chacha12_has_the_published_keystream_of_a_zero_key() -> None:
+    known = (
+        "9bf49a6a0755f953811fce125f2683d50429c3bb49e074147e0089a52eae155f"
+        "0564f879d27ae3c02ce82834acfa8c793a629f2ca0de6919610be82f411326be"
+    )
+    assert blocks("chacha12", bytes(32), at(0), 0).tobytes().hex() == known
+
+
+@given(st.binary(min_size=32, max_size=32), *[st.integers(0, 2**32 - 3)] * 2, st.integers(0, 2**64 - 1))
+def test_chacha20_is_the_cipher_of_cryptography(key: bytes, low: int, high: int, plane: int) -> None:
+    counter = high << 32 | low  # that library refuses to carry from the lower half to the upper
+    nonce = counter.to_bytes(8, "little") + plane.to_bytes(8, "little")
+    keystream = Cipher(algorithms.ChaCha20(key, nonce), None).encryptor().update(bytes(128))
+    assert blocks("chacha20", key, at(counter, counter + 1), plane).tobytes() == keystream
+
+
+def test_philox_has_the_published_words_of_zeros() -> None:
+    words = blocks("philox", bytes(32), at(0), 0)[0, :4]
+    assert [hex(word) for word in words.tolist()] == ["0x6627e8d5", "0xe169c58d", "0xbc57ac4c", "0x9b00dbd8"]
+
+
+@pytest.mark.parametrize("generator", GENERATORS)
+def test_blocks_do_not_depend_on_which_are_asked_for_together(generator: Generator) -> None:
+    together = blocks(generator, KEY, at(5, 2**32 - 1, 2**32), 3)
+    for found, counter in zip(together, (5, 2**32 - 1, 2**32), strict=True):
+        assert (blocks(generator, KEY, at(counter), 3)[0] == found).all()
+
+
+@pytest.mark.parametrize("generator", GENERATORS)
+def test_keys_counters_and_planes_give_different_blocks(generator: Generator) -> None:
+    made = [
+        blocks(generator, key, at(c), p).tobytes() for key in (KEY, KEY[::-1]) for c in (0, 1, 2**32) for p in (0, 1)
+    ]
+    assert len(set(made)) == len(made)
+
+
+@pytest.mark.parametrize("generator", GENERATORS)
+def test_bits_are_those_of_the_planes_in_order(generator: Generator) -> None:
+    first = bits_of(generator, KEY, 7, 9)
+    planes = [int(blocks(generator, KEY, at(7), plane)[0, 9]) for plane in range(3)]
+    whole = planes[0] << 64 | planes[1] << 32 | planes[2]
+    for n in (1, 31, 32, 33, 64, 65, 96):
+        assert first(n) == whole >> (96 - n)
+
+
+def test_key_words_are_the_key_in_little_endian_order() -> None:
+    assert b"".join(word.to_bytes(4, "little", signed=True) for word in key_words(KEY[::-1])) == KEY[::-1]
+
+
+def test_a_key_of_another_length_is_refused() -> None:
+    with pytest.raises(ArgumentError, match="32 bytes, got 31"):
+        blocks("chacha20", bytes(31), at(0), 0)
+
+
+def test_rounds_are_those_of_the_names() -> None:
+    assert ROUNDS == {"chacha20": 20, "chacha12": 12, "philox": 10}
