@@ -295,3 +295,8 @@ def test_scales_of_many_sizes() -> None:
 def test_bounds_grow_with_what_they_bound() -> None:
     assert Bounds.of(0, 1024).single < 0.01 and Bounds.of(0, 1024).double < 1e-10
     assert Bounds.of(1e4, 1024).single > Bounds.of(0, 1024).single
+
+
+def test_bits_that_never_decide_are_refused() -> None:
+    with pytest.raises(StreamError, match="are not random"):
+        decide(Fraction(1, 2), Fraction(3), lambda count: (1 << (count - 1), 0), second=True)

@@ -26,6 +26,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from mixveil.core.errors import StreamError
+
 Doubles = npt.NDArray[np.float64]
 Singles = npt.NDArray[np.float32]
 Indices = npt.NDArray[np.int64]
@@ -40,7 +42,7 @@ _COARSEST = 2.0**-4  # the largest bound with which float32 saves anything
 _SPARE = 8.0  # deviations of the number of doubtful values that a batch has room for
 _CACHED = 1 << 16  # values, or pairs, of a part
 _BATCH = 1 << 16  # values that float64 takes at a time, where it takes all
-_FIRST_BITS = 128
+_FIRST_BITS, _MOST_BITS = 128, 1 << 14
 
 
 class Accuracy(NamedTuple):
@@ -296,7 +298,7 @@ def decide(mean: Fraction, scale: Fraction, bits: Callable[[int], tuple[int, int
     from mpmath.ctx_iv import MPIntervalContext
 
     real, count = MPIntervalContext(), _FIRST_BITS
-    while True:
+    while count <= _MOST_BITS:
         real.prec = count + 64
         of_radius, of_turn = bits(count)
         if of_radius:  # else ln U has no lower end yet
@@ -307,6 +309,7 @@ def decide(mean: Fraction, scale: Fraction, bits: Callable[[int], tuple[int, int
             if low == high:
                 return low
         count *= 2
+    raise StreamError(f"{_MOST_BITS:,} bits do not decide a rounding: they are not random")
 
 
 def _fraction(end: tuple[int, int, int, int]) -> Fraction:

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mixveil.core.keystreams import bits_of, blocks
+from mixveil.core.rounded_normals import decide
 from mixveil.encoders.fused import layout
-from mixveil.encoders.fused.deciding import decide
 from mixveil.encoders.fused.encoding import Keystream, Mixture
 
 UNSURE = 1e-7
@@ -71,5 +71,5 @@ def _row(mixture: Mixture, keystream: Keystream, first_row: int, row: int) -> tu
         u, turn = (bits_of(keystream.generator, keystream.key, block, word) for word in (pair, pair + 8))
         parts = [Fraction(a) * (Fraction(float(x[column])) - Fraction(mixture.centre))
                  for a, x in zip(factors, sources, strict=True)]  # fmt: skip
-        whole[column] = decide(sum(parts, Fraction(0)), Fraction(scale), lambda n: (u(n), turn(n)), second)  # noqa: B023
+        whole[column] = decide(sum(parts, Fraction(0)), Fraction(scale), lambda n: (u(n), turn(n)), second=second)  # noqa: B023
     return whole.clip(-mixture.bound, mixture.bound).astype(np.int64), len(wrong)

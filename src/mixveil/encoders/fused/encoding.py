@@ -7,7 +7,7 @@ or R·sin θ of a pair of uniforms that have as many bits as are needed (`core/k
 
 1. All values in float32, noise made inside the kernel. A value within `budget.single` of a half-integer is doubtful.
 2. Doubtful values in float64, with 64 bits of the same uniforms. Within `budget.double` a value is still open.
-3. The few open values on the CPU, with as many bits as it takes (`deciding`).
+3. The few open values on the CPU, with as many bits as it takes (`core/rounded_normals.decide`).
 
 Where float32 would doubt too much, or the bound needs int32, all values start at step 2. Whether a value is doubtful
 depends on its distance to a half-integer and on the radius; what is computed, and how long, hardly does: a list of
@@ -27,8 +27,8 @@ from torch import Tensor
 
 from mixveil.core.errors import ArgumentError, MissingDependencyError
 from mixveil.core.keystreams import ROUNDS, Generator, bits_of, key_words
+from mixveil.core.rounded_normals import decide
 from mixveil.encoders.fused import budget, layout
-from mixveil.encoders.fused.deciding import decide
 from mixveil.encoders.grid import stored_dtype
 
 ROWS = 1 << 15
@@ -269,7 +269,7 @@ class _Run:
              for a, x in zip(mixture.factors[row].tolist(), rows, strict=True)),
             Fraction(0),
         )  # fmt: skip
-        nearest = decide(mean, Fraction(float(mixture.scale[row])), lambda n: (u(n), angle(n)), second)
+        nearest = decide(mean, Fraction(float(mixture.scale[row])), lambda n: (u(n), angle(n)), second=second)
         return max(-mixture.bound, min(mixture.bound, nearest))
 
 
