@@ -299,4 +299,4 @@ def test_bounds_grow_with_what_they_bound() -> None:
 
 def test_bits_that_never_decide_are_refused() -> None:
     with pytest.raises(StreamError, match="are not random"):
-        decide(Fraction(1, 2), Fraction(3), lambda count: (1 << (count - 1), 0), second=True)
+        decide(Fraction(1, 2), Fraction(3), lambda count: (1 << (count - 1), 1 << (count - 1)), second=True)
