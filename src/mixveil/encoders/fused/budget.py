@@ -2,7 +2,7 @@
 
 The true value is v = Σ_k a_k (x_k − c) + s·N, where N = R·cos θ or R·sin θ, R = √(−2 ln U), θ = 2π·T, and U and T are
 uniforms whose first 32 bits are the words of the keystream. "Reach" is a bound of Σ_k |a_k|·(|x_k| + |c|) over all
-values of a release, "scale" the largest s.
+values, "scale" one of s. Both are public, so that which values are doubtful tells nothing but v and U.
 
 **float32** (`single`). ε = 2⁻²⁴ bounds a rounding. Only words k with `LOW` ≤ k < `HIGH` are used, so that
 R is between R₀ = 0.044 and R₁ = 4.08; the others are doubtful.
