@@ -29,7 +29,7 @@ def single_at(word: int, scale: float, reach: float) -> float:
     radius_off = off(logarithm, error) + 2.0**-23 * radius
     angle_off = 3 * SINGLE * math.pi + 2 * math.pi * 2.0**-33 + 2.0**-20.5
     noise = (radius + radius_off) * (1 + angle_off) * (1 + SINGLE) ** 4 - radius
-    return scale * noise + 6 * SINGLE * reach + SINGLE
+    return float(scale * noise + 6 * SINGLE * reach + SINGLE)
 
 
 @pytest.mark.parametrize(("scale", "reach"), SIZES)

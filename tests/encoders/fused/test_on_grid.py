@@ -17,9 +17,9 @@ from mixveil.data.row_views import OnDevice
 from mixveil.encoders import noisy
 from mixveil.encoders.fused import encoding
 from mixveil.encoders.fused.encoding import Keystream, Mixture
-from mixveil.encoders.gaussian import Gaussian
+from mixveil.encoders.gaussian import CalibratedGaussian, Gaussian
 from mixveil.encoders.noisy import Noisy, factors, on_grid
-from mixveil.encoders.singular import Singular
+from mixveil.encoders.singular import CalibratedSingular, Singular
 from tests.encoders.fused.twin import slow
 
 M, D = 2, 120
@@ -39,7 +39,7 @@ def there(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> torch.device
     return device
 
 
-def encoder_of(scheme: Gaussian | Singular, clip: float) -> Noisy:
+def encoder_of(scheme: Gaussian | Singular, clip: float) -> CalibratedGaussian | CalibratedSingular:
     known = {"dimension": float(D), "centre": 0.25, "amplitude": 0.5, "clip": clip}
     return scheme.calibrate(Mu(2.0), Facts({name: Fact(value, "public") for name, value in known.items()}))[0]
 
@@ -82,7 +82,12 @@ def test_bounds_follow_from_public_figures_alone(
 ) -> None:
     seen: list[tuple[float, float | None]] = []
     real = encoding.encoded
-    monkeypatch.setattr(encoding, "encoded", lambda made, key: seen.append((made.most, made.reach)) or real(made, key))
+
+    def watched(made: Mixture, keystream: Keystream) -> Tensor:
+        seen.append((made.most, made.reach))
+        return real(made, keystream)
+
+    monkeypatch.setattr(encoding, "encoded", watched)
     encoder, one = encoder_of(Gaussian(), clip), torch.ones(2, dtype=torch.float64)
     for factor in (1.0, 0.5):
         x = torch.full((2, D), 0.75 * factor) * spread / 0.5
