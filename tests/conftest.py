@@ -1,8 +1,13 @@
-"""Fixtures: no test touches the user's state folder, torch stays on one thread so that tests run in parallel, and
-commands run in this process."""
+"""Fixtures: no test touches the user's state folder, all stays on one thread so that tests run in parallel, commands
+run in this process, and files lie in memory."""
 
 from __future__ import annotations
 
+import os
+
+os.environ["OMP_NUM_THREADS"] = "1"  # before torch and numpy are there; for processes that tests start, too
+
+import shutil
 import signal
 import sys
 from collections.abc import Iterator
@@ -11,12 +16,20 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from tests.command import Result, Run
 
 NETWORK = "federated/transport/test_network.py"
 """Its tests share a server, follow one another in one process, and start first: they wait more than they work."""
+
+MEMORY, ROOM = Path("/dev/shm"), 4 << 30  # noqa: S108 - folders of their own are made there
+"""Where files lie in memory, and what must be free there. Every release and every entry of a ledger waits several times
+until the disk has it, and no test can tell whether it has."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.option.basetemp is None and MEMORY.is_dir() and shutil.disk_usage(MEMORY).free >= ROOM:
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
 
 @pytest.fixture(autouse=True)
@@ -25,11 +38,6 @@ def own_state_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("MIXVEIL_STATE", str(folder))
     monkeypatch.delenv("MIXVEIL_DATA", raising=False)
     return folder
-
-
-@pytest.fixture(autouse=True, scope="session")
-def one_thread() -> None:
-    torch.set_num_threads(1)
 
 
 @pytest.fixture
