@@ -19,6 +19,9 @@ import pytest
 
 from tests.command import Result, Run
 
+TOGETHER = ("federated/simulation/test_simulate.py", "report/test_report.py", "report/test_sweep.py")
+"""Their tests follow one another in one process: what they share takes longer to make than they do."""
+
 NETWORK = "federated/transport/test_network.py"
 """Its tests share a server, follow one another in one process, and start first: they wait more than they work."""
 
@@ -76,10 +79,10 @@ def pytest_xdist_make_scheduler(config: Any, log: Any) -> Any:
     from xdist.scheduler import LoadScopeScheduling
 
     class Together(LoadScopeScheduling):  # type: ignore[misc]
-        """Tests run wherever there is time; but those that share a server are one piece of work."""
+        """Tests run wherever there is time; but those that share a server, or much else, are one piece of work."""
 
         def _split_scope(self, nodeid: str) -> str:
             file = nodeid.partition("::")[0]
-            return file if file.endswith(NETWORK) else nodeid
+            return file if file.endswith((NETWORK, *TOGETHER)) else nodeid
 
     return Together(config, log)
