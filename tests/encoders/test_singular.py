@@ -20,7 +20,8 @@ from mixveil.encoders.grid import GRID
 from mixveil.encoders.noisy import prepare
 from mixveil.encoders.singular import Singular
 from mixveil.theory import gdp, snr
-from tests.made import encoded, images, range_facts, with_moments
+from tests.made import images, range_facts, with_moments
+from tests.slow_normals import KeptStream, nearest
 
 DATA = images(40)
 FACTS = range_facts(DATA)
@@ -28,23 +29,49 @@ PRIVATE = with_moments(FACTS, energy=1.3, lambda_max=0.4)
 
 
 def test_rows_are_mixtures_with_noise_rounded_to_the_grid() -> None:
-    """The slow twin: the formula, record by record, with the noise drawn once more from the same seed."""
+    """The slow twin: the formula, value by value, with 200 bits and the noise of the same draws."""
     encoder, _ = Singular().calibrate(Mu(2.0), FACTS)
-    release, trace = encoded(encoder, DATA, SeededStream(4))
-    noise = SeededStream(4).fork("noise").gaussian(40, 16, encoder.sigma * 4.0)
+    trace = encoder.plan(40, stream=SeededStream(4))
+    kept = KeptStream(5)
+    got = encoder.encode(DATA, torch.arange(40), trace, stream=kept)
     x = DATA.take(torch.arange(40)).x.flatten(1).double() - 0.5
-    got = release.payload.take(torch.arange(40))
     assert encoder.step is not None
     for i in range(40):
         own, other = trace.weight[i].double().tolist()
         j = int(trace.partner[i, 0])
-        row = own * x[i] + other * (x[j] + noise[i])
-        index = torch.round(row / encoder.step)
-        assert torch.allclose(got.x[i].flatten().double(), index * encoder.step, rtol=1e-6)
+        for value in range(16):
+            noise = encoder.sigma * kept.drawn.normal((16 * i + value) % 320, 16 * i + value >= 320)
+            row = own * float(x[i, value]) + other * (float(x[j, value]) + noise)
+            assert int(got.x[i].flatten()[value]) == nearest(row / encoder.step)
         label = torch.zeros(4)
         label[i % 4] += trace.weight[i, 0]
         label[j % 4] += trace.weight[i, 1]
         assert torch.equal(got.y[i], label)
+
+
+@pytest.mark.parametrize("far", [1e3, 1e30, 3e38])
+def test_records_outside_the_range_are_clipped_and_rounded_as_exactly(far: float) -> None:
+    """Where values lie outside what public facts say, float64 takes over from float32."""
+    encoder, _ = Singular().calibrate(Mu(2.0), FACTS)
+    x = DATA.take(torch.arange(4)).x.clone()
+    x[1, 0, 0, 0] = far
+    batch = Batch(x, torch.eye(4))
+
+    class Far:
+        def __len__(self) -> int:
+            return 4
+
+        def take(self, index: torch.Tensor) -> Batch:
+            return Batch(batch.x[index], batch.y[index])
+
+    trace, kept = Trace(torch.tensor([[1], [2], [3], [0]]), torch.full((4, 2), 0.5)), KeptStream(1)
+    got = encoder.encode(Far(), torch.arange(4), trace, stream=kept)
+    z = encoder.prepare(x)
+    assert float(z.norm(dim=1).max()) <= encoder.clip * (1 + 1e-12)
+    assert encoder.step is not None
+    for index in range(64):
+        mean = float(z[index // 16, index % 16] + z[(index // 16 + 1) % 4, index % 16]) / 2 / encoder.step
+        assert int(got.x.flatten()[index]) == nearest(mean + 512 * kept.drawn.normal(index % 32, index >= 32))
 
 
 def test_encoding_block_by_block_is_encoding_at_once() -> None:

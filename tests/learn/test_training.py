@@ -114,7 +114,8 @@ def test_the_noise_is_taken_out_of_the_covariance() -> None:
     spread, variance = discriminant._within([found], means, 0.05**2)
     assert torch.allclose(spread.diagonal(), torch.full((6,), 0.05**2).double(), rtol=0.25)
     shrunk, dropped = discriminant._shrunk(spread, variance)
-    assert torch.allclose(shrunk, float(spread.diagonal().mean()) * torch.eye(6).double()) and dropped == 1.0
+    level = float(spread.diagonal().mean())
+    assert torch.allclose(shrunk, level * torch.eye(6).double(), atol=0.03 * level) and dropped > 0.97
 
 
 def raw(n: int, seed: int, mu: float) -> Release:

@@ -4,8 +4,8 @@
 distributions over different 64-bit words, so that a test of one holds for the other. Training draws from
 `device_random.DeviceStream`, where speed counts and nothing leaves. All other modules draw through these three.
 
-Certified noise needs more than a float32 generator gives: normals are made in float64 from 63-bit uniforms, so that
-they reach 9.3σ and no low-order bits betray how they were made.
+What is released with a guarantee goes through `Stream.rounded_normals` and `Stream.round_noisy`: integers that are
+exactly the rounded sum of a value and a normal (`rounded_normals`). Other normals are float64, from 63-bit uniforms.
 """
 
 from __future__ import annotations
@@ -16,14 +16,18 @@ import math
 import os
 import threading
 from abc import ABC, abstractmethod
-from typing import NoReturn, Self
+from dataclasses import dataclass
+from typing import Any, NoReturn, Self
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from mixveil.core import checks
 from mixveil.core.errors import ArgumentError, MissingDependencyError, StreamError, TooFewRowsError
+from mixveil.core.function_check import check_functions
+from mixveil.core.rounded_normals import NOTHING, Doubles, Further, Indices, Mean, rounded
 
 NORMAL_BOUND = math.sqrt(2 * 63 * math.log(2))
 """No normal is larger than this: the radius of the smallest 63-bit uniform, 2⁻⁶³."""
@@ -35,6 +39,8 @@ _BLOCK = 1 << 17  # words a pass of Box–Muller: fewer cost more in calls, more
 _SWAPS = 100  # rounds
 _TRIES, _RARE = 200_000, 100  # draws, of which fewer that fit are too few
 _63_BITS = (1 << 63) - 1
+_MOST_SCALE = 2.0**45
+_ZEROS = memoryview(bytes(1 << 20))
 _forks = 0  # how many forks lie between this process and the one that imported this module
 
 
@@ -88,6 +94,7 @@ class Stream(ABC):
     def _start(self, key: bytes) -> None:
         self._key = key
         self._forks: dict[str, int] = {}
+        self._pairs = 0
         self._lock = threading.Lock()  # two threads must never get the same draws
 
     @classmethod
@@ -99,6 +106,47 @@ class Stream(ABC):
     @abstractmethod
     def words(self, n: int) -> Tensor:
         """(n,) int64: uniform 64-bit words."""
+
+    def fill(self, out: npt.NDArray[np.uint32]) -> None:
+        """Fill an even number of uniform 32-bit words."""
+        flat = out.reshape(-1)
+        flat[:] = self.words(len(flat) // 2).numpy().view(np.uint32)
+
+    def pairs(self, count: int) -> StreamPairs:
+        """So many pairs of uniforms, with as many bits as are asked for."""
+        with self._lock:
+            start = self._pairs
+            self._pairs += count
+        return StreamPairs(self, start)
+
+    def further(self, pair: Indices, chunk: int) -> Further:
+        """(m, 2) uint64: 128 bits that belong to each pair alone: AES of its number and that of the chunk, under a key
+        of their own. That is counter mode, at any place."""
+        blocks = np.empty((len(pair), 2), np.uint64)
+        blocks[:, 0], blocks[:, 1] = pair, chunk
+        key = hmac.digest(self._key, b"further", "sha256")
+        Cipher, algorithms, modes = _ciphers()
+        cipher = Cipher(algorithms.AES(key), modes.ECB()).encryptor()
+        return np.frombuffer(cipher.update(blocks.tobytes()), np.uint64).reshape(-1, 2)
+
+    def rounded_normals(self, *shape: int, scale: float) -> Tensor:
+        """int64: exactly round(scale · N), N standard normals; scale at most 2⁴⁵."""
+        checks.finite_positive("scale", scale)
+        if scale > _MOST_SCALE:
+            raise ArgumentError(f"scale must be at most 2^45, got {scale:g}")
+        out = torch.empty(math.prod(shape), dtype=torch.int64)
+        for part in torch.split(out, _BLOCK):
+            self.round_noisy(part[None], np.array([scale]), NOTHING, most=scale)
+        return out.view(shape)
+
+    def round_noisy(self, out: Tensor, scale: Doubles, mean: Mean, *, most: float, bound: int | None = None) -> None:
+        """Fill out, (m, d) integers, with exactly round(mean + scale · N), N standard normals, cut off at ±bound.
+
+        Args:
+            scale: (m,) of each row; no more than the public figure `most`.
+        """
+        check_functions()
+        rounded(out.numpy(), scale, mean, self.pairs(-(-out.numel() // 2)), most=most, bound=bound)
 
     def fork(self, name: str) -> Self:
         with self._lock:
@@ -227,6 +275,28 @@ class Stream(ABC):
         return found
 
 
+@dataclass(frozen=True)
+class StreamPairs:
+    """Pairs of uniforms of a stream, from the pair number `start` on."""
+
+    stream: Stream
+    start: int
+
+    def first(self, out: npt.NDArray[np.uint32]) -> None:
+        self.stream.fill(out)
+
+    def further(self, pair: Indices, chunk: int) -> Further:
+        return self.stream.further(pair + self.start, chunk)
+
+
+def _ciphers() -> tuple[Any, Any, Any]:
+    try:
+        from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+    except ImportError:
+        raise MissingDependencyError("noise needs cryptography: pip install cryptography") from None
+    return Cipher, algorithms, modes
+
+
 class SeededStream(Stream):
     """The same draws for the same seed, on every machine. An attacker who knows the seed can remove the noise."""
 
@@ -259,10 +329,7 @@ class SecureStream(Stream):
         self._start(os.urandom(32))
 
     def _start(self, key: bytes) -> None:
-        try:
-            from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
-        except ImportError:
-            raise MissingDependencyError("secure noise needs cryptography: pip install cryptography") from None
+        Cipher, algorithms, modes = _ciphers()
         super()._start(key)
         self._process = this_process()
         # The words and the forks have keys of their own: neither key reveals the other.
@@ -277,6 +344,18 @@ class SecureStream(Stream):
             with self._lock:
                 self._cipher.update_into(octets, octets)
         return torch.from_numpy(words)
+
+    def fill(self, out: npt.NDArray[np.uint32]) -> None:
+        self._refuse_fork()
+        octets = out.reshape(-1).view(np.uint8).data
+        with self._lock:
+            for start in range(0, len(octets), len(_ZEROS)):
+                part = octets[start : start + len(_ZEROS)]
+                self._cipher.update_into(_ZEROS[: len(part)], part)
+
+    def further(self, pair: Indices, chunk: int) -> Further:
+        self._refuse_fork()
+        return super().further(pair, chunk)
 
     def fork(self, name: str) -> Self:
         self._refuse_fork()

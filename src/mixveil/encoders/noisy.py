@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -10,10 +12,14 @@ from torch import Tensor
 
 from mixveil.core import checks
 from mixveil.core.errors import ArgumentError, PixelError
+from mixveil.core.randomness import Stream
+from mixveil.core.rounded_normals import Mean
 from mixveil.core.types import Encoder, Fact, Facts, Guarantee, Mu
-from mixveil.encoders.grid import stored_dtype
+from mixveil.encoders.grid import GRID, stored_dtype
 from mixveil.encoders.linear import Linear
 
+_SLACK = 1e-6  # a public bound leaves room for the rounding of what it bounds
+_LEAST = 2.0**-100
 NO_TARGET = "say what to ask for: --mu (certified) or --tau (Theorem 2), one of the two"
 EXAMPLE = Facts(
     {
@@ -49,11 +55,33 @@ class Noisy(Linear):
         checks.at_least("unit_rows", self.unit_rows, 1)
         checks.place("centre", self.centre)
 
+    @property
+    @abstractmethod
+    def name(self) -> str: ...
+
+    @property
+    @abstractmethod
+    def step(self) -> float | None: ...
+
+    @property
+    @abstractmethod
+    def index_bound(self) -> int | None: ...
+
     def prepare(self, x: Tensor) -> Tensor:
         return prepare(x, self.centre, self.clip)
 
     def restore(self, z: Tensor) -> Tensor:
         return z + self.centre
+
+    def regular(self, x: Tensor, weight: Tensor) -> bool:
+        """Whether values lie where the public facts say, and float32 can hold the weights: else float64 takes over."""
+        low, high = weight.aminmax()
+        if not (float(low) > _LEAST and float(high) < 1 / _LEAST):
+            return False
+        if self.amplitude >= self.clip:  # no value is larger than its record
+            return True
+        low, high = x.aminmax()
+        return self.amplitude + self.centre >= float(high) and float(low) >= self.centre - self.amplitude
 
     def check_units(self, n: int, units: Tensor | None) -> None:
         """Refuse units of more rows than the noise was calibrated for."""
@@ -77,9 +105,31 @@ def certified(encoder: Encoder, target: Mu, facts: Facts) -> tuple[Guarantee, ..
     )
 
 
-def on_grid(x: Tensor, bound: int) -> Tensor:
-    """Values in steps of the grid as the integers that are stored; x is overwritten."""
-    return x.round_().clamp_(-bound, bound).to(stored_dtype(bound))
+def on_grid(
+    encoder: Noisy, sources: Sequence[Tensor], shares: Sequence[Tensor], scale: Tensor, most: float, stream: Stream
+) -> Tensor:
+    """(m, …) integers: exactly those nearest to Σ share · clipped source + σ · scale · N in steps of the grid, for
+    exactly normal N.
+
+    Args:
+        sources: (m, …) float32 each.
+        shares: (m,) float64 each; those of a row sum to one.
+        scale: (m,) float64, `most` at most.
+    """
+    step, bound, largest = encoder.step, encoder.index_bound, encoder.amplitude + 2 * abs(encoder.centre)
+    if step is None or bound is None:
+        raise ArgumentError(f"the noise of {encoder.name} has no grid")
+    x = [source.flatten(1).float().contiguous() for source in sources]
+    weights = [(share * factors(z, encoder.centre, encoder.clip) / step) for z, share in zip(x, shares, strict=True)]
+    mean = Mean(
+        tuple(z.numpy() for z in x),
+        tuple(weight.numpy() for weight in weights),
+        encoder.centre,
+        largest / step * (1 + _SLACK) if all(map(encoder.regular, x, weights)) else None,
+    )
+    out = torch.empty(x[0].shape, dtype=stored_dtype(bound))
+    stream.round_noisy(out, (scale / GRID).numpy(), mean, most=most / GRID, bound=bound)
+    return out.view(sources[0].shape)
 
 
 def check_noise(sigma: float) -> float:
@@ -91,14 +141,12 @@ def check_noise(sigma: float) -> float:
 
 def prepare(x: Tensor, centre: float, clip: float) -> Tensor:
     """(m, d) float64: centred, and scaled down to norm `clip` where it is longer."""
-    z, factor = centred(x, centre, clip)
-    return z.mul_(factor)
+    return (x.flatten(1).to(torch.float64, copy=True) - centre).mul_(factors(x.flatten(1), centre, clip)[:, None])
 
 
-def centred(x: Tensor, centre: float, clip: float) -> tuple[Tensor, Tensor]:
-    """(m, d) float64 centred records, and (m, 1) by what to multiply each so that none is longer than `clip`."""
-    z = x.flatten(1).to(torch.float64, copy=True).sub_(centre)
-    norm = torch.linalg.vector_norm(z, dim=1, keepdim=True)
+def factors(x: Tensor, centre: float, clip: float) -> Tensor:
+    """(m,) float64: by what to multiply centred records so that none is longer than `clip`."""
+    norm: Tensor = torch.linalg.vector_norm(x.to(torch.float64, copy=True).sub_(centre), dim=1)
     if not bool(norm.isfinite().all()):  # it would come out without any noise
-        raise PixelError(f"record {int(norm.isfinite().logical_not().nonzero()[0, 0])} of a block is not finite")
-    return z, (clip / norm).clamp_(max=1)
+        raise PixelError(f"record {int(norm.isfinite().logical_not().nonzero()[0])} of a block is not finite")
+    return (clip / norm).clamp_(max=1)

@@ -26,7 +26,7 @@ from mixveil.core.errors import ArgumentError
 from mixveil.core.randomness import NORMAL_BOUND, Stream
 from mixveil.core.types import Batch, Cost, Encoder, Facts, Guarantee, Mu, NoiseLaw, PublicUse, Rows, Target, Tau, Trace
 from mixveil.encoders.grid import GRID
-from mixveil.encoders.noisy import EXAMPLE, NO_TARGET, Noisy, centred, certified, check_noise, gdp_conditions, on_grid
+from mixveil.encoders.noisy import EXAMPLE, NO_TARGET, Noisy, certified, check_noise, gdp_conditions, on_grid
 from mixveil.theory import gdp, snr
 
 CERTIFIED_ALPHA = 0.55  # the nearer to one half, the less noise a given μ costs
@@ -219,22 +219,21 @@ class CalibratedSingular(Noisy):
     def encode(self, rows: Rows, index: Tensor, trace: Trace, *, stream: Stream) -> Batch:
         own, other = rows.take(index), rows.take(trace.partner[index, 0])
         weight = trace.weight[index]
-        step = 1.0 if self.step is None else self.step
-        own_weight, other_weight = weight.double().T[:, :, None] / step  # in steps of the grid
-        x = self._noise(len(index), own.x[0].numel(), stream).mul_(other_weight)
-        for source, share in ((other, other_weight), (own, own_weight)):
-            z, factor = centred(source.x, self.centre, self.clip)
-            x.addcmul_(z, factor * share)
         y = own.y * weight[:, :1] + other.y * weight[:, 1:]
-        bound = self.index_bound
-        return Batch((x.float() if bound is None else on_grid(x, bound)).view(own.x.shape), y)
+        shares = weight.double().T.contiguous()
+        if self.noise == "gaussian":
+            most = max(self.alpha, 0.5)
+            return Batch(on_grid(self, [own.x, other.x], list(shares), shares[1], most, stream), y)
+        x = self._on_sphere(len(index), own.x[0].numel(), stream).mul_(shares[1][:, None])
+        for source, share in ((other, shares[1]), (own, shares[0])):
+            x.addcmul_(self.prepare(source.x), share[:, None])
+        return Batch(x.float().view(own.x.shape), y)
 
     def deviation(self, weight: Tensor) -> Tensor:
         return weight.double()[:, 1] * self.sigma
 
-    def _noise(self, m: int, d: int, stream: Stream) -> Tensor:
-        radius = self.sigma * math.sqrt(d)
-        return stream.gaussian(m, d, radius) if self.noise == "gaussian" else stream.sphere(m, d, radius)
+    def _on_sphere(self, m: int, d: int, stream: Stream) -> Tensor:
+        return stream.sphere(m, d, self.sigma * math.sqrt(d))
 
 
 def _check_noise_name(noise: str) -> None:
