@@ -1,7 +1,7 @@
 """Releases against the canary auditor of jax-privacy.
 
-A release is made again and again, as a party makes it: of records that hold the canary, and of the same records with its
-worst neighbour in its place. The score is the optimal one of an attacker who knows all else: the log-likelihood ratio,
+A release is made again and again, as a party makes it: of records that hold the canary, and of the same records with
+its worst neighbour in its place. The score is the optimal one of an attacker who knows all else: the log-likelihood ratio,
 pairing and weights of mixed records known. From the rates at all thresholds (Clopper and Pearson, corrected for their
 number) the auditor computes a lower bound on ε at a δ, right with probability 1 − 10⁻⁶, whatever the mechanism is. One
 above the ε that mixveil states at that δ would refute its claim.

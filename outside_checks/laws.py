@@ -44,8 +44,8 @@ def total_variation(one: Sequence[mpmath.mpf], other: Sequence[mpmath.mpf]) -> f
 
 
 def cells(law: Sequence[mpmath.mpf], n: int) -> tuple[Integers, Floats]:
-    """Neighbouring integers, put together until n draws are expected to fall into each cell at least 20 times: the first
-    integer of each cell but the first, and each cell's probability. The outermost cells have the tails."""
+    """Neighbouring integers, put together until n draws are expected to fall into each cell at least 20 times: the
+    first integer of each cell but the first, and each cell's probability. The outermost cells have the tails."""
     largest = len(law) // 2
     starts: list[int] = []
     sizes: list[float] = []
@@ -79,3 +79,15 @@ def residues(law: Sequence[mpmath.mpf], modulus: int) -> Floats:
         for place, probability in enumerate(law):
             sums[(place - largest) % modulus] += probability
         return np.array([float(value) for value in sums])
+
+
+def second_moment(draws: Integers, law: Sequence[mpmath.mpf]) -> tuple[float, float]:
+    """The mean square of the draws over that of the law, which should be 1, and its standard error."""
+    largest = len(law) // 2
+    with mpmath.workdps(_DIGITS):
+        square, fourth = (
+            mpmath.fsum(probability * (place - largest) ** power for place, probability in enumerate(law))
+            for power in (2, 4)
+        )
+        error = float(mpmath.sqrt((fourth - square**2) / len(draws)) / square)
+    return float((draws.astype(np.float64) ** 2).mean() / float(square)), error
