@@ -1,10 +1,10 @@
 """Releases against the canary auditor of jax-privacy.
 
 A release is made again and again, as a party makes it: of records that hold the canary, and of the same records with
-its worst neighbour in its place. The score is the optimal one of an attacker who knows all else: the log-likelihood ratio,
-pairing and weights of mixed records known. From the rates at all thresholds (Clopper and Pearson, corrected for their
-number) the auditor computes a lower bound on ε at a δ, right with probability 1 − 10⁻⁶, whatever the mechanism is. One
-above the ε that mixveil states at that δ would refute its claim.
+its worst neighbour in its place. The score is the optimal one of an attacker who knows all else: the log-likelihood
+ratio, pairing and weights of mixed records known. From the rates at all thresholds (Clopper and Pearson, corrected for
+their number) the auditor computes a lower bound on ε at a δ, right with probability 1 − 10⁻⁶, whatever the mechanism.
+One above the ε that mixveil states at that δ would refute its claim.
 
 The auditor's `epsilon_from_gdp` is not used. Version 2.0.0 takes the size of a negative μ for a bound, which it is not:
 on 6,000 normals a side, one standard deviation apart, it said ε ≥ 4.85 at δ = 10⁻⁵, where ε is 4.38.
