@@ -25,6 +25,7 @@ check: lint test
 
 bench: .venv/ready
 	$(BIN)/python -m benchmarks.run
+	$(BIN)/python -m benchmarks.page
 
 .outside/ready: pyproject.toml constraints/cpu.txt outside_checks/requirements.txt
 	test -x .outside/bin/python || $(PYTHON) -m venv .outside

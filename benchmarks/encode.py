@@ -19,6 +19,8 @@ _WIDTHS = (3072, 62_720)  # a CIFAR image, and a feature map of MobileNetV2
 _SIZES = (1_000_000, 10_000_000, 100_000_000)
 _ALONE = 10_000_000  # values, at which one thread is measured too
 _REPETITIONS = 3
+_LOOPED = 11_000_000  # values, up to which the loop over images is run: more take minutes and cost as much each
+_NAIVE, _FLOOR = "torch.randn, whole", "copy"
 _RELEASED = 2  # bytes of a value of a release
 
 
@@ -60,34 +62,30 @@ def encode() -> Found:
 
 
 def _figures(rows: int, width: int, count: int) -> list[dict[str, Plain]]:
-    """One size: all works in turn, on the same data and threads."""
+    """One size: all works in turn, on the same data and threads. The run whose memory is looked at warms up."""
     x = torch.from_numpy(np.random.default_rng(0).random((rows, width), np.float32))
     works = _works(from_tensors(x.view(rows, 1, 1, width), torch.arange(rows) % 10), x)
-    times = medians(*works.values(), repetitions=_REPETITIONS)
-    values, floor = rows * width, times[-1]
-    found: list[dict[str, Plain]] = []
-    for (work, run), taken in zip(works.items(), times, strict=True):
-        memory = extra_megabytes(run)
-        kept = _kept(work, values)
-        found.append(
-            {
-                "work": work,
-                "rows": rows,
-                "width": width,
-                "values": values,
-                "threads": count,
-                "ns_per_value": taken / values * 1e9,
-                "gb_per_second": peers.MOVED * values / taken / 1e9,
-                "over_floor": taken / floor,
-                "naive_over_this": times[2] / taken,
-                "extra_mb": None if memory is None else max(0.0, memory - kept),
-            }
-        )
-    return found
+    memory = {work: extra_megabytes(run) for work, run in works.items()}
+    times = dict(zip(works, medians(*works.values(), repetitions=_REPETITIONS, warm_up=0), strict=True))
+    values = rows * width
+    return [
+        {
+            "work": work,
+            "rows": rows,
+            "width": width,
+            "values": values,
+            "threads": count,
+            "ns_per_value": taken / values * 1e9,
+            "gb_per_second": peers.MOVED * values / taken / 1e9,
+            "over_floor": taken / times[_FLOOR],
+            "naive_over_this": times[_NAIVE] / taken,
+            "extra_mb": _beyond(memory[work], work, values),
+        }
+        for work, taken in times.items()
+    ]
 
 
 def _works(data: Images, x: torch.Tensor) -> dict[str, Work]:
-    """The third is the naive way that ratios are of, and the last one the floor."""
     encoder, _ = Singular().calibrate(Mu(1.0), settled_facts(data, certified=True, public=None, clip=None))
     trace = encoder.plan(len(x), stream=SeededStream(1))
     mixture = peers.Mixture(
@@ -95,23 +93,25 @@ def _works(data: Images, x: torch.Tensor) -> dict[str, Work]:
     )
     source = torch.zeros(peers.MOVED // 2 * x.numel(), dtype=torch.uint8)
     target = torch.empty_like(source)
-    return {
+    works: dict[str, Work] = {
         "mixveil, secure": lambda: _ours(data, encoder, SecureStream()),
         "mixveil, seeded": lambda: _ours(data, encoder, SeededStream(1)),
-        "torch.randn, whole": lambda: peers.whole(mixture),
+        _NAIVE: lambda: peers.whole(mixture),
         "torch.randn, blocks": lambda: peers.blocks(mixture),
-        "per-image loop": lambda: peers.loop(mixture),
         "roll by one (torchvision)": lambda: peers.rolled(x),
         "permuted (kornia)": lambda: peers.permuted(x),
-        "copy": lambda: target.copy_(source),
+        _FLOOR: lambda: target.copy_(source),
     }
+    if x.numel() <= _LOOPED:
+        works["per-image loop"] = lambda: peers.loop(mixture)
+    return works
 
 
 def _ours(data: Images, encoder: CalibratedSingular, stream: Stream) -> object:
     return in_memory(data, encoder, (), party="bench", stream=stream)
 
 
-def _kept(work: str, values: int) -> float:
-    """Megabytes of what a work returns, which is no extra: integers of two bytes, or floats; a copy has its own."""
-    size = {"roll by one (torchvision)": 4, "permuted (kornia)": 4, "copy": 0}.get(work, _RELEASED)
-    return size * values / 1e6
+def _beyond(memory: float | None, work: str, values: int) -> float | None:
+    """Megabytes beyond what a work returns: integers of two bytes, or floats. A copy is made into what is there."""
+    size = {"roll by one (torchvision)": 4, "permuted (kornia)": 4, _FLOOR: 0}.get(work, _RELEASED)
+    return None if memory is None else max(0.0, memory - size * values / 1e6)

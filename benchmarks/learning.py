@@ -24,7 +24,7 @@ from mixveil.releases.reading import read_release
 from mixveil.releases.records import write_release
 
 _REPETITIONS = 3
-_SETTINGS = {"warm_up": 1, "repetitions": _REPETITIONS, "statistic": "median"}
+_SETTINGS: dict[str, Plain] = {"warm_up": 1, "repetitions": _REPETITIONS, "statistic": "median"}
 
 
 def features(count: int = 96, batch: int = 16) -> Found:

@@ -25,7 +25,12 @@ def noise() -> Found:
             with threads(count):
                 works = _works(size)
                 for work, taken in zip(works, medians(*works.values(), repetitions=_REPETITIONS), strict=True):
-                    row = {"work": work, "values": size, "threads": count, "ns_per_value": taken / size * 1e9}
+                    row: dict[str, Plain] = {
+                        "work": work,
+                        "values": size,
+                        "threads": count,
+                        "ns_per_value": taken / size * 1e9,
+                    }
                     found.append({**row, "note": None})
     if importlib.util.find_spec("opendp") is None:
         found.append(

@@ -7,6 +7,7 @@ generator, and is rounded without a proof.
 from __future__ import annotations
 
 import math
+import warnings
 from dataclasses import dataclass
 
 import torch
@@ -84,20 +85,25 @@ def permuted(x: Tensor) -> Tensor:
 
 def opacus_steps(
     x: Tensor, labels: Tensor, classes: int, steps: int, *, share: float, noise: float, clip: float
-) -> None:
-    """Steps of DP-SGD on a linear head by Opacus: per-sample gradients, clipped, summed, noise of its own."""
+) -> Tensor:
+    """(classes, d) the weights of a linear head after steps of DP-SGD by Opacus, at a rate of one: the gradients of
+    samples clipped and summed, and noise of its own."""
     from opacus import GradSampleModule
     from opacus.optimizers import DPOptimizer
 
-    model = GradSampleModule(torch.nn.Linear(x.shape[1], classes))
+    head = torch.nn.Linear(x.shape[1], classes)
+    model = GradSampleModule(head)
     optimiser = DPOptimizer(
         torch.optim.SGD(model.parameters(), 1.0),
         noise_multiplier=noise,
         max_grad_norm=clip,
         expected_batch_size=math.ceil(share * len(x)),
     )
-    for _ in range(steps):
-        chosen = (torch.rand(len(x)) < share).nonzero()[:, 0]
-        optimiser.zero_grad()
-        torch.nn.functional.cross_entropy(model(x[chosen]), labels[chosen]).backward()  # type: ignore[no-untyped-call]
-        optimiser.step()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Full backward hook")  # inputs need no gradients
+        for _ in range(steps):
+            chosen = (torch.rand(len(x)) < share).nonzero()[:, 0]
+            optimiser.zero_grad()
+            torch.nn.functional.cross_entropy(model(x[chosen]), labels[chosen]).backward()
+            optimiser.step()
+    return head.weight.detach()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import gc
 import statistics
 import threading
 import time
@@ -61,7 +60,6 @@ def threads(count: int) -> Iterator[None]:
 def extra_megabytes(work: Work) -> float | None:
     """How far the resident memory of this process rises while it works, over what it held before: the kernel's own
     high-water mark, which misses nothing. None where the kernel does not let us reset it."""
-    gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
     try:
         Path("/proc/self/clear_refs").write_text("5")
