@@ -18,6 +18,7 @@ BENCHMARKS = {
     "minimax": "minimax:minimax",
     "encode": "encode:encode",
     "noise": "noise:noise",
+    "exactness": "exactness:exactness",
     "dpsgd": "dpsgd:dpsgd",
     "features": "learning:features",
     "training": "learning:training",
