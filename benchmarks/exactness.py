@@ -8,11 +8,11 @@ from multiprocessing import get_context
 
 import mpmath
 import numpy as np
+from tests.slow_normals import PRECISION, Kept, nearest, slow_value
 
 from benchmarks.record import Found, Plain
 from mixveil.core.randomness import SeededStream
 from mixveil.core.rounded_normals import Mean, rounded
-from tests.slow_normals import PRECISION, Kept, nearest, slow_value
 
 _WIDTH, _SCALE = 1000, 563.0  # of a release at α = 0.55
 _MOST = 70.0
