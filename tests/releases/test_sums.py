@@ -84,9 +84,11 @@ def test_what_was_released_without_the_margin_still_verifies() -> None:
     found = made(60, 2, 0.3, stream=SecureStream()).envelope
     settings = cast("SumSettings", found.settings)
     sigma = 2 * settings.clip / 0.3
-    before = replace(found, settings=replace(settings, sigma=sigma, step=sigma / 1024), files=(FILE,))
+    stated = replace(found.guarantees[0], assumes={**found.guarantees[0].assumes, "noise": "gaussian-secure"})
+    settings = replace(settings, sigma=sigma, step=sigma / 1024)
+    before = replace(found, settings=settings, guarantees=(stated,), files=(FILE,))
     again = parse(before.to_json())
-    assert again == before and again.mu == 0.3
+    assert again == before and again.mu == 0.3 and again.guarantees[0].assumes["noise"] == "gaussian-secure"
     claim = replace(before.guarantees[0], nominal=0.3 * (1 - 1e-8))
     with pytest.raises(errors.FalseClaimError, match="its settings give"):
         parse(replace(before, guarantees=(claim,)).to_json())
