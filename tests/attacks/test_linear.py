@@ -158,6 +158,9 @@ def test_what_is_kept_of_the_ratios_is_what_all_of_them_say(releases: int, monke
     assert torch.equal(found.row, links.argmax(1)) and torch.allclose(found.most, links.amax(1))
     assert torch.allclose(found.mean, links.mean(1)) and torch.allclose(found.deviation, links.std(1))
     assert torch.allclose(found.evidence, links.logsumexp(1))
+    monkeypatch.setattr(linkage, "_MOST_LINKS", 11 * 23 - 1)
+    many = Linkage()(seen, stream=SeededStream(0))
+    assert many.links is None and many.rows is not None and torch.equal(many.rows, links.argmax(1))
     in_blocks = Membership()(seen, stream=SeededStream(0)).scores
     assert in_blocks is not None and torch.allclose(scores, in_blocks)
 

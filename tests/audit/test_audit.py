@@ -216,6 +216,17 @@ def test_an_attack_that_cannot_unmix_is_broken(monkeypatch: pytest.MonkeyPatch) 
     assert found.attacks[0].status == "broken"
 
 
+def test_links_that_are_too_many_for_a_matrix_are_counted_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    from mixveil.attacks.records import linkage
+
+    whole = audited(made(Tau(1.0, "energy")), names=["linkage"])
+    monkeypatch.setattr(linkage, "_MOST_LINKS", 0)
+    found = audited(made(Tau(1.0, "energy")), names=["linkage"])
+    assert found.attacks[0].status == "ran"
+    best = figure(whole, "linkage", "row-identified")  # by the likeliest assignment, which needs the matrix
+    assert 0.8 * best < figure(found, "linkage", "row-identified") <= best
+
+
 def test_copies_are_said_and_found_as_one() -> None:
     copies = replace(PRIVATE, read=lambda rows: read(rows // 5), labels=PRIVATE.labels[torch.arange(500) // 5])
     read = PRIVATE.read

@@ -31,6 +31,7 @@ from mixveil.core.wording.notes import Note
 STRONG = math.log(20)  # evidence that no look-alike gives by chance more than once in 20
 
 _BLOCK = 4096  # candidates, and rows, that are compared at a time
+_MOST_LINKS = 1 << 27  # ratios that are given as a matrix
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,8 @@ class Linkage(BaseAttack):
     needs: ClassVar[frozenset[str]] = frozenset({"traces", "candidates"})
 
     def __call__(self, view: View, *, stream: Stream) -> Guess:
+        if view.candidates is not None and len(view.candidates) * len(view.releases[0].payload) > _MOST_LINKS:
+            return Guess(rows=summary(view).row)
         asked = _Asked(view)
         links = torch.empty(asked.candidates, asked.rows, dtype=torch.float64, device=asked.device)
         for candidates, rows, ratios in asked.blocks():
