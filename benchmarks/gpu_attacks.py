@@ -1,5 +1,5 @@
-"""The attacks on a whole release, on a GPU or on the CPU: the best linear attacker on 50,000 rows of 3 × 32 × 32 values,
-and the linkage of as many candidates with them. Times and memory as JSON.
+"""The attacks on a whole release, on a GPU or on the CPU: the best linear attacker on 50,000 rows of 3 × 32 × 32
+values, and the linkage of as many candidates with them. Times and memory as JSON.
 
     python -m benchmarks.gpu_attacks OUT.json [--device cuda] [--rows 50000] [--candidates 50000]
 

@@ -19,12 +19,12 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from mixveil.attacks.shared import chain, model
+from mixveil.attacks.shared import model
 from mixveil.attacks.shared.base import BaseAttack
-from mixveil.attacks.shared.chain import Rings
 from mixveil.attacks.shared.model import MixingMatrix
 from mixveil.core.randomness import Stream
 from mixveil.core.types import AttackBound, AttackKind, Guess, Release, View
+from mixveil.theory.rings import Rings, directions
 
 _NOISELESS = 1e-7  # of the largest variance, where there is no noise at all
 _DENSE = 2500  # records whose covariance is solved at once
@@ -110,7 +110,7 @@ def _by_blocks(
     records, count = mixings[0].records, seen[0].shape[1]
     variance, gains = variance.expand(count), [gain.expand(count) for gain in gains]
     found = seen[0].new_empty(records, count)
-    for part in chain.directions(records, count, found.device):
+    for part in directions(records, count, found.device):
         of_part = [noise if noise.shape[1] == 1 else noise[:, part] for noise in noises]
         rows, gain = [x[:, part] for x in seen], [g[part] for g in gains]
         found[:, part] = solve(mixings, rows, of_part, gain, variance[part])

@@ -61,18 +61,34 @@ class Rings:
     def solve(self, diagonal: Tensor, coupling: Tensor, target: Tensor) -> Tensor:
         """z with diagonal · z plus its neighbours' share = target, all (records, k). coupling: (n, k), of each row
         between its own record and its partner."""
-        ties, tied = torch.zeros_like(target), self.link >= 0
-        ties[tied] = coupling[self.link[tied]]
-        state = _State(diagonal[self.order], ties, target[self.order])
-        kept: list[_Gone] = []
-        for level in self.levels:
-            state, gone = _halved(level, state)
-            kept.append(gone)
+        state, kept = self._reduced(diagonal, coupling, target)
         solved = state.target / (state.diagonal + 2 * state.ties)  # a ring of one is tied to itself, from both sides
         for level in reversed(self.levels):
             solved = _put_back(level, kept.pop(), solved)
-        found = torch.empty_like(solved)
-        found[self.order] = solved
+        return self._unordered(solved)
+
+    def variances(self, diagonal: Tensor, coupling: Tensor) -> Tensor:
+        """(records, k) the diagonal of the inverse of the same matrices."""
+        state, kept = self._reduced(diagonal, coupling, torch.zeros_like(diagonal))
+        found = 1 / (state.diagonal + 2 * state.ties)
+        beside = found  # the covariance with the next one of the ring, which is itself there
+        for level in reversed(self.levels):
+            found, beside = _spread_back(level, kept.pop(), found, beside)
+        return self._unordered(found)
+
+    def _reduced(self, diagonal: Tensor, coupling: Tensor, target: Tensor) -> tuple[_State, list[_Gone]]:
+        """What is left when each ring has one record, and what is needed to go back."""
+        ties, tied = torch.zeros_like(target), self.link >= 0
+        ties[tied] = coupling[self.link[tied]]
+        state, kept = _State(diagonal[self.order], ties, target[self.order]), []
+        for level in self.levels:
+            state, gone = _halved(level, state)
+            kept.append(gone)
+        return state, kept
+
+    def _unordered(self, values: Tensor) -> Tensor:
+        found = torch.empty_like(values)
+        found[self.order] = values
         return found
 
 
@@ -98,9 +114,10 @@ class _State(NamedTuple):
 
 
 class _Gone(NamedTuple):
-    """alone: (m, k) what those that went would be without neighbours; shares: (2, m, k) by which the neighbours before
-    and after enter them."""
+    """variance, alone: (m, k) of those that went, if their neighbours are known to be zero; shares: (2, m, k) by which
+    the neighbours before and after enter them, with a minus."""
 
+    variance: Tensor
     alone: Tensor
     shares: Tensor
 
@@ -130,7 +147,7 @@ def _halved(level: _Level, state: _State) -> tuple[_State, _Gone]:
         diagonal[neighbour] -= tie * share  # no two that go have the same neighbour on one side
         target[neighbour] -= tie * alone
     ties[level.before] = -left * shares[1]
-    return _State(diagonal, ties, target), _Gone(alone, shares)
+    return _State(diagonal, ties, target), _Gone(scale, alone, shares)
 
 
 def _put_back(level: _Level, gone: _Gone, solved: Tensor) -> Tensor:
@@ -138,3 +155,16 @@ def _put_back(level: _Level, gone: _Gone, solved: Tensor) -> Tensor:
     whole[level.stay] = solved
     whole[level.go] = gone.alone - gone.shares[0] * solved[level.before] - gone.shares[1] * solved[level.after]
     return whole
+
+
+def _spread_back(level: _Level, gone: _Gone, variance: Tensor, beside: Tensor) -> tuple[Tensor, Tensor]:
+    """The variances of all, and their covariances with the next ones, from those of the ones that stay."""
+    left, right = gone.shares
+    before, after, between = variance[level.before], variance[level.after], beside[level.before]
+    with_before, with_after = -left * before - right * between, -left * between - right * after
+    whole = variance.new_empty(len(level.stay) + len(level.go), variance.shape[1])
+    covariance = torch.empty_like(whole)
+    whole[level.stay], covariance[level.stay] = variance, beside
+    whole[level.go] = gone.variance - left * with_before - right * with_after
+    covariance[level.stay[level.before]], covariance[level.go] = with_before, with_after
+    return whole, covariance
