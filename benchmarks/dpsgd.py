@@ -12,7 +12,7 @@ from mixveil.federated.algorithms import Rounds
 from mixveil.federated.dpsgd import Party, Private, federated_dpsgd, planned
 
 _CASES = ((512, 10), (1280, 10), (1280, 100))  # features and classes
-_ROWS, _BATCH, _REPETITIONS = 10_240, 256, 5
+_ROWS, _BATCH, _REPETITIONS = 5120, 256, 3
 
 
 def dpsgd() -> Found:

@@ -32,7 +32,7 @@ def log_plot(title: str, across: str, up: str, curves: Mapping[str, Points]) -> 
         parts.append(f'<line x1="{right}" x2="{right}" y1="{_BOTTOM}" y2="{_BOTTOM + 4}" stroke="{LEVEL}"/>')
         parts.append(f'<text x="{right}" y="{_BOTTOM + 19}" text-anchor="middle">{x:g}</text>')
     middle = (_LEFT + _RIGHT) / 2
-    parts.append(f'<text x="{middle}" y="{_BOTTOM + 40}" text-anchor="middle">{escape(f"{across} ({up})")}</text>')
+    parts.append(f'<text x="{middle}" y="{_BOTTOM + 40}" text-anchor="middle">{escape(f"{up} over {across}")}</text>')
     for number, (name, points) in enumerate(curves.items()):
         places, down = [place(*point) for point in sorted(points)], _TOP + 8 + 22 * number
         parts += [_line(number, places), _line(number, [(_LEGEND, down), (_LEGEND + 30, down)])]
