@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mixveil.core.errors import ArgumentError
-from mixveil.core.keystreams import ROUNDS, Generator, bits_of, blocks, key_words
+from mixveil.core.keystreams import ROUNDS, Generator, blocks, key_words, pair_bits
 
 KEY = bytes(range(32))
 GENERATORS: list[Generator] = ["chacha20", "chacha12", "philox"]
@@ -55,13 +55,18 @@ def test_keys_counters_and_planes_give_different_blocks(generator: Generator) ->
     assert len(set(made)) == len(made)
 
 
-@pytest.mark.parametrize("generator", GENERATORS)
-def test_bits_are_those_of_the_planes_in_order(generator: Generator) -> None:
-    first = bits_of(generator, KEY, 7, 9)
-    planes = [int(blocks(generator, KEY, at(7), plane)[0, 9]) for plane in range(3)]
-    whole = planes[0] << 64 | planes[1] << 32 | planes[2]
-    for n in (1, 31, 32, 33, 64, 65, 96):
-        assert first(n) == whole >> (96 - n)
+@given(
+    st.sampled_from(GENERATORS), st.binary(min_size=32, max_size=32), st.integers(0, 2**64 - 1),
+    st.tuples(*[st.integers(0, 15)] * 2), st.lists(st.integers(1, 300), min_size=1, max_size=3),
+)  # fmt: skip
+def test_bits_of_a_pair_are_those_of_the_planes_in_order(
+    generator: Generator, key: bytes, counter: int, words: tuple[int, int], counts: list[int]
+) -> None:
+    first = pair_bits(generator, key, counter, words)
+    planes = [blocks(generator, key, at(counter), plane)[0] for plane in range(10)]
+    whole = [sum(int(plane[word]) << 32 * (9 - i) for i, plane in enumerate(planes)) for word in words]
+    for n in counts:
+        assert first(n) == tuple(bits >> (320 - n) for bits in whole)
 
 
 def test_key_words_are_the_key_in_little_endian_order() -> None:

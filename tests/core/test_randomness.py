@@ -404,3 +404,16 @@ def test_device_draws_in_forked_processes_follow_from_their_seed(used: bool) -> 
     assert stream.uniform(4, device=CPU).tolist() not in drawn
     fresh = DeviceStream(SeededStream(1)).uniform(4, device=CPU).tolist()
     assert fresh not in drawn
+
+
+def test_keys_are_new_and_no_forks_have_them(stream: Stream) -> None:
+    fork = stream.fork("noise")
+    keys = [stream.key("noise"), stream.key("noise"), stream.key("other"), fork.key("noise")]
+    assert len({*keys, fork._key, stream._key}) == 6
+    assert {len(key) for key in keys} == {32}
+
+
+def test_a_seeded_key_repeats_and_a_secure_key_never_does() -> None:
+    assert SeededStream(3).key("noise") == SeededStream(3).key("noise") != SeededStream(4).key("noise")
+    one, two = (SecureStream._from_key(bytes(32)) for _ in range(2))  # as of two machines from one snapshot
+    assert one.key("noise") != two.key("noise")

@@ -67,6 +67,14 @@ Screen = Annotated[
         "Not with --mu.",
     ),
 ]
+Device = Annotated[
+    Literal["cpu", "cuda"] | None,
+    typer.Option(
+        "--device",
+        help="Where Gaussian noise is drawn: cuda, on a GPU (it needs triton), or cpu. The release is as exact, and "
+        "does not say which. Default: where the rows lie.",
+    ),
+]
 
 
 @_common.data_options("unit", "classes")
@@ -94,6 +102,7 @@ def encode(
     label_epsilon: _common.LabelEpsilon = None,
     label_budget: _common.LabelBudget = None,
     screen: Screen = None,
+    device: Device = None,
     seed: _common.Seed = None,
     options: DataOptions,
     projection: _common.ProjectionFile = None,

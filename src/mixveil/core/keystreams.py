@@ -1,4 +1,5 @@
-"""Keystreams that a GPU can make too: ChaCha20, ChaCha12 and Philox, here by numpy, as the reference.
+"""Keystreams that a GPU can make too: ChaCha20, ChaCha12 and Philox, here by numpy, as the reference,
+and by plain integers, for one block.
 
 A keystream is cut into blocks of 16 words of 32 bits, numbered by a counter, on several planes: the words of plane 0
 are the first 32 bits of 16 uniforms, those of plane 1 their next 32 bits, and so on, for as many bits as are needed.
@@ -29,6 +30,7 @@ _COLUMNS = ((0, 4, 8, 12), (1, 5, 9, 13), (2, 6, 10, 14), (3, 7, 11, 15))
 _DIAGONALS = ((0, 5, 10, 15), (1, 6, 11, 12), (2, 7, 8, 13), (3, 4, 9, 14))
 _PHILOX_FACTORS = (0xD2511F53, 0xCD9E8D57)
 _PHILOX_STEPS = (0x9E3779B9, 0xBB67AE85)
+_LOW = 0xFFFFFFFF
 
 
 def blocks(generator: Generator, key: bytes, counters: NDArray[np.uint64], plane: int) -> Words:
@@ -45,16 +47,24 @@ def key_words(key: bytes) -> tuple[int, ...]:
     return tuple(np.frombuffer(key, "<i4").tolist())
 
 
-def bits_of(generator: Generator, key: bytes, counter: int, word: int) -> Callable[[int], int]:
-    """The first n bits of one uniform, as a whole number below 2ⁿ."""
+def pair_bits(
+    generator: Generator, key: bytes, counter: int, words: tuple[int, int]
+) -> Callable[[int], tuple[int, int]]:
+    """The first n bits of two uniforms of a block, as whole numbers below 2ⁿ. By plain integers: for one block they are
+    quicker than arrays."""
+    planes: list[tuple[int, int]] = []
 
-    def first(n: int) -> int:
-        planes = -(-n // 32)
-        whole = 0
-        for plane in range(planes):
-            block = blocks(generator, key, np.array([counter], np.uint64), plane)
-            whole = whole << 32 | int(block[0, word])
-        return whole >> (32 * planes - n)
+    def first(n: int) -> tuple[int, int]:
+        while 32 * len(planes) < n:
+            if generator == "philox":
+                planes.append(_philox_pair(key, counter, len(planes), words))
+            else:
+                planes.extend(_chacha_pairs(key, counter, len(planes), words, ROUNDS[generator]))
+        one = other = 0
+        for left, right in planes:
+            one, other = one << 32 | left, other << 32 | right
+        beyond = 32 * len(planes) - n
+        return one >> beyond, other >> beyond
 
     return first
 
@@ -95,3 +105,51 @@ def _philox(key: bytes, counters: NDArray[np.uint64], plane: int) -> Words:
             k0, k1 = (k0 + _PHILOX_STEPS[0]) & 0xFFFFFFFF, (k1 + _PHILOX_STEPS[1]) & 0xFFFFFFFF
         found[:, 4 * call : 4 * call + 4] = np.stack(c, axis=1).astype(np.uint32)
     return found
+
+
+def _chacha_pairs(key: bytes, counter: int, first: int, words: tuple[int, int], rounds: int) -> list[tuple[int, int]]:
+    """Two words of a block on four planes. A row of the state is one integer: four columns of four planes, with 64 bits
+    of room for each word of 32."""
+    mask, full = sum(_LOW << 64 * lane for lane in range(16)), (1 << 64 * 16) - 1
+
+    def row(*columns: int) -> int:
+        return sum(column << 64 * (4 * j + plane) for j, column in enumerate(columns) for plane in range(4))
+
+    def turned(x: int, left: int) -> int:
+        return (x << left | x >> (32 - left)) & mask
+
+    def rolled(x: int, columns: int) -> int:
+        return x >> 256 * columns | x << 256 * (4 - columns) & full
+
+    keyed = np.frombuffer(key, "<u4").tolist()
+    nonces = sum((first + plane & _LOW) << 64 * (8 + plane) for plane in range(4))
+    start = (row(*_CONSTANTS), row(*keyed[:4]), row(*keyed[4:]), row(counter & _LOW, counter >> 32) | nonces)
+    a, b, c, d = start
+    for half in range(rounds):
+        a = a + b & mask
+        d = turned(d ^ a, 16)
+        c = c + d & mask
+        b = turned(b ^ c, 12)
+        a = a + b & mask
+        d = turned(d ^ a, 8)
+        c = c + d & mask
+        b = turned(b ^ c, 7)
+        step = 3 if half % 2 else 1  # to the diagonals, and back
+        b, c, d = rolled(b, step), rolled(c, 2), rolled(d, 4 - step)
+    ends = [end + begun & mask for end, begun in zip((a, b, c, d), start, strict=True)]
+    one, other = (ends[word // 4] >> 256 * (word % 4) for word in words)
+    return [(one >> 64 * plane & _LOW, other >> 64 * plane & _LOW) for plane in range(4)]
+
+
+def _philox_pair(key: bytes, counter: int, plane: int, words: tuple[int, int]) -> tuple[int, int]:
+    """Two words of a block on one plane."""
+    found = []
+    for word in words:
+        c = (counter & _LOW, counter >> 32, word // 4, plane)
+        k0, k1 = np.frombuffer(key[:8], "<u4").tolist()
+        for _ in range(ROUNDS["philox"]):
+            left, right = c[0] * _PHILOX_FACTORS[0], c[2] * _PHILOX_FACTORS[1]
+            c = (right >> 32 ^ c[1] ^ k0, right & _LOW, left >> 32 ^ c[3] ^ k1, left & _LOW)
+            k0, k1 = k0 + _PHILOX_STEPS[0] & _LOW, k1 + _PHILOX_STEPS[1] & _LOW
+        found.append(c[word % 4])
+    return found[0], found[1]

@@ -140,7 +140,20 @@ class Scratch(threading.local):
         return kept[:size]
 
 
-_scratch = Scratch()
+class _Intervals(threading.local):
+    """Interval arithmetic of a thread: to make it takes longer than to decide a value."""
+
+    made: Any = None
+
+    def context(self) -> Any:
+        if self.made is None:
+            from mpmath.ctx_iv import MPIntervalContext
+
+            self.made = MPIntervalContext()
+        return self.made
+
+
+_scratch, _intervals = Scratch(), _Intervals()
 
 
 def rounded(
@@ -295,9 +308,7 @@ def decide(mean: Fraction, scale: Fraction, bits: Callable[[int], tuple[int, int
     """The integer nearest to mean + scale · N, by intervals that hold N, each twice as precise as the last.
 
     bits: from a number to as many first bits of U and of θ/2π, as integers; second: N = R sin θ, not R cos θ."""
-    from mpmath.ctx_iv import MPIntervalContext
-
-    real, count = MPIntervalContext(), _FIRST_BITS
+    real, count = _intervals.context(), _FIRST_BITS
     while count <= _MOST_BITS:
         real.prec = count + 64
         of_radius, of_turn = bits(count)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
+import torch
 from torch import Tensor
 
 from mixveil.core import checks
@@ -78,6 +79,17 @@ class Subset(RowsView):
 
     def originals(self, index: Tensor) -> Sequence[Tensor]:
         return self._dataset.originals(self.index[checks.rows_within(index, len(self))])
+
+
+@dataclass(frozen=True)
+class OnDevice(RowsView):
+    """The same rows, brought to a device as they are taken. Their labels stay in memory."""
+
+    device: torch.device
+
+    def take(self, index: Tensor) -> Batch:
+        x, y = self.rows.take(index)
+        return Batch(x.to(self.device), y.cpu())
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,6 +16,7 @@ from mixveil.core.errors import ArgumentError, PixelError
 from mixveil.core.randomness import Stream
 from mixveil.core.rounded_normals import Mean
 from mixveil.core.types import Encoder, Fact, Facts, Guarantee, Mu
+from mixveil.encoders.fused import encoding as fused
 from mixveil.encoders.grid import GRID, stored_dtype
 from mixveil.encoders.linear import Linear
 from mixveil.theory import clipping
@@ -103,11 +104,16 @@ def certified(encoder: Encoder, target: Mu, facts: Facts) -> tuple[Guarantee, ..
     )
 
 
+def on_gpu(device: torch.device) -> bool:
+    """Whether the noise of rows that lie there is drawn there."""
+    return device.type == "cuda" and fused.available(device)
+
+
 def on_grid(
     encoder: Noisy, sources: Sequence[Tensor], shares: Sequence[Tensor], scale: Tensor, most: float, stream: Stream
 ) -> Tensor:
     """(m, …) integers: exactly those nearest to Σ share · clipped source + σ · scale · N in steps of the grid, for
-    exactly normal N.
+    exactly normal N. In memory; noise is drawn where the sources lie, if that can be.
 
     Args:
         sources: (m, …) float32 each.
@@ -118,23 +124,60 @@ def on_grid(
     if step is None or bound is None:
         raise ArgumentError(f"the noise of {encoder.name} has no grid")
     x = [source.flatten(1).float().contiguous() for source in sources]
+    if not on_gpu(x[0].device):
+        x = [z.cpu() for z in x]
     inside = all(map(encoder.inside, x))
     never = encoder.amplitude * math.sqrt(x[0].shape[1]) <= encoder.clip * (1 + _ROUNDED)  # is a record clipped
-    weights = [share / step for share in shares]
+    weights = [share.to(x[0].device) / step for share in shares]
     if not (inside and never):
         weights = [w * factors(z, encoder.centre, encoder.clip) for z, w in zip(x, weights, strict=True)]
     # No value of a clipped record is larger than the record: there the range does not matter.
     bounded = (inside or encoder.amplitude >= encoder.clip) and all(map(_fits, weights))
     largest = (encoder.amplitude + 2 * abs(encoder.centre)) / step * (1 + _SLACK)
-    mean = Mean(
-        tuple(z.numpy() for z in x),
-        tuple(weight.numpy() for weight in weights),
-        encoder.centre,
-        largest if bounded else None,
-    )
-    out = torch.empty(x[0].shape, dtype=stored_dtype(bound))
-    stream.round_noisy(out, (scale / GRID).numpy(), mean, most=most / GRID, bound=bound)
+    terms = _Terms(x, weights, scale / GRID, encoder.centre, most / GRID, largest if bounded else None, bound)
+    out = _rounded_on_gpu(terms, stream) if on_gpu(x[0].device) else _rounded(terms, stream)
     return out.view(sources[0].shape)
+
+
+class _Terms(NamedTuple):
+    """The values to round, in steps of the grid. most, reach: public bounds of the noise and of the means, as
+    `Mean.largest`; bound: of what is released."""
+
+    x: list[Tensor]
+    weights: list[Tensor]
+    scale: Tensor
+    centre: float
+    most: float
+    reach: float | None
+    bound: int
+
+
+def _rounded(terms: _Terms, stream: Stream) -> Tensor:
+    x, weights = (tuple(part.numpy() for part in parts) for parts in (terms.x, terms.weights))
+    out = torch.empty(terms.x[0].shape, dtype=stored_dtype(terms.bound))
+    mean = Mean(x, weights, terms.centre, terms.reach)
+    stream.round_noisy(out, terms.scale.numpy(), mean, most=terms.most, bound=terms.bound)
+    return out
+
+
+def _rounded_on_gpu(terms: _Terms, stream: Stream) -> Tensor:
+    """Under a key of its own, with a cipher that a GPU is fast at."""
+    own, *others = terms.x
+    if len(others) > 1:
+        raise ArgumentError(f"a GPU mixes at most 2 sources, got {len(terms.x)}")
+    mixture = fused.Mixture(
+        own=own,
+        other=others[0] if others else None,
+        partner=torch.arange(len(own), device=own.device) if others else None,
+        factors=torch.stack(terms.weights, dim=1),
+        scale=terms.scale.to(own.device),
+        centre=terms.centre,
+        most=terms.most,
+        reach=terms.reach,
+        bound=terms.bound,
+    )
+    keystream = fused.Keystream(stream.key("noise"), "philox" if stream.reproducible else "chacha20")
+    return fused.encoded(mixture, keystream).cpu()
 
 
 def _fits(weight: Tensor) -> bool:

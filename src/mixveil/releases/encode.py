@@ -30,6 +30,8 @@ from mixveil.features.extractor import Extractor
 from mixveil.features.opening import FeatureOptions, chosen_extractor
 from mixveil.features.projection import Projected
 from mixveil.releases import accounting
+from mixveil.releases.devices import Device, check_device
+from mixveil.releases.devices import chosen as chosen_device
 from mixveil.releases.envelope import Envelope
 from mixveil.releases.kinds.records import RecordSettings
 from mixveil.releases.ledger import Ledger
@@ -92,6 +94,7 @@ def encode(
     label_epsilon: float | None = None,
     label_budget: float | None = None,
     screen: Screen | str | None = None,
+    device: Device | None = None,
     seed: int | None = None,
     projection: Path | str | None = None,
     backbone: str | None = None,
@@ -124,6 +127,8 @@ def encode(
         recipient, budget, label_budget, ledger: See `writing.LedgerTerms`.
         label_epsilon: Labels under ε-DP randomised response; else they are shown.
         screen: Drop rows that show too much, as `lpips:0.7`. Not with mu.
+        device: Where Gaussian noise is drawn: `cuda`, on a GPU, or `cpu`; where the rows lie unless it is given. The
+            release is exact either way, and does not say which.
         seed: For experiments: an attacker who knows the seed can remove the noise, so nothing is promised.
         projection: The file of a public projection that images go through, or `photographs` for the one that comes
             with mixveil.
@@ -133,6 +138,7 @@ def encode(
     """
     out, options, ledger = Path(out), options or DataOptions(), ledger or Ledger()
     check_output(out, party)
+    check_device(device)
     target = chosen_target(mu, tau, calibration)
     screen = Screen.parse(screen) if isinstance(screen, str) else screen
     if screen is not None:
@@ -178,7 +184,7 @@ def encode(
         stream=stream.fork("facts"),
         watch=watch,
     )
-    warnings += more
+    warnings += more + chosen_device(device, source.rows, ready)[1]
     for item in warnings:
         warn(item)
     terms = LedgerTerms(recipient=recipient, budget=budget, label_budget=label_budget, owners=owners, ledger=ledger)
@@ -196,6 +202,7 @@ def encode(
             screen=screen,
             lpips=lpips,
             covers=source.covers,
+            device=device,
             progress=step,
             **terms,
         )

@@ -10,21 +10,22 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import ParamSpec, Unpack
+from typing import Any, ParamSpec, Unpack
 
 import torch
 from torch import Tensor
 
 from mixveil.core import checks, randomness, tensor_files
 from mixveil.core.errors import ArgumentError, PrivateFactError, ScreenedOutError
-from mixveil.core.types import Batch, Dataset, Encoder, Guarantee, Progress, Release, Trace
+from mixveil.core.types import Batch, Dataset, Encoder, Guarantee, Progress, Release, Rows, Trace
 from mixveil.data import privacy_units
 from mixveil.data.covers import Covered, Patches
 from mixveil.data.randomised_labels import Randomised, label_shifts
-from mixveil.data.row_views import Subset
+from mixveil.data.row_views import OnDevice, Subset
 from mixveil.encoders.grid import stored_dtype
 from mixveil.features.extractor import Extractor
 from mixveil.features.projection import Projected
+from mixveil.releases.devices import Device, chosen
 from mixveil.releases.envelope import Envelope, File
 from mixveil.releases.kinds.records import Records, RecordSettings, of_all_rows
 from mixveil.releases.screening import Measure, Screen, Screened, Screening
@@ -34,6 +35,7 @@ from mixveil.theory.response import keep_probability
 P = ParamSpec("P")
 SHARD_BYTES = 64 << 20
 _BLOCK_ELEMENTS = 1 << 19  # values encoded at a time: fewer cost more in calls, more take more memory
+_GPU_ELEMENTS = 1 << 26  # the same on a GPU
 
 
 def write_release(
@@ -50,6 +52,7 @@ def write_release(
     screen: Screen | None = None,
     lpips: Measure | None = None,
     covers: Patches | None = None,
+    device: Device | None = None,
     progress: Progress = lambda _: None,
     **terms: Unpack[LedgerTerms],
 ) -> Envelope:
@@ -64,6 +67,7 @@ def write_release(
         screen: Rows that show too much are dropped, and never written.
         lpips: The distance, where the screen needs it.
         covers: The public patches, where the encoder mixes them in.
+        device: See `devices.chosen`.
     """
     checks.enough_rows(len(rows))
     check_output(out, party)
@@ -78,10 +82,12 @@ def write_release(
     if row + tensor_files.HEADER > settings.largest_file:
         raise ArgumentError(f"a row takes {row:,} bytes, and a shard has at most {settings.largest_file:,}")
     envelope = _enveloped(settings, rows, guarantees, party, stream, assets, label_epsilon)
+    where, _ = chosen(device, rows, encoder)
     said, trace = _planned(rows, encoder, label_epsilon, covers, stream)
 
     def produce(folder: Path) -> Produced:
-        shards = _write_shards(folder, said, settings, trace, covers, stream.fork("noise"), screening, progress)
+        noise = stream.fork("noise")
+        shards = _write_shards(folder, said, settings, trace, covers, where, noise, screening, progress)
         return shards, lambda: trace if screening is None else replace(trace, kept=screening.kept)
 
     return write(out, rows, envelope, produce, space=_bytes(rows, settings), **terms)
@@ -103,8 +109,9 @@ def traced_in_memory(
     checks.enough_rows(len(rows))
     settings = RecordSettings(encoder, rows.shape, extractor)
     said, trace = _planned(rows, encoder, label_epsilon, covers, stream)
+    where, _ = chosen(None, rows, encoder)
     with _workers() as pool:
-        batch = _encoded(said, 0, len(rows), encoder, trace, covers, stream.fork("noise"), pool)
+        batch = _encoded(said, 0, len(rows), encoder, trace, covers, where, stream.fork("noise"), pool)
     envelope = _enveloped(settings, rows, guarantees, party, stream, assets, label_epsilon)
     return Release(envelope, Records((batch,), encoder.step)), trace
 
@@ -142,6 +149,7 @@ def _write_shards(
     settings: RecordSettings,
     trace: Trace,
     covers: Patches | None,
+    where: torch.device | None,
     stream: randomness.Stream,
     screening: Screening | None,
     progress: Progress,
@@ -153,7 +161,9 @@ def _write_shards(
         number = 0
         for start in range(0, len(rows), shard_rows):
             stop = min(start + shard_rows, len(rows))
-            batch = _encoded(rows, start, stop, settings.encoder, trace, covers, stream, pool, screening, progress)
+            batch = _encoded(
+                rows, start, stop, settings.encoder, trace, covers, where, stream, pool, screening, progress
+            )
             if not len(batch.y):
                 continue
             if waiting:
@@ -176,6 +186,7 @@ def _encoded(
     encoder: Encoder,
     trace: Trace,
     covers: Patches | None,
+    where: torch.device | None,
     stream: randomness.Stream,
     pool: Executor,
     screening: Screening | None = None,
@@ -183,10 +194,12 @@ def _encoded(
 ) -> Batch:
     """The rows from `start` to `stop`, encoded by blocks that stay in the cache, less those that the screening drops.
     Each block has a stream of its own, forked in their order: the same stream gives the same rows with any number of
-    threads."""
+    threads. A GPU gets larger blocks, one after the other."""
     x = torch.empty(stop - start, *rows.shape, dtype=stored_dtype(encoder.index_bound))
     y = torch.empty(stop - start, len(rows.classes))
-    mixed = rows if covers is None else Covered(rows, covers)
+    mixed: Rows = rows if covers is None else Covered(rows, covers)
+    mixed = mixed if where is None else OnDevice(mixed, where)
+    on_gpu = where is not None and where.type == "cuda"
 
     def block(index: Tensor, noise: randomness.Stream) -> int:
         here = slice(int(index[0]) - start, int(index[-1]) + 1 - start)
@@ -195,9 +208,11 @@ def _encoded(
             screening.look(index, trace, x[here])
         return len(index)
 
-    size = max(1, _BLOCK_ELEMENTS // torch.Size(rows.shape).numel())
+    values = _GPU_ELEMENTS if on_gpu and screening is None else _BLOCK_ELEMENTS
+    size = max(1, values // torch.Size(rows.shape).numel())
     index = torch.split(torch.arange(start, stop), size)
-    for done in pool.map(block, index, [stream.fork("block") for _ in index]):
+    run: Any = map if on_gpu else pool.map
+    for done in run(block, index, [stream.fork("block") for _ in index]):
         progress(done)
     if screening is None:
         return Batch(x, y)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor
@@ -21,7 +23,7 @@ def mixture(m: int, d: int, device: torch.device, *, paired: bool = True, bound:
     partner = torch.randperm(m, generator=g).to(device)
     factors = (torch.rand(m, 2 if paired else 1, generator=g, dtype=torch.float64) * 900).to(device)
     scale = (torch.rand(m, generator=g, dtype=torch.float64) * 50 + 500).to(device)
-    return Mixture(x, x if paired else None, partner if paired else None, factors, scale, 0.5, 1.0, bound)
+    return Mixture(x, x if paired else None, partner if paired else None, factors, scale, 0.5, 550.0, 2700.0, bound)
 
 
 def agree(made: Mixture, keystream: Keystream, got: Tensor, first_row: int = 0) -> bool:
@@ -48,6 +50,15 @@ def test_wide_integers_are_decided_in_float64(device: torch.device) -> None:
     got = encoded(made, keystream)
     assert got.dtype == torch.int32
     assert agree(made, keystream, got)
+
+
+def test_values_of_unknown_size_are_decided_in_float64(device: torch.device) -> None:
+    known, keystream = mixture(2, 300, device), Keystream(KEY, "philox")
+    made = replace(known, reach=None)
+    assert not uses_single(made)
+    assert known.reach is not None
+    assert made.reached() <= known.reach
+    assert (encoded(made, keystream) == encoded(known, keystream)).all()
 
 
 def test_a_list_that_is_too_short_grows(device: torch.device) -> None:
@@ -78,7 +89,7 @@ def near_halves(scale: float, device: torch.device) -> Mixture:
     """Rows whose values are half-integers, but for noise of that scale."""
     x = torch.arange(200.0, device=device).view(2, 100)
     ones = torch.ones(2, 1, dtype=torch.float64, device=device)
-    return Mixture(x, None, None, ones, ones[:, 0] * scale, 0.5, 200.0, 9000)
+    return Mixture(x, None, None, ones, ones[:, 0] * scale, 0.5, scale, 200.5, 9000)
 
 
 def test_planted_half_integers_go_with_the_sign_of_their_noise(device: torch.device) -> None:

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from mixveil.core.keystreams import bits_of, blocks
+from mixveil.core.keystreams import blocks, pair_bits
 from mixveil.core.rounded_normals import decide
 from mixveil.encoders.fused import layout
 from mixveil.encoders.fused.encoding import Keystream, Mixture
@@ -68,8 +68,8 @@ def _row(mixture: Mixture, keystream: Keystream, first_row: int, row: int) -> tu
     wrong = np.flatnonzero((np.abs(value - whole) > 0.5 - UNSURE) | unsure)
     for column in wrong.tolist():
         block, pair, second = layout.place(first_row + row, column, d)
-        u, turn = (bits_of(keystream.generator, keystream.key, block, word) for word in (pair, pair + 8))
+        bits = pair_bits(keystream.generator, keystream.key, block, (pair, pair + 8))
         parts = [Fraction(a) * (Fraction(float(x[column])) - Fraction(mixture.centre))
                  for a, x in zip(factors, sources, strict=True)]  # fmt: skip
-        whole[column] = decide(sum(parts, Fraction(0)), Fraction(scale), lambda n: (u(n), turn(n)), second=second)  # noqa: B023
+        whole[column] = decide(sum(parts, Fraction(0)), Fraction(scale), bits, second=second)
     return whole.clip(-mixture.bound, mixture.bound).astype(np.int64), len(wrong)

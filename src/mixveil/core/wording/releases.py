@@ -92,5 +92,7 @@ WORDS: dict[str, str] = {
     "held-representations": "{rows:n row} of {values:n value} from {party}, {megabytes:.1f} MB",
     "held": "a release of {kind} from {party}, {files:n file}, {megabytes:.1f} MB",
     "features-of": "features of images by {extractor}, {size} pixels wide (settings and weights {digest})",
+    "encoded-without-triton": "Triton is not installed, so the CPU draws the noise and not the GPU: the release is as "
+    "exact, and takes longer. To use the GPU: pip install triton",
     "screened-by": "screened by {screen}: {dropped:n row was|rows were} dropped of {made:,} made ({share:.1%})",
 }

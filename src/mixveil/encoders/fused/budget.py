@@ -2,7 +2,7 @@
 
 The true value is v = Σ_k a_k (x_k − c) + s·N, where N = R·cos θ or R·sin θ, R = √(−2 ln U), θ = 2π·T, and U and T are
 uniforms whose first 32 bits are the words of the keystream. "Reach" is a bound of Σ_k |a_k|·(|x_k| + |c|) over all
-values of a release, "scale" the largest s.
+values, "scale" one of s. Both are public, so that which values are doubtful tells nothing but v and U.
 
 **float32** (`single`). ε = 2⁻²⁴ bounds a rounding. Only words k with `LOW` ≤ k < `HIGH` are used, so that
 R is between R₀ = 0.044 and R₁ = 4.08; the others are doubtful.
@@ -19,6 +19,7 @@ R is between R₀ = 0.044 and R₁ = 4.08; the others are doubtful.
   does not fuse them.
 - The mixture: a₁, a₂ and −c·(a₁ + a₂) as float32, then two multiply-adds, each of them two roundings if it is not
   fused, and ε of the sum with the noise: 6ε·reach.
+- ½ less the bound, as float32, and what underflows: ε.
 All this as a function of R is A/R + B·R, with one A where U > ½, which is R < R½ = 1.18, and another elsewhere. Both
 are convex: the maximum is at R₀, R½ or R₁. Products of two errors are below a 64th of it.
 `benchmarks/gpu_noise.py` computes the radius for all 2³² words, and cosine and sine for all 2³² words, on the GPU, and
@@ -30,7 +31,8 @@ compares them with float64.
 - u (or 1 − u, where that is smaller) 2η; log 2 ulp, by log1p's quotient 4 more roundings: together 16η relative in R,
   where the square root halves them. Square root, sine and cosine (2 ulp by NVIDIA's tables), θ (3 roundings of at most
   π): 32η of R. Products: 4η. 64η·R covers them.
-- The mixture: 8η·reach, and 2η·(s·R) of the last sum. Differences x − c and a product each, then sums.
+- The mixture: 8η·reach, and 2η·(s·R) of the last sum. Differences x − c and a product each, then sums. ½ less
+  the bound: η.
 """
 
 from __future__ import annotations
@@ -68,11 +70,11 @@ def angle_error() -> float:
 def single(scale: float, reach: float) -> float:
     """Of a value computed in float32."""
     noise = max(a / radius + radius * (PER_RADIUS + angle_error() + 4 * _E32) for radius, a in _ENDS)
-    return _SLACK * (scale * noise + 6 * _E32 * reach) + 2.0**-100
+    return _SLACK * (scale * noise + 6 * _E32 * reach + _E32)
 
 
 def double(scale: float, reach: float) -> float:
     """Of a value computed in float64."""
     largest = math.sqrt(56 * math.log(2))
     noise = 2.0**-37 / 6.2 + 2.0**-50 + 66 * _E64 * largest
-    return _SLACK * (scale * noise + 10 * _E64 * reach) + 2.0**-900
+    return _SLACK * (scale * noise + 10 * _E64 * reach + _E64)

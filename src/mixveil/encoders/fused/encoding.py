@@ -17,7 +17,7 @@ doubtful values is as long for one set of rows as for another.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
 from typing import Any
@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from mixveil.core.errors import ArgumentError, MissingDependencyError
-from mixveil.core.keystreams import ROUNDS, Generator, bits_of, key_words
+from mixveil.core.keystreams import ROUNDS, Generator, key_words, pair_bits
 from mixveil.core.rounded_normals import decide
 from mixveil.encoders.fused import budget, layout
 from mixveil.encoders.grid import stored_dtype
@@ -44,14 +44,10 @@ class Launch:
     Attributes:
         blocks: Blocks of the keystream a program, a power of two.
         warps: Warps a program.
-        unrolled: Whether all rounds of ChaCha are written out.
-        early: Whether rows are read before the noise is made.
     """
 
     blocks: int = 64
     warps: int = 2
-    unrolled: bool = False
-    early: bool = True
 
 
 @dataclass(frozen=True)
@@ -65,7 +61,8 @@ class Mixture:
         factors: (m, 1 or 2) float64: a, of own and of other.
         scale: (m,) float64: s, the noise.
         centre: c.
-        largest: A bound of |x| over own and other.
+        most: A public bound on s.
+        reach: A public bound on Σ_k |a_k|·(|x_k| + |c|); None: it is not known, and float32 is not used.
         bound: The largest integer that is released.
     """
 
@@ -75,20 +72,24 @@ class Mixture:
     factors: Tensor
     scale: Tensor
     centre: float
-    largest: float
+    most: float
+    reach: float | None
     bound: int
 
-    @property
-    def reach(self) -> float:
-        """See `budget`."""
-        return float(self.factors.abs().sum(1).max()) * (self.largest + abs(self.centre)) * (1 + 2.0**-40)
+    def sources(self) -> list[tuple[Tensor, Tensor]]:
+        """The rows that are mixed, (n, d), and which of them, (m,)."""
+        found = [(self.own, torch.arange(len(self.own), device=self.own.device))]
+        return found if self.other is None or self.partner is None else [*found, (self.other, self.partner)]
+
+    def reached(self) -> float:
+        """The bound on Σ_k |a_k|·(|x_k| + |c|) of these very values."""
+        largest = [torch.maximum(x.amax(1), -x.amin(1)).double()[row] for x, row in self.sources()]
+        total = sum((a.abs() * (x + abs(self.centre)) for a, x in zip(self.factors.T, largest, strict=True)))
+        return float(torch.as_tensor(total).max()) * (1 + 2.0**-40)
 
     def rows(self, part: slice) -> Mixture:
         partner = None if self.partner is None else self.partner[part]
-        return Mixture(
-            self.own[part], self.other, partner, self.factors[part], self.scale[part],
-            self.centre, self.largest, self.bound,
-        )  # fmt: skip
+        return replace(self, own=self.own[part], partner=partner, factors=self.factors[part], scale=self.scale[part])
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,7 @@ class Keystream:
 
 def available(device: torch.device) -> bool:
     """Whether the kernels run there: on a GPU, or in Triton's interpreter; never without Triton."""
-    if device.type != "cuda" and not _interpreted():
+    if not _interpreted() and (device.type != "cuda" or torch.version.cuda is None):
         return False
     try:
         import triton  # noqa: F401
@@ -163,10 +164,11 @@ class _Size:
 
     @classmethod
     def of(cls, mixture: Mixture) -> _Size:
-        scale, reach = float(mixture.scale.abs().max()), mixture.reach
-        single = budget.single(scale, reach)
+        if mixture.reach is None:
+            return cls(None, budget.double(mixture.most, mixture.reached()))
+        single = budget.single(mixture.most, mixture.reach)
         used = mixture.bound < 1 << 15 and single <= budget.LARGEST_SINGLE
-        return cls(single if used else None, budget.double(scale, reach))
+        return cls(single if used else None, budget.double(mixture.most, mixture.reach))
 
     def room(self, blocks: int) -> int:
         """For how many blocks with doubtful values a row of so many blocks should have room: half as much again as come
@@ -200,7 +202,6 @@ class _Run:
         self.meta: dict[str, Any] = {
             "CHACHA": keystream.generator != "philox",
             "ROUNDS": ROUNDS[keystream.generator],
-            "UNROLLED": launch.unrolled,
             "PAIRED": mixture.other is not None,
         }
 
@@ -228,7 +229,7 @@ class _Run:
         self.kernels.fused[(-(-self.blocks // self.launch.blocks), self.m)](
             *self.sources, factors.float().to(self.device), self.out, self.counts, self.listed, self.row, room, self.d,
             self.blocks, float(mixture.bound), 0.5 - single, *key_words(self.keystream.key), BLOCK=self.launch.blocks,
-            HARDWARE=not _interpreted(), EARLY=self.launch.early, num_warps=self.launch.warps, **self.meta,
+            HARDWARE=not _interpreted(), num_warps=self.launch.warps, **self.meta,
         )  # fmt: skip
 
     def start_double(self) -> None:
@@ -251,26 +252,23 @@ class _Run:
     def _decide(self) -> None:
         """Open values, one by one."""
         count = int(self.open_count)
+        if not count:
+            return
         if count > _OPEN_ROOM:
-            raise ArgumentError(f"{count:,} values are open after float64, and there is room for {_OPEN_ROOM:,}")
-        for position in self.open[:count].tolist():
-            row, column = position >> 32, position & 0xFFFFFFFF
-            self.out[row, column] = self._decided(row, column)
-
-    def _decided(self, row: int, column: int) -> int:
-        mixture, generator, key = self.mixture, self.keystream.generator, self.keystream.key
-        block, pair, second = layout.place(self.first_row + row, column, self.d)
-        u, angle = (bits_of(generator, key, block, word) for word in (pair, pair + layout.PAIRS))
-        rows = [mixture.own[row, column]]
-        if mixture.other is not None and mixture.partner is not None:
-            rows.append(mixture.other[mixture.partner[row], column])
-        mean = sum(
-            (Fraction(a) * (Fraction(float(x)) - Fraction(mixture.centre))
-             for a, x in zip(mixture.factors[row].tolist(), rows, strict=True)),
-            Fraction(0),
-        )  # fmt: skip
-        nearest = decide(mean, Fraction(float(mixture.scale[row])), lambda n: (u(n), angle(n)), second=second)
-        return max(-mixture.bound, min(mixture.bound, nearest))
+            raise ArgumentError(
+                f"{count:,} values are open after float64, and there is room for {_OPEN_ROOM:,}: encode on the CPU"
+            )
+        row, column = self.open[:count] >> 32, self.open[:count] & 0xFFFFFFFF
+        mixture, read = self.mixture, [x[which[row], column].tolist() for x, which in self.mixture.sources()]
+        factors, scale = mixture.factors.to(row.device)[row].tolist(), mixture.scale.to(row.device)[row].tolist()
+        centre, keystream, nearest = Fraction(mixture.centre), self.keystream, []
+        for i, (in_row, in_column) in enumerate(zip(row.tolist(), column.tolist(), strict=True)):
+            block, pair, second = layout.place(self.first_row + in_row, in_column, self.d)
+            bits = pair_bits(keystream.generator, keystream.key, block, (pair, pair + layout.PAIRS))
+            terms = (Fraction(a) * (Fraction(x[i]) - centre) for a, x in zip(factors[i], read, strict=True))
+            found = decide(sum(terms, Fraction(0)), Fraction(scale[i]), bits, second=second)
+            nearest.append(max(-mixture.bound, min(mixture.bound, found)))
+        self.out[row, column] = torch.tensor(nearest, dtype=self.out.dtype, device=self.device)
 
 
 def _empty(mixture: Mixture) -> Tensor:

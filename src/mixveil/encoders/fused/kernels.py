@@ -59,8 +59,8 @@ def _written(value, out, inside, bound, most):
 def fused(
     own, other, partner, factors, out, counts, doubtful, first_row, room, d, blocks, bound, most,
     k0, k1, k2, k3, k4, k5, k6, k7,
-    CHACHA: tl.constexpr, ROUNDS: tl.constexpr, UNROLLED: tl.constexpr, BLOCK: tl.constexpr, PAIRED: tl.constexpr,
-    HARDWARE: tl.constexpr, EARLY: tl.constexpr,
+    CHACHA: tl.constexpr, ROUNDS: tl.constexpr, BLOCK: tl.constexpr, PAIRED: tl.constexpr,
+    HARDWARE: tl.constexpr,
 ):  # fmt: skip
     """One program a row and BLOCK/64 tiles of it: noise, mixture, rounding, and a list of blocks with doubtful values.
 
@@ -77,15 +77,14 @@ def fused(
     if PAIRED:
         other_at = other + tl.load(partner + row) * d + column
         other_factor = tl.load(factors + row * 4 + 1)
-    means = ()
-    if EARLY:
+    read = ()  # before the noise is made: memory and arithmetic at the same time
+    for word in tl.static_range(16):
+        read = read + (tl.load(own_at + word * 64, mask=column < d - word * 64),)
+    if PAIRED:
         for word in tl.static_range(16):
-            means = means + (tl.load(own_at + word * 64, mask=column < d - word * 64),)
-        if PAIRED:
-            for word in tl.static_range(16):
-                means = means + (tl.load(other_at + word * 64, mask=column < d - word * 64),)
+            read = read + (tl.load(other_at + word * 64, mask=column < d - word * 64),)
     number = (tl.load(first_row) + row) * blocks + lane
-    words = words_of(number, 0, k0, k1, k2, k3, k4, k5, k6, k7, CHACHA, ROUNDS, UNROLLED)
+    words = words_of(number, 0, k0, k1, k2, k3, k4, k5, k6, k7, CHACHA, ROUNDS)
     flags = tl.zeros([BLOCK], tl.int32)
     for t in tl.static_range(8):
         radius = radius32(words[t], HARDWARE) * scale
@@ -94,10 +93,9 @@ def fused(
         for half in tl.static_range(2):
             step = (t + 8 * half) * 64
             inside = column < d - step
-            mean = tl.fma(means[t + 8 * half] if EARLY else tl.load(own_at + step, mask=inside), factor, shift)
+            mean = tl.fma(read[t + 8 * half], factor, shift)
             if PAIRED:
-                mixed = means[16 + t + 8 * half] if EARLY else tl.load(other_at + step, mask=inside)
-                mean = tl.fma(mixed, other_factor, mean)
+                mean = tl.fma(read[16 + t + 8 * half], other_factor, mean)
             value = tl.fma(radius, sine if half else cosine, mean)
             doubt = _written(value, out_at + step, inside, bound, most)
             flags = tl.where(doubt, flags | (1 << (t + 8 * half)), flags)
@@ -157,7 +155,7 @@ def doubled(
     own, other, partner, factors, out, counts, doubtful, first_row, room, d, blocks, limits,
     open_count, still_open, open_room,
     k0, k1, k2, k3, k4, k5, k6, k7,
-    CHACHA: tl.constexpr, ROUNDS: tl.constexpr, UNROLLED: tl.constexpr, BLOCK: tl.constexpr, PAIRED: tl.constexpr,
+    CHACHA: tl.constexpr, ROUNDS: tl.constexpr, BLOCK: tl.constexpr, PAIRED: tl.constexpr,
     LISTED: tl.constexpr, OUT: tl.constexpr,
 ):  # fmt: skip
     """The doubtful values of a row in float64; all values where no list is given (LISTED = False). What float64 leaves
@@ -176,8 +174,8 @@ def doubled(
         lane, flags = entry.to(tl.int64), tl.where(entry < blocks, 0xFFFF, 0)
     if tl.max(flags, 0) > 0:
         number = (tl.load(first_row) + row) * blocks + lane
-        words = words_of(number, 0, k0, k1, k2, k3, k4, k5, k6, k7, CHACHA, ROUNDS, UNROLLED)
-        further = words_of(number, 1, k0, k1, k2, k3, k4, k5, k6, k7, CHACHA, ROUNDS, UNROLLED)
+        words = words_of(number, 0, k0, k1, k2, k3, k4, k5, k6, k7, CHACHA, ROUNDS)
+        further = words_of(number, 1, k0, k1, k2, k3, k4, k5, k6, k7, CHACHA, ROUNDS)
         factor, other_factor, scale = (
             tl.load(factors + row * 3),
             tl.load(factors + row * 3 + 1),

@@ -39,7 +39,7 @@ def _double_round(s0, s1, s2, s3, s4, s5, s6, s7, s8, s9, s10, s11, s12, s13, s1
 
 
 @triton.jit
-def _chacha(low, high, plane, k0, k1, k2, k3, k4, k5, k6, k7, ROUNDS: tl.constexpr, UNROLLED: tl.constexpr):
+def _chacha(low, high, plane, k0, k1, k2, k3, k4, k5, k6, k7, ROUNDS: tl.constexpr):
     zero = low ^ low
     c0, c1, c2, c3 = zero + 0x61707865, zero + 0x3320646E, zero + 0x79622D32, zero + 0x6B206574
     n0 = zero + plane
@@ -54,16 +54,10 @@ def _chacha(low, high, plane, k0, k1, k2, k3, k4, k5, k6, k7, ROUNDS: tl.constex
         zero + k6,
         zero + k7,
     )
-    if UNROLLED:
-        for _ in tl.static_range(ROUNDS // 2):
-            s0, s1, s2, s3, s4, s5, s6, s7, s8, s9, s10, s11, s12, s13, s14, s15 = _double_round(
-                s0, s1, s2, s3, s4, s5, s6, s7, s8, s9, s10, s11, s12, s13, s14, s15
-            )
-    else:
-        for _ in range(ROUNDS // 2):
-            s0, s1, s2, s3, s4, s5, s6, s7, s8, s9, s10, s11, s12, s13, s14, s15 = _double_round(
-                s0, s1, s2, s3, s4, s5, s6, s7, s8, s9, s10, s11, s12, s13, s14, s15
-            )
+    for _ in range(ROUNDS // 2):  # not written out: that takes tens of seconds to compile
+        s0, s1, s2, s3, s4, s5, s6, s7, s8, s9, s10, s11, s12, s13, s14, s15 = _double_round(
+            s0, s1, s2, s3, s4, s5, s6, s7, s8, s9, s10, s11, s12, s13, s14, s15
+        )
     return (
         s0 + c0,
         s1 + c1,
@@ -97,9 +91,7 @@ def _philox(low, high, plane, k0, k1, ROUNDS: tl.constexpr):
 
 
 @triton.jit
-def words_of(
-    block, plane, k0, k1, k2, k3, k4, k5, k6, k7, CHACHA: tl.constexpr, ROUNDS: tl.constexpr, UNROLLED: tl.constexpr
-):
+def words_of(block, plane, k0, k1, k2, k3, k4, k5, k6, k7, CHACHA: tl.constexpr, ROUNDS: tl.constexpr):
     """16 tensors of words (uint32) of the blocks with these numbers (int64). k0 … k7: int32, the key."""
     low = (block & 0xFFFFFFFF).to(tl.uint32)
     high = (block >> 32).to(tl.uint32)
@@ -108,7 +100,7 @@ def words_of(
     k4, k5 = k4.to(tl.uint32, bitcast=True), k5.to(tl.uint32, bitcast=True)
     k6, k7 = k6.to(tl.uint32, bitcast=True), k7.to(tl.uint32, bitcast=True)
     if CHACHA:
-        return _chacha(low, high, plane, k0, k1, k2, k3, k4, k5, k6, k7, ROUNDS, UNROLLED)
+        return _chacha(low, high, plane, k0, k1, k2, k3, k4, k5, k6, k7, ROUNDS)
     else:  # noqa: RET505
         return _philox(low, high, plane, k0, k1, ROUNDS)
 
@@ -116,10 +108,10 @@ def words_of(
 @triton.jit(do_not_specialize=["first", "k0", "k1", "k2", "k3", "k4", "k5", "k6", "k7"])
 def raw_words(
     out, first, plane, k0, k1, k2, k3, k4, k5, k6, k7,
-    CHACHA: tl.constexpr, ROUNDS: tl.constexpr, UNROLLED: tl.constexpr, BLOCK: tl.constexpr,
+    CHACHA: tl.constexpr, ROUNDS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """The keystream itself, (blocks, 16), for checks. first: int64 in memory, the number of the first block."""
     here = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    words = words_of(tl.load(first) + here, plane, k0, k1, k2, k3, k4, k5, k6, k7, CHACHA, ROUNDS, UNROLLED)
+    words = words_of(tl.load(first) + here, plane, k0, k1, k2, k3, k4, k5, k6, k7, CHACHA, ROUNDS)
     for t in tl.static_range(16):
         tl.store(out + here * 16 + t, words[t].to(tl.int32, bitcast=True))
