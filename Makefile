@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-gpu lint check bench clean
+.PHONY: demo test test-gpu lint check bench outside-checks clean
 
 .venv/ready: pyproject.toml constraints/cpu.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -29,6 +29,16 @@ check: lint test
 
 bench: .venv/ready
 	$(BIN)/python -m benchmarks.run
+	$(BIN)/python -m benchmarks.page
+
+.outside/ready: pyproject.toml constraints/cpu.txt outside_checks/requirements.txt
+	test -x .outside/bin/python || $(PYTHON) -m venv .outside
+	.outside/bin/python -m pip install --quiet --disable-pip-version-check -c constraints/cpu.txt \
+		-r outside_checks/requirements.txt -e '.[dp]'
+	touch $@
+
+outside-checks: .outside/ready
+	.outside/bin/python -m outside_checks
 
 clean:
-	rm -rf .venv demo-out build dist
+	rm -rf .venv .outside demo-out build dist

@@ -11,6 +11,8 @@ from PIL import Image, ImageOps
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from benchmarks.record import Found, Plain
+from benchmarks.timing import device_name, medians
 from mixveil.core.device_random import DeviceStream
 from mixveil.core.local_training import AugMix
 from mixveil.core.randomness import SeededStream
@@ -18,20 +20,20 @@ from mixveil.data.augmix import DEGREES, OPERATIONS, SHEAR, SHIFT, augmix, views
 from mixveil.features.split import networks
 from mixveil.theory.consistency import jensen_shannon
 
-Medians = Callable[..., list[float]]
 _CASES = (("lenet5", (1, 28, 28)), ("convnet", (3, 32, 32)))
 
 
-def augmented(medians: Medians, batch: int = 128, severity: float = 6.0) -> list[dict[str, Any]]:
+def augmented(batch: int = 128, severity: float = 6.0) -> Found:
     """For images of the size of MNIST's and of CIFAR's. A step of Fed-AugMix has two views of every image, and three
     images go through the network instead of one."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    return [_figures(medians, device, batch, AugMix(severity), *case) for case in _CASES]
+    rows = [_figures(device, batch, AugMix(severity), *case) for case in _CASES]
+    return Found(rows, {"warm_up": 1, "repetitions": 7, "statistic": "median"}, device=device_name())
 
 
 def _figures(
-    medians: Medians, device: torch.device, batch: int, settings: AugMix, name: str, shape: tuple[int, int, int]
-) -> dict[str, Any]:
+    device: torch.device, batch: int, settings: AugMix, name: str, shape: tuple[int, int, int]
+) -> dict[str, Plain]:
     cuda, draws = device.type == "cuda", DeviceStream(SeededStream(0))
     x = draws.uniform(batch, *shape, device=device).mul_(255).round_().div_(255)
     y = torch.arange(batch, device=device) % 10
@@ -46,7 +48,7 @@ def _figures(
     )
     ours, pillow, plain, whole = medians(*works, calls=20 if cuda else 3, repetitions=7)
     return {
-        "device": torch.cuda.get_device_name() if cuda else "cpu",
+        "device": device_name(),
         "network": name,
         "rows": batch,
         "pixels": shape[1],

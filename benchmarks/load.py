@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import socket
+import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from pathlib import Path
 import torch
 
 from benchmarks.net import Server, anonymous, free_port, node, tree
+from benchmarks.record import Found, Plain
 from mixveil.core.randomness import SecureStream, SeededStream, release_id
 from mixveil.core.types import Mu
 from mixveil.data.images import from_tensors
@@ -40,6 +42,24 @@ class Load:
     most: int
     arrived: int
     outcome: dict[str, object]
+
+
+def network(parties: int = 20, size: int = 50_000_000) -> Found:
+    """Releases of many parties over TLS into a server's files, checked, against copying the same bytes over loopback.
+    All of it on this machine: the parties' work is in the figure."""
+    with tempfile.TemporaryDirectory() as folder:
+        load = under_load(Path(folder) / "load", parties, size)
+    row: dict[str, Plain] = {
+        "parties": parties,
+        "megabytes": load.bytes / 1e6,
+        "seconds": load.seconds,
+        "megabytes_per_second": load.bytes / 1e6 / load.seconds,
+        "copying_seconds": load.copying,
+        "times_copying": load.seconds / load.copying,
+        "server_peak_rss_anon_gb": load.most / 1e9,
+        "releases_lost": parties - load.arrived,
+    }
+    return Found([row], {"warm_up": 0, "repetitions": 1, "statistic": "single"}, packages=("flwr",))
 
 
 def under_load(folder: Path, parties: int, size: int) -> Load:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from benchmarks.record import Found, Plain
 from mixveil.core.randomness import release_id
 from mixveil.federated.roster import Roster
 from mixveil.federated.secure_sums import Agreement, Announcement, Context, Rules, Signed, SumAttempt, announced, summed
@@ -17,12 +18,13 @@ from mixveil.federated.secure_sums import Agreement, Announcement, Context, Rule
 _REPETITIONS = 5
 
 
-def secured(parties: Sequence[int] = (3, 10, 100), values: int = 10 * 1025) -> list[dict[str, Any]]:
+def secured(parties: Sequence[int] = (3, 10, 100), values: int = 10 * 1025) -> Found:
     """Class or residual sums of 10 classes and 1,024 features."""
-    return [_figures(count, values) for count in parties]
+    rows = [_figures(count, values) for count in parties]
+    return Found(rows, {"warm_up": 1, "repetitions": _REPETITIONS, "statistic": "best"}, packages=("cryptography",))
 
 
-def _figures(parties: int, values: int) -> dict[str, Any]:
+def _figures(parties: int, values: int) -> dict[str, Plain]:
     names = tuple(f"party-{i:03d}" for i in range(parties))
     keys = {name: Ed25519PrivateKey.generate() for name in names}
     roster = Roster({name: key.public_key().public_bytes_raw() for name, key in keys.items()})

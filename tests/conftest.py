@@ -1,8 +1,13 @@
-"""Fixtures: no test touches the user's state folder, torch stays on one thread so that tests run in parallel, and
-commands run in this process."""
+"""Fixtures: no test touches the user's state folder, all stays on one thread so that tests run in parallel, commands
+run in this process, and files lie in memory."""
 
 from __future__ import annotations
 
+import os
+
+os.environ["OMP_NUM_THREADS"] = "1"  # before torch and numpy are there; for processes that tests start, too
+
+import shutil
 import signal
 import sys
 from collections.abc import Iterator
@@ -11,12 +16,23 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from tests.command import Result, Run
 
+TOGETHER = ("federated/simulation/test_simulate.py", "report/test_report.py", "report/test_sweep.py")
+"""Their tests follow one another in one process: what they share takes longer to make than they do."""
+
 NETWORK = "federated/transport/test_network.py"
 """Its tests share a server, follow one another in one process, and start first: they wait more than they work."""
+
+MEMORY, ROOM = Path("/dev/shm"), 4 << 30  # noqa: S108 - folders of their own are made there
+"""Where files lie in memory, and what must be free there. Every release and every entry of a ledger waits several times
+until the disk has it, and no test can tell whether it has."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.option.basetemp is None and MEMORY.is_dir() and shutil.disk_usage(MEMORY).free >= ROOM:
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
 
 @pytest.fixture(autouse=True)
@@ -25,11 +41,6 @@ def own_state_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("MIXVEIL_STATE", str(folder))
     monkeypatch.delenv("MIXVEIL_DATA", raising=False)
     return folder
-
-
-@pytest.fixture(autouse=True, scope="session")
-def one_thread() -> None:
-    torch.set_num_threads(1)
 
 
 @pytest.fixture
@@ -68,10 +79,10 @@ def pytest_xdist_make_scheduler(config: Any, log: Any) -> Any:
     from xdist.scheduler import LoadScopeScheduling
 
     class Together(LoadScopeScheduling):  # type: ignore[misc]
-        """Tests run wherever there is time; but those that share a server are one piece of work."""
+        """Tests run wherever there is time; but those that share a server, or much else, are one piece of work."""
 
         def _split_scope(self, nodeid: str) -> str:
             file = nodeid.partition("::")[0]
-            return file if file.endswith(NETWORK) else nodeid
+            return file if file.endswith((NETWORK, *TOGETHER)) else nodeid
 
     return Together(config, log)

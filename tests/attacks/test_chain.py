@@ -5,7 +5,6 @@ import torch
 
 from mixveil.attacks.records import lmmse
 from mixveil.attacks.records.lmmse import unmixed
-from mixveil.attacks.shared import chain
 from mixveil.attacks.shared.model import MixingMatrix
 from mixveil.core.randomness import SeededStream
 from mixveil.core.types import Trace
@@ -38,11 +37,6 @@ def test_a_pairing_is_solved_as_a_dense_matrix_is(name: str) -> None:
         precision = w.T @ torch.diag(1 / noise[:, k]) @ w + torch.eye(records, dtype=torch.float64) / variance[k]
         expected = torch.linalg.solve(precision, w.T @ (rows[:, k] / noise[:, k]))
         assert torch.allclose(found[:, k], expected, rtol=1e-10, atol=1e-12)
-
-
-def test_chains_hold_every_record_once() -> None:
-    found = chain.chains(torch.tensor(PAIRINGS["stretches and a ring"]), 8)
-    assert found == [([0, 1, 6], False), ([4, 5, 7], False), ([2, 3], True)]
 
 
 @pytest.mark.parametrize("dense", [0, 100], ids=["by steps", "at once"])

@@ -209,11 +209,22 @@ def test_rows_without_noise_are_found_outside_the_part_that_is_attacked(monkeypa
 
 
 def test_an_attack_that_cannot_unmix_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
-    from mixveil.attacks.shared import chain
+    from mixveil.theory.rings import Rings
 
-    monkeypatch.setattr(chain, "solve", lambda partner, diagonal, coupling, target: torch.zeros_like(target))
+    monkeypatch.setattr(Rings, "solve", lambda rings, diagonal, coupling, target: torch.zeros_like(target))
     found = audited(made(Tau(1.0, "energy")), names=["lmmse"])
     assert found.attacks[0].status == "broken"
+
+
+def test_links_that_are_too_many_for_a_matrix_are_counted_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    from mixveil.attacks.records import linkage
+
+    whole = audited(made(Tau(1.0, "energy")), names=["linkage"])
+    monkeypatch.setattr(linkage, "_MOST_LINKS", 0)
+    found = audited(made(Tau(1.0, "energy")), names=["linkage"])
+    assert found.attacks[0].status == "ran"
+    best = figure(whole, "linkage", "row-identified")  # by the likeliest assignment, which needs the matrix
+    assert 0.8 * best < figure(found, "linkage", "row-identified") <= best
 
 
 def test_copies_are_said_and_found_as_one() -> None:

@@ -255,12 +255,6 @@ def test_sphere_noise_lies_on_the_sphere_and_points_everywhere(stream: Stream) -
     assert stats.kstest((e[:, 0] / 3).square().numpy(), stats.beta(0.5, 2).cdf).pvalue > UNLIKELY
 
 
-def test_gaussian_noise_has_the_radius_on_average(stream: Stream) -> None:
-    e = stream.gaussian(20_000, 7, 3.0)
-    assert float(e.square().sum(1).mean()) == pytest.approx(9, rel=0.05)
-    assert stats.kstest(e.flatten().numpy(), stats.norm(scale=3 / math.sqrt(7)).cdf).pvalue > UNLIKELY
-
-
 def test_signs_are_fair_and_independent(stream: Stream) -> None:
     signs = stream.signs(1001, 3)
     assert signs.dtype == torch.int8 and signs.shape == (1001, 3)

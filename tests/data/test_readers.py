@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import gzip
+import mmap
+import re
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,7 @@ import pytest
 import torch
 
 from mixveil.core import errors
+from mixveil.data import npz
 from mixveil.data.images import from_tensors
 from mixveil.data.opening import NAMED, open_data
 from tests.data.made_mnist import idx_bytes, make_mnist
@@ -115,7 +118,21 @@ def test_a_stored_npz_is_memory_mapped(tmp_path: Path) -> None:
     from mixveil.data.npz import _load
 
     np.savez(tmp_path / "a.npz", x=np.zeros((3, 4), np.uint8), y=np.zeros(3, np.int64))
-    assert isinstance(_load(tmp_path / "a.npz", None)[0]["x"], np.memmap)
+    assert isinstance(_load(tmp_path / "a.npz", None)[0]["x"].base, mmap.mmap)
+
+
+def test_pages_of_a_mapped_npz_are_given_back_and_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the process holds of the file after all of it was read, as the system counts it."""
+    rows, held = 4096, 1 << 20
+    x = np.random.default_rng(0).integers(0, 256, (rows, 1, 64, 64), np.uint8)
+    np.savez(tmp_path / "a.npz", x=x, y=np.arange(rows) % 3)
+    monkeypatch.setattr(npz, "_HELD", held)
+    data = open_data(str(tmp_path / "a.npz"))
+    for index in torch.split(torch.arange(rows), 64):
+        assert torch.equal(data.take(index).x, torch.from_numpy(x[index.numpy()]).float() / 255)
+    text = Path("/proc/self/smaps").read_text()
+    here = text[text.index(str(tmp_path / "a.npz")) :]
+    assert int(re.findall(r"Rss: +(\d+) kB", here)[0]) * 1024 < 4 * held
 
 
 BAD_ARCHIVES: dict[str, tuple[dict[str, Any], type[Exception]]] = {

@@ -171,7 +171,7 @@ class Clock:
         return self.now
 
     def sleep(self, seconds: float) -> None:
-        time.sleep(min(seconds, 0.005))
+        time.sleep(min(seconds, 0.001))
         with self._lock:
             self.now += seconds if self.working == self.silent else 0.0
 

@@ -101,7 +101,7 @@ def test_plain_values_at_the_end_of_float32(honest: Path, tmp_path: Path, number
 
 @pytest.mark.parametrize("name", ["statistics", "persons"])
 def test_sums_of_any_size_that_can_be_read_can_be_learned_from(honest: Path, tmp_path: Path, name: str) -> None:
-    for factor, fine in ((5e-324, False), (1e-200, False), (1e-26, True), (1e27, True), (1e60, False), (1e200, False)):
+    for factor, fine in ((5e-324, False), (1e-200, False), (1e-18, True), (1e27, True), (1e60, False), (1e200, False)):
         folder = copied(honest, name, tmp_path / "s")
         edit(folder, lambda whole, by=factor: scaled(whole["payload"], by))  # type: ignore[misc]
         if not fine:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -79,7 +80,7 @@ def plain_scores(
 
 def test_plain_gaussian_records_keep_their_bound_and_no_more() -> None:
     encoder = Gaussian().calibrate(Mu(1.0), FACTS)[0]
-    assert encoder.sigma == 0.4  # 2C/μ
+    assert encoder.sigma == pytest.approx(0.4)  # 2C/μ
     members, others = plain_scores(encoder, encoder, 20_000)
     assert not refutes(members, others, mu=1.0)
     assert refutes(members, others, mu=0.8)

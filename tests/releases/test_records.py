@@ -8,6 +8,7 @@ import signal
 import stat
 import subprocess
 import sys
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from mixveil.encoders.gaussian import Gaussian
 from mixveil.encoders.identity import Identity
 from mixveil.encoders.mixup import Mixup
 from mixveil.encoders.singular import Singular
-from mixveil.releases import records
+from mixveil.releases import reading, records
 from mixveil.releases.ledger import Ledger
 from mixveil.releases.reading import read_release, verify_release
 from mixveil.releases.records import write_release
@@ -69,6 +70,22 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     batch = read.payload.take(torch.tensor([19, 0]))
     assert batch.x.shape == (2, 1, 4, 4) and batch.x.dtype == torch.float32
     assert torch.allclose(batch.y.sum(1), torch.ones(2))
+
+
+def test_verifying_holds_one_file_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(records, "SHARD_BYTES", 1000)
+    out = write(tmp_path / "out", images(100))
+    held: list[weakref.ref[torch.Tensor]] = []
+    read = reading.read_file
+
+    def watched(*given: Any) -> Any:
+        assert all(before() is None for before in held)
+        batch = read(*given)
+        held.append(weakref.ref(batch.x))
+        return batch
+
+    monkeypatch.setattr(reading, "read_file", watched)
+    assert verify_release(out).rows == 100 and len(held) > 2
 
 
 def test_shards_hold_every_row_once_and_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -21,7 +21,7 @@ from mixveil.features.projection import HeldRows, Projected
 from mixveil.learn.class_means import class_counts, class_means, directions, totals
 from mixveil.releases import contributions, sums
 from mixveil.releases.contributions import with_constant
-from mixveil.releases.envelope import Envelope
+from mixveil.releases.envelope import Envelope, File, parse
 from mixveil.releases.kinds.sums import SumSettings, sums_of
 from mixveil.releases.ledger import Ledger
 from mixveil.releases.reading import read_release
@@ -61,6 +61,9 @@ def test_every_draw_is_rounded_to_the_public_grid() -> None:
     assert sums_of(part).step == sums_of(part).clip * 2.0**-30 and sums_of(part).sigma < 2**32 * sums_of(part).step
 
 
+FILE = File("sums.safetensors", 240, "0" * 64)
+
+
 @pytest.mark.parametrize("honest", [1, 3, 7])
 def test_the_noise_in_steps_is_never_less_than_mu_asks_for(honest: int) -> None:
     """A unit moves a sum by 2·2ᵇⁱᵗˢ steps at most: in exact rationals, and μ is never more than is stated."""
@@ -74,6 +77,21 @@ def test_the_noise_in_steps_is_never_less_than_mu_asks_for(honest: int) -> None:
         assert (2 * steps / scale) ** 2 >= Fraction(mu) ** 2 * honest * (1 - Fraction(1, 1 << 38))
         alone = settings.claims()["gdp" if honest == 1 else "gdp-alone"].claim
         assert 2 * steps / scale <= Fraction(alone) and alone <= mu * math.sqrt(honest) * (1 + 1e-11)
+
+
+def test_what_was_released_without_the_margin_still_verifies() -> None:
+    """On a coarser grid, too."""
+    found = made(60, 2, 0.3, stream=SecureStream()).envelope
+    settings = cast("SumSettings", found.settings)
+    sigma = 2 * settings.clip / 0.3
+    stated = replace(found.guarantees[0], assumes={**found.guarantees[0].assumes, "noise": "gaussian-secure"})
+    settings = replace(settings, sigma=sigma, step=sigma / 1024)
+    before = replace(found, settings=settings, guarantees=(stated,), files=(FILE,))
+    again = parse(before.to_json())
+    assert again == before and again.mu == 0.3 and again.guarantees[0].assumes["noise"] == "gaussian-secure"
+    claim = replace(before.guarantees[0], nominal=0.3 * (1 - 1e-8))
+    with pytest.raises(errors.FalseClaimError, match="its settings give"):
+        parse(replace(before, guarantees=(claim,)).to_json())
 
 
 def test_too_many_units_are_refused_before_any_row_is_read(monkeypatch: pytest.MonkeyPatch) -> None:

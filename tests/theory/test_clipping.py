@@ -165,6 +165,16 @@ def test_scores_are_those_of_a_row_alone() -> None:
     assert not bool(scores(0 * x, weight).any()) and not bool(scores(x, 0 * weight).any())
 
 
+def test_torch_computes_norm_and_softmax_of_a_row_by_itself() -> None:
+    """What is assumed of torch: wherever a row stands, and however many there are."""
+    for values in (1, 7, 1000, 100_001):
+        x = SeededStream(values).normal(5, values)
+        for of in (lambda x: torch.linalg.vector_norm(x, dim=1), lambda x: torch.softmax(x, dim=1)):
+            found = of(x)
+            assert torch.equal(torch.cat([of(x[i : i + 1]) for i in range(5)]), found)
+            assert torch.equal(of(x.flip(0)), found.flip(0)) and torch.equal(of(x[1:3]), found[1:3])
+
+
 def test_the_grid_is_fine_and_its_noise_is_less_than_two_to_the_32_steps() -> None:
     for clip, sigma in ((1.0, 1e-9), (3.0, 3.0), (0.1, 7.0), (1.0, 1e6), (2.0, 1e9)):
         bits = grid_bits(clip, sigma)

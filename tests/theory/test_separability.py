@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -68,11 +68,14 @@ BATCHES = st.lists(st.sampled_from([0, 1, 2, 5, 70_000]), min_size=1, max_size=1
 
 @settings(max_examples=60, deadline=None)
 @given(BATCHES, st.integers(0, 1 << 30), st.sampled_from([0.0, 1e-2, 1.0]), st.booleans(), st.booleans())
+@example([0, 0, 1, 1, 1, 2, 2, 2, 0, 0, 0, 0], 22061, 1e-2, True, True)  # two nearly coincide
 def test_losses_and_their_gradients_are_those_of_the_loops(
     classes: list[int], seed: int, beta: float, normalised: bool, double: bool
 ) -> None:
     dtype, near = (torch.float64, 1e-9) if double else (torch.float32, 1e-4)
     labels = torch.tensor(classes)
+    if not double and len(classes) > 1:  # β / dist of two that nearly coincide has fewer digits than float32
+        assume(slow_separability(drawn(len(labels), 3, seed=seed), labels, normalised)[0] > 0.1)
     for loss in ("mixcon", "unicon"):
         h = drawn(len(labels), 3, seed=seed).to(dtype).requires_grad_()
         twin = h.detach().double().requires_grad_()

@@ -44,7 +44,7 @@ def test_no_direction_exceeds_the_supremum() -> None:
     stream = SeededStream(1)
     scales = torch.tensor([2.0, 1.0, 0.2], dtype=torch.float64)
     own, partner = stream.normal(2, 100_000, 3) * scales
-    rows_noise = 0.3 * (partner + stream.gaussian(100_000, 3, 1.5 * math.sqrt(3)))
+    rows_noise = 0.3 * (partner + 1.5 * stream.normal(100_000, 3))
     bound = snr.directional_snr(4.0, 1.5, 0.7)
     for direction in [torch.eye(3, dtype=torch.float64)[0], *torch.nn.functional.normalize(stream.normal(20, 3))]:
         measured = (0.7 * own @ direction).square().mean() / (rows_noise @ direction).square().mean()

@@ -53,6 +53,9 @@ class Measure:
         if guess.links is not None:
             self.figures.append(self.identified(attack, guess.links))
             self.curves[attack.name] = self._link_curve(guess.links)
+        if guess.rows is not None:
+            hits = self._right(guess.rows.cpu())
+            self.figures.append(counted(attack, "row-identified", hits, self.truth.n, 1 / self.truth.n))
         if guess.scores is not None:
             self.membership(attack, guess.scores[: self.truth.n], guess.scores[self.truth.n :], "record")
         if guess.labels is not None:
@@ -109,12 +112,15 @@ class Measure:
     def identified(self, attack: Attack, links: Tensor) -> Figure:
         """The better of two readings, by the truth: each candidate's likeliest row, or the likeliest assignment of
         candidates to rows. A row of an equal record is right as well."""
-        n, equal, best = self.truth.n, self._equal, (-1, 0.0)
+        n, best = self.truth.n, (-1, 0.0)
         for rows, chance in ((links.argmax(1), 1 / n), (assigned(links), 1 / len(links))):
-            rows = rows[:n]
-            hits = int(((rows >= 0) & equal[rows.clamp(min=0)].eq(equal)).sum())
-            best = max(best, (hits, chance), key=lambda reading: reading[0])
+            best = max(best, (self._right(rows), chance), key=lambda reading: reading[0])
         return counted(attack, "row-identified", best[0], n, best[1])
+
+    def _right(self, rows: Tensor) -> int:
+        """How many records are said to be in their own row, or in one of an equal record. rows: (c,) −1 for none."""
+        rows, equal = rows[: self.truth.n], self._equal
+        return int(((rows >= 0) & equal[rows.clamp(min=0)].eq(equal)).sum())
 
     def better(self, attack: Attack, one: Guess, other: Guess) -> bool:
         """Whether a guess is the better one, by the truth: an owner should see the worst of both."""
@@ -124,6 +130,8 @@ class Measure:
             return mine < others
         if one.links is not None and other.links is not None:
             return self.identified(attack, one.links).mean > self.identified(attack, other.links).mean
+        if one.rows is not None and other.rows is not None:
+            return self._right(one.rows.cpu()) > self._right(other.rows.cpu())
         return False
 
     def _link_curve(self, links: Tensor) -> detection.Roc:

@@ -78,8 +78,9 @@ def _fails(
         asked = slice(1, None, 2) if "known" in attack.needs else slice(None)
         if (why := _left("bare-records-left", pixels[asked], guess.images[asked], largest)) is not None:
             return why
-    if guess.links is not None:
-        found = float(same(pixels)[guess.links[:n].argmax(1)].eq(same(pixels)).double().mean())
+    rows = guess.rows if guess.links is None else guess.links.argmax(1)
+    if rows is not None:
+        found = float(same(pixels)[rows[:n].cpu()].eq(same(pixels)).double().mean())
         if found < least:
             return note("bare-rows-missed", found=found)
     if guess.alike is not None:

@@ -30,7 +30,8 @@ from mixveil.core.function_check import check_functions
 from mixveil.core.rounded_normals import NOTHING, Doubles, Further, Indices, Mean, rounded
 
 NORMAL_BOUND = math.sqrt(2 * 63 * math.log(2))
-"""No normal is larger than this: the radius of the smallest 63-bit uniform, 2⁻⁶³."""
+"""Released values are cut off where noise is larger than this, which one in 10²⁰ is; it is the radius of 2⁻⁶³, the
+smallest uniform of `box_muller`."""
 
 WEIGHT_BITS = 24
 """Mixing weights are multiples of 2⁻²⁴: exact in float32, and so is one minus each of them."""
@@ -175,10 +176,6 @@ class Stream(ABC):
             size = min(_BLOCK, n - start)
             normals[start : start + size] = box_muller(self.words(size + size % 2))[:size]
         return normals.view(shape)
-
-    def gaussian(self, n: int, d: int, radius: float) -> Tensor:
-        """(n, d) isotropic Gaussian noise with E‖e‖² = radius²."""
-        return self.normal(n, d).mul_(radius / math.sqrt(d))
 
     def sphere(self, n: int, d: int, radius: float) -> Tensor:
         """(n, d) noise uniform on the sphere of that radius: normals scaled to its norm, in float64."""

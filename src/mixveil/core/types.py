@@ -620,6 +620,7 @@ class Guess:
         pairs: (n, 2) for each row its two sources among the candidates, own source first, −1 where it does not say.
         doubts: (n,) how badly each pair fits.
         links: (c, n) how much likelier each row is if a candidate is its own record.
+        rows: (c,) the likeliest row of each candidate, where `links` would be too many to be held.
         scores: (c,) the same for being in the releases at all, or (g,) for groups of candidates.
         labels: (n, 2) for each row the two classes of its sources.
         pictures: (n, c, h, w) in [0, 1], the images that records were made of, where records are features.
@@ -635,6 +636,7 @@ class Guess:
     pairs: Tensor | None = None
     doubts: Tensor | None = None
     links: Tensor | None = None
+    rows: Tensor | None = None
     scores: Tensor | None = None
     labels: Tensor | None = None
     pictures: Tensor | None = None

@@ -98,7 +98,7 @@ class Images:
         if not classes or len(set(classes)) != len(classes):
             raise ArgumentError(f"classes must be different names, got {', '.join(classes) or 'none'}")
         number = {name: label for label, name in enumerate(classes)}
-        present = set(self.labels.tolist())
+        present = self.labels.bincount().nonzero()[:, 0].tolist()
         if missing := sorted(self.classes[label] for label in present if self.classes[label] not in number):
             raise LabelError(f"{self.name}: the class {missing[0]!r} of some rows is not among {', '.join(classes)}")
         labels = torch.tensor([number.get(name, 0) for name in self.classes])[self.labels]
@@ -113,7 +113,7 @@ class Images:
     def warnings(self) -> list[Note]:
         """What the data owner should know before encoding the data."""
         said = list(self.notes)
-        met = len(set(self.labels.tolist()))
+        met = int(self.labels.bincount().count_nonzero())
         if met == 1:
             said.append(note("one-class-only", rows=len(self), name=self.classes[int(self.labels[0])]))
         elif met < len(self.classes):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import math
+import mmap
 import struct
 import zipfile
 from io import BufferedReader
@@ -23,6 +24,7 @@ _WIDEST = 1e30
 _KNOWN = ("x", "y", "classes", "range")
 _LARGEST = 256 << 20  # bytes of an array in memory; only an uncompressed x is mapped instead
 _HEADER, _ENCRYPTED, _BLOCK = 10_000, 1, 1 << 20
+_HELD = 256 << 20  # bytes of a mapped array that are read before its pages are given back
 
 Array = npt.NDArray[Any]
 
@@ -62,14 +64,35 @@ def npz_images(path: Path, *, unit: str | None = None) -> Images:
             f"{names.shape}"
         )
 
+    forget = _Forgetting(x)
+
     def read(index: Tensor) -> Tensor:
         rows = torch.from_numpy(x[index.numpy()].astype(np.float32))
+        forget(len(index))
         return rows.div_(255) if x.dtype == np.uint8 else rows
 
     units = None if unit is None else _units(path, arrays, further, unit, len(y))
     return Images(
         path.stem, read, labels, classes, tuple(x.shape[1:]), low, high, units=units, declared=names is not None
     )
+
+
+class _Forgetting:
+    """Gives pages of a mapped array back once much of it was read: what a process holds does not grow with its file.
+    What is read again comes from the system's cache."""
+
+    def __init__(self, x: Array) -> None:
+        base: object = x
+        while isinstance(base, np.ndarray):
+            base = base.base
+        self.mapped = base if isinstance(base, mmap.mmap) else None
+        self.row, self.read = x[:1].nbytes, 0
+
+    def __call__(self, rows: int) -> None:
+        self.read += max(self.row, mmap.PAGESIZE) * rows
+        if self.mapped is not None and self.read > _HELD:
+            self.read = 0
+            self.mapped.madvise(mmap.MADV_DONTNEED)
 
 
 def _units(path: Path, arrays: dict[str, Array], further: list[str], unit: str, rows: int) -> tuple[str, ...]:
@@ -143,7 +166,8 @@ def _member(
     raw.seek(entry.header_offset + 26)  # a local header: 30 bytes, then the name and an extra field of these sizes
     name_size, extra_size = struct.unpack("<HH", raw.read(4))
     offset = entry.header_offset + 30 + name_size + extra_size + begin
-    return np.memmap(raw, dtype, mode="r", offset=offset, shape=shape, order="F" if fortran else "C")
+    mapped = mmap.mmap(raw.fileno(), 0, access=mmap.ACCESS_READ)
+    return np.ndarray(shape, dtype, mapped, offset, order="F" if fortran else "C")
 
 
 def _header(name: str, file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:

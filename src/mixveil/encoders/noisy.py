@@ -37,7 +37,7 @@ EXAMPLE = Facts(
 def gdp_conditions(unit_rows: int) -> dict[str, str]:
     """What μ rests on, for a unit of at most so many rows; in codes (`core/wording/releases.py`)."""
     neighbours = "replace-record" if unit_rows == 1 else "replace-unit"
-    return {"neighbours": neighbours, "attacker": "knows-all-else", "noise": "gaussian-secure"}
+    return {"neighbours": neighbours, "attacker": "knows-all-else", "noise": "gaussian-exact"}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -125,6 +125,7 @@ class Plan(NamedTuple):
 
 def planned(rows: int, settings: Private, rounds: Rounds) -> Plan:
     """Of a party of so many rows."""
+    clipping.check_units(rows)
     share = math.floor(min(1.0, settings.batch / rows) * 2**53) / 2**53  # a uniform has 53 bits
     steps = max(1, round(rounds.epochs / share))
     noise = noise_multiplier(settings.epsilon, settings.delta, share, steps * rounds.rounds)

@@ -56,11 +56,11 @@ class Ledger:
         """The owners of a data set's rows, by all its images. Images that cannot be read are all named in one error."""
         self._file.make()
         key, old = self._prints()
-        records: list[Prints] = []
+        records = np.empty(len(rows), np.uint64)
         broken: list[str] = []
         for index in _blocks(rows):
             try:
-                records.append(_fingerprints(key, old, rows.originals(index)))
+                records[index.numpy()] = _fingerprints(key, old, rows.originals(index))
             except UnreadableImageError as error:
                 broken += error.files
             progress(len(index))
@@ -72,7 +72,7 @@ class Ledger:
 
             names = (normalised(name).encode("utf-8", "surrogatepass") for name in rows.units)
             units = np.array([mac64(key, b"unit", name) for name in names], np.uint64)
-        return Owners(np.concatenate([np.empty(0, np.uint64), *records]), units)
+        return Owners(records, units)
 
     def confirm(self, rows: Dataset, owners: Owners) -> None:
         """Read all images again, before a release of them can leave, and refuse those that are not the images that were
@@ -310,7 +310,8 @@ def _check_entry(entry: Entry, owners: Owners) -> None:
 def _blocks(rows: Dataset) -> Iterator[Tensor]:
     import torch  # what a ledger says is shown without it
 
-    yield from torch.split(torch.arange(len(rows)), _BLOCK_ROWS)
+    for start in range(0, len(rows), _BLOCK_ROWS):
+        yield torch.arange(start, min(start + _BLOCK_ROWS, len(rows)))
 
 
 def _fingerprints(key: bytes, old: Prints, images: Sequence[Tensor]) -> Prints:

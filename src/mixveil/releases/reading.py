@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,14 +34,20 @@ def read_release(folder: Path, kind: str | None = None) -> Release:
 
     Values stay in the files and are mapped: keep the folder unchanged while the release is in use. kind: the kind of
     payload that is needed; another is refused."""
-    try:
+    with _readable(folder):
         envelope = read_envelope(folder)
         if kind is not None and envelope.kind != kind:
             raise MismatchError(f"{folder} holds {envelope.kind}, and {kind} are needed here")
         parts = [read_file(folder, envelope, file) for file in envelope.files]
+    return Release(envelope, envelope.settings.content(parts))
+
+
+@contextmanager
+def _readable(folder: Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         raise UnreadableReleaseError(f"{folder} cannot be read: {error}") from None
-    return Release(envelope, envelope.settings.content(parts))
 
 
 @dataclass(frozen=True)
@@ -61,8 +69,13 @@ def verify(folder: Path | str) -> Verified:
 
 
 def verify_release(folder: Path) -> Envelope:
-    """Check all that `read_release` checks, and return what the release says of itself."""
-    return read_release(folder).envelope
+    """Check all that `read_release` checks, and return what the release says of itself. Files are mapped one
+    at a time."""
+    with _readable(folder):
+        envelope = read_envelope(folder)
+        for file in envelope.files:
+            read_file(folder, envelope, file)
+    return envelope
 
 
 def read_envelope(folder: Path) -> Envelope:

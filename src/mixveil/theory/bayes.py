@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from mixveil.core import checks
-from mixveil.theory.minimax import cycles
+from mixveil.theory.rings import Rings, directions
 
 
 def single_row_risk(eigenvalues: Tensor, weight: Tensor, sigma: float) -> Tensor:
@@ -36,15 +36,13 @@ def whole_release_risk(eigenvalues: Tensor, partner: Tensor, weight: Tensor, sig
     O(n) in each direction: the diagonals of the inverses of cyclic tridiagonal matrices.
     """
     own, other = weight.double().unbind(1)
-    ratio = own / other
+    ratio = (own / other)[:, None]
     risk = torch.zeros(len(partner), len(eigenvalues), dtype=torch.float64)
-    varies = eigenvalues > 0  # in a direction without variance there is nothing to guess
-    ridge = sigma**2 / eigenvalues[varies].double()
-    for rows in cycles(partner):
-        inverse = _cyclic_inverse_diagonal(ratio[rows].T[:, :, None], ridge)
-        directions = torch.zeros(*inverse.shape[:2], len(eigenvalues), dtype=torch.float64)
-        directions[:, :, varies] = sigma**2 * inverse
-        risk[rows.T] = directions
+    rings, varies = Rings.of(partner, len(partner)), (eigenvalues > 0).nonzero()[:, 0]
+    for part in directions(len(partner), len(varies), risk.device):
+        some = varies[part]  # in a direction without variance there is nothing to guess
+        diagonal = ratio.square() + 1 + sigma**2 / eigenvalues[some].double()
+        risk[:, some] = sigma**2 * rings.variances(diagonal, ratio.expand_as(diagonal))
     return risk
 
 
@@ -77,31 +75,3 @@ def certified_risk(eigenvalues: Tensor, mu: float, clip: float) -> Tensor:
     """
     precision = (checks.finite_positive("mu", mu) / (2 * checks.finite_positive("clip", clip))) ** 2
     return known_risk(eigenvalues, torch.tensor([precision], dtype=torch.float64))
-
-
-def _cyclic_inverse_diagonal(ratio: Tensor, ridge: Tensor) -> Tensor:
-    """(L, m, k) diagonal of A⁻¹ on m cycles of length L in k directions; ratio: (L, m, 1), ridge: (k,).
-
-    Column 0 is removed, the remaining open chain is solved by elimination from both ends, and column 0 is put back by
-    its Schur complement.
-    """
-    length = len(ratio)
-    diagonal = ratio.square() + 1 + ridge
-    if length == 1:
-        return 1 / ((ratio + 1).square() + ridge)
-    link = torch.zeros_like(diagonal)  # the couplings of column 0 to the chain
-    link[1] += ratio[0]
-    link[-1] += ratio[-1]
-    left, right, solved = diagonal.clone(), diagonal.clone(), link.clone()
-    for t in range(2, length):
-        gain = ratio[t - 1] / left[t - 1]
-        left[t] -= gain * ratio[t - 1]
-        solved[t] -= gain * solved[t - 1]
-    solved[-1] /= left[-1]
-    for t in range(length - 2, 0, -1):
-        right[t] -= ratio[t].square() / right[t + 1]
-        solved[t] = (solved[t] - ratio[t] * solved[t + 1]) / left[t]
-    schur = diagonal[0] - (link[1:] * solved[1:]).sum(0)
-    inverse = 1 / (left + right - diagonal) + solved.square() / schur
-    inverse[0] = 1 / schur
-    return inverse

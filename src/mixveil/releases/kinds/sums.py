@@ -116,7 +116,7 @@ class SumSettings(PayloadSettings):
         """`gdp` with as many honest parties as the noise is shared by; `gdp-alone` whatever the others do."""
         alone = gdp.mu_of(2 * self.clip, self.sigma)
         neighbours = {"record": "replace-record-and-label", "unit": "replace-unit-and-labels"}[self.per]
-        conditions = {"neighbours": neighbours, "attacker": "knows-all-else", "noise": "gaussian-secure"}
+        conditions = {"neighbours": neighbours, "attacker": "knows-all-else", "noise": "gaussian-exact"}
         if self.honest == 1:
             return {"gdp": Guarantee("gdp", alone, alone, conditions)}
         mu = alone / math.sqrt(self.honest)

@@ -1,0 +1,157 @@
+"""Data larger than memory: moments, encoding and verifying of a memory-mapped file, each in a process of its own.
+
+    python -m benchmarks.out_of_core OUT.json [--rows 5000000] [--few 50000] [--values 3072] [--folder /work]
+
+Made and removed in the folder: the data, and their release, which takes two bytes a value. A disk that cannot hold both
+and a tenth more makes the rows fewer, and the figures say so. Each step is run on the first rows alone too; that run
+reads them from the same file. Of each process: seconds, its peak resident memory (getrusage; of the mapped files it
+counts what was resident at once), and its peak of memory of its own (RssAnon).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from mixveil.core.randomness import SecureStream, SeededStream
+from mixveil.core.types import Mu
+from mixveil.data.images import Images
+from mixveil.data.npz import npz_images
+from mixveil.encoders.calibration import settled_facts
+from mixveil.encoders.singular import Singular
+from mixveil.releases.reading import verify
+from mixveil.releases.records import write_release
+from mixveil.report import results
+from mixveil.theory.moments import moments
+
+_AT_ONCE = 10_000
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--rows", type=int, default=5_000_000)
+    parser.add_argument("--few", type=int, default=50_000)
+    parser.add_argument("--values", type=int, default=3072)
+    parser.add_argument("--folder", type=Path, help="where there is room; else the temporary folder")
+    parser.add_argument("--step", choices=sorted(STEPS), help=argparse.SUPPRESS)
+    chosen = parser.parse_args()
+    if chosen.step:
+        sys.stdout.write(json.dumps(alone(chosen.step, chosen.folder, chosen.rows)) + "\n")
+        return
+    with tempfile.TemporaryDirectory(dir=chosen.folder) as name:
+        folder = Path(name)
+        rows = affordable(folder, chosen.rows, chosen.values)
+        begun = time.perf_counter()
+        make(folder / "data.npz", rows, chosen.values)
+        found: dict[str, Any] = {"asked_rows": chosen.rows, "rows": rows, "values": chosen.values}
+        found |= {"making_seconds": time.perf_counter() - begun, "steps": []}
+        for count in (chosen.few, rows):
+            for step in ("moments", "encode", "verify"):
+                found["steps"].append({"rows": count, "step": step, **run(step, folder, count)})
+                sys.stderr.write(f"{found['steps'][-1]}\n")
+            shutil.rmtree(folder / "out")
+            shutil.rmtree(folder / "state")
+    half = len(found["steps"]) // 2
+    pairs = zip(found["steps"][:half], found["steps"][half:], strict=True)
+    found["time_a_row_over_few"] = {
+        few["step"]: many["microseconds_per_row"] / few["microseconds_per_row"] for few, many in pairs
+    }
+    found["provenance"] = results.provenance({"threads": torch.get_num_threads()}, device="cpu")
+    chosen.out.write_text(json.dumps(found, indent=2, default=str) + "\n")
+    sys.stdout.write(chosen.out.read_text())
+
+
+def affordable(folder: Path, rows: int, values: int) -> int:
+    """As many rows as the disk holds, with their release."""
+    return min(rows, int(shutil.disk_usage(folder).free / 1.1 / (3 * values + 100)))
+
+
+def make(path: Path, rows: int, values: int) -> None:
+    """An .npz file of random octets, without holding it."""
+    rng = np.random.default_rng(0)
+    side = int((values / 3) ** 0.5)
+    with zipfile.ZipFile(path, "w", allowZip64=True) as archive:
+        with archive.open("x.npy", "w", force_zip64=True) as file:
+            header = {"descr": "|u1", "fortran_order": False, "shape": (rows, 3, side, side)}
+            np.lib.format.write_array_header_1_0(file, header)
+            for start in range(0, rows, _AT_ONCE):
+                file.write(rng.bytes(min(_AT_ONCE, rows - start) * 3 * side * side))
+        with archive.open("y.npy", "w") as file:
+            np.lib.format.write_array(file, (np.arange(rows) % 10).astype(np.uint8))
+
+
+def run(step: str, folder: Path, rows: int) -> dict[str, float]:
+    """A step in a process of its own, and the most memory that it had."""
+    command = [sys.executable, "-m", "benchmarks.out_of_core", "unused", "--step", step]
+    command += ["--folder", str(folder), "--rows", str(rows)]
+    about = {**os.environ, "MIXVEIL_STATE": str(folder / "state")}
+    os.sync()
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, env=about)
+    told, _ = process.communicate()
+    if process.returncode:
+        raise RuntimeError(f"{step} of {rows} rows failed")
+    found: dict[str, float] = json.loads(told)
+    return {**found, "microseconds_per_row": found["seconds"] / rows * 1e6}
+
+
+def alone(step: str, folder: Path, rows: int) -> dict[str, float]:
+    most, done = [0], threading.Event()
+
+    def look() -> None:
+        while not done.wait(0.05):
+            lines = Path("/proc/self/status").read_text().splitlines()
+            most[0] = max(most[0], next(int(line.split()[1]) for line in lines if line.startswith("RssAnon")))
+
+    watching = threading.Thread(target=look)
+    watching.start()
+    begun = time.perf_counter()
+    STEPS[step](folder, rows)
+    seconds = time.perf_counter() - begun
+    done.set()
+    watching.join()
+    resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return {"seconds": seconds, "peak_rss_gb": resident * 1024 / 1e9, "peak_rss_anon_gb": most[0] * 1024 / 1e9}
+
+
+def first(folder: Path, rows: int) -> Images:
+    whole = npz_images(folder / "data.npz")
+    return whole if rows == len(whole) else whole.part(torch.arange(rows))
+
+
+def encode(folder: Path, rows: int) -> None:
+    """As a user has it: fingerprints of all images, twice, the ledger, secure noise, files that are on the disk."""
+    data = first(folder, rows)
+    encoder, guarantees = Singular().calibrate(Mu(1.0), settled_facts(data, certified=True, public=None, clip=None))
+    write_release(folder / "out", data, encoder, guarantees, party="bench", stream=SecureStream())
+    os.sync()
+
+
+def second_moments(folder: Path, rows: int) -> None:
+    moments(first(folder, rows), stream=SeededStream(0))
+
+
+def verified(folder: Path, rows: int) -> None:
+    if verify(folder / "out").stated.rows != rows:
+        raise RuntimeError("the release does not have all rows")
+
+
+STEPS = {"moments": second_moments, "encode": encode, "verify": verified}
+
+
+if __name__ == "__main__":
+    main()
