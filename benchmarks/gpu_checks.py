@@ -19,8 +19,9 @@ from tests.encoders.fused.twin import slow
 
 from mixveil.core.keystreams import ROUNDS, blocks, key_words
 from mixveil.encoders.fused import budget, encoding, keystream_kernels
-from mixveil.encoders.fused.encoding import Keystream, Mixture, encoded
+from mixveil.encoders.fused.encoding import encoded
 from mixveil.encoders.fused.kernels import radius32, turned32
+from mixveil.encoders.fused.mixture import Keystream, Mixture
 
 GENERATORS = ("chacha12", "chacha20", "philox")
 KEY = bytes(range(7, 39))

@@ -27,7 +27,8 @@ from benchmarks.gpu_checks import DEVICE, GENERATORS, HARDWARE, KEY, NARROW, WID
 from mixveil.core.randomness import SecureStream
 from mixveil.core.types import Fact, Facts, Mu
 from mixveil.encoders.fused import encoding
-from mixveil.encoders.fused.encoding import Keystream, Launch, Mixture, encoded
+from mixveil.encoders.fused.encoding import encoded
+from mixveil.encoders.fused.mixture import Keystream, Launch, Mixture
 from mixveil.encoders.noisy import on_grid
 from mixveil.encoders.singular import Singular
 

@@ -17,6 +17,7 @@ from mixveil.core.randomness import Stream
 from mixveil.core.rounded_normals import Mean
 from mixveil.core.types import Encoder, Fact, Facts, Guarantee, Mu
 from mixveil.encoders.fused import encoding as fused
+from mixveil.encoders.fused.mixture import Keystream, Mixture
 from mixveil.encoders.grid import GRID, stored_dtype
 from mixveil.encoders.linear import Linear
 from mixveil.theory import clipping
@@ -165,7 +166,7 @@ def _rounded_on_gpu(terms: _Terms, stream: Stream) -> Tensor:
     own, *others = terms.x
     if len(others) > 1:
         raise ArgumentError(f"a GPU mixes at most 2 sources, got {len(terms.x)}")
-    mixture = fused.Mixture(
+    mixture = Mixture(
         own=own,
         other=others[0] if others else None,
         partner=torch.arange(len(own), device=own.device) if others else None,
@@ -176,7 +177,7 @@ def _rounded_on_gpu(terms: _Terms, stream: Stream) -> Tensor:
         reach=terms.reach,
         bound=terms.bound,
     )
-    keystream = fused.Keystream(stream.key("noise"), "philox" if stream.reproducible else "chacha20")
+    keystream = Keystream(stream.key("noise"), "philox" if stream.reproducible else "chacha20")
     return fused.encoded(mixture, keystream).cpu()
 
 

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from mixveil.core.keystreams import Generator
 from mixveil.encoders.fused import budget
-from mixveil.encoders.fused.encoding import Keystream, Mixture, encoded, uses_single
+from mixveil.encoders.fused.encoding import encoded, uses_single
+from mixveil.encoders.fused.mixture import Keystream, Mixture
 from tests.encoders.fused.twin import slow
 
 pytestmark = pytest.mark.gpu

@@ -9,8 +9,9 @@ import torch
 
 from mixveil.core.errors import StreamError
 from mixveil.encoders.fused import budget
-from mixveil.encoders.fused.encoding import Keystream, Mixture, encoded
+from mixveil.encoders.fused.encoding import encoded
 from mixveil.encoders.fused.function_check import check_functions, shares
+from mixveil.encoders.fused.mixture import Keystream, Mixture
 
 pytestmark = pytest.mark.gpu
 

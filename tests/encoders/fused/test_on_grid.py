@@ -16,7 +16,7 @@ from mixveil.data.images import from_tensors
 from mixveil.data.row_views import OnDevice
 from mixveil.encoders import noisy
 from mixveil.encoders.fused import encoding
-from mixveil.encoders.fused.encoding import Keystream, Mixture
+from mixveil.encoders.fused.mixture import Keystream, Mixture
 from mixveil.encoders.gaussian import CalibratedGaussian, Gaussian
 from mixveil.encoders.noisy import Noisy, factors, on_grid
 from mixveil.encoders.singular import CalibratedSingular, Singular
@@ -35,7 +35,7 @@ class Known(SecureStream):
 @pytest.fixture
 def there(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> torch.device:
     """A GPU; or the CPU, taken for one."""
-    monkeypatch.setattr(noisy, "on_gpu", lambda device: True)
+    monkeypatch.setattr(noisy, "on_gpu", lambda where: where.type == device.type)
     return device
 
 

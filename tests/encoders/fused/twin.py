@@ -12,7 +12,7 @@ from torch import Tensor
 from mixveil.core.keystreams import blocks, pair_bits
 from mixveil.core.rounded_normals import decide
 from mixveil.encoders.fused import layout
-from mixveil.encoders.fused.encoding import Keystream, Mixture
+from mixveil.encoders.fused.mixture import Keystream, Mixture
 
 UNSURE = 1e-7
 """Far more than float64 can be wrong, where no uniform is near 0 or 1."""

@@ -11,13 +11,14 @@ or R·sin θ of a pair of uniforms that have as many bits as are needed (`core/k
 
 Where float32 would doubt too much, or the bound needs int32, all values start at step 2. Whether a value is doubtful
 depends on its distance to a half-integer and on the radius; what is computed, and how long, hardly does: a list of
-doubtful values is as long for one set of rows as for another.
+doubtful values is on average as long for one set of rows as for another.
 """
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+from contextlib import nullcontext
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
 from typing import Any
@@ -26,79 +27,17 @@ import torch
 from torch import Tensor
 
 from mixveil.core.errors import ArgumentError, MissingDependencyError
-from mixveil.core.keystreams import ROUNDS, Generator, key_words, pair_bits
+from mixveil.core.keystreams import ROUNDS, key_words, pair_bits
 from mixveil.core.rounded_normals import decide
 from mixveil.encoders.fused import budget, layout
 from mixveil.encoders.fused.function_check import check_functions
+from mixveil.encoders.fused.mixture import Keystream, Launch, Mixture
 from mixveil.encoders.grid import stored_dtype
 
 ROWS = 1 << 15
 """Rows of one launch: a grid has fewer than 2¹⁶ in its second direction."""
 
 _OPEN_ROOM = 1 << 16  # open values a launch: one in 10⁸
-
-
-@dataclass(frozen=True)
-class Launch:
-    """How a kernel is spread over the GPU; the values do not depend on it.
-
-    Attributes:
-        blocks: Blocks of the keystream a program, a power of two.
-        warps: Warps a program.
-    """
-
-    blocks: int = 64
-    warps: int = 2
-
-
-@dataclass(frozen=True)
-class Mixture:
-    """The rows to make, as their definition has them.
-
-    Attributes:
-        own: (m, d) float32, on the device.
-        other: (p, d) float32, the rows that are mixed in; None where none are.
-        partner: (m,) int64: which of them.
-        factors: (m, 1 or 2) float64: a, of own and of other.
-        scale: (m,) float64: s, the noise.
-        centre: c.
-        most: A public bound on s.
-        reach: A public bound on Σ_k |a_k|·(|x_k| + |c|); None: it is not known, and float32 is not used.
-        bound: The largest integer that is released.
-    """
-
-    own: Tensor
-    other: Tensor | None
-    partner: Tensor | None
-    factors: Tensor
-    scale: Tensor
-    centre: float
-    most: float
-    reach: float | None
-    bound: int
-
-    def sources(self) -> list[tuple[Tensor, Tensor]]:
-        """The rows that are mixed, (n, d), and which of them, (m,)."""
-        found = [(self.own, torch.arange(len(self.own), device=self.own.device))]
-        return found if self.other is None or self.partner is None else [*found, (self.other, self.partner)]
-
-    def reached(self) -> float:
-        """The bound on Σ_k |a_k|·(|x_k| + |c|) of these very values."""
-        largest = [torch.maximum(x.amax(1), -x.amin(1)).double()[row] for x, row in self.sources()]
-        total = sum((a.abs() * (x + abs(self.centre)) for a, x in zip(self.factors.T, largest, strict=True)))
-        return float(torch.as_tensor(total).max()) * (1 + 2.0**-40)
-
-    def rows(self, part: slice) -> Mixture:
-        partner = None if self.partner is None else self.partner[part]
-        return replace(self, own=self.own[part], partner=partner, factors=self.factors[part], scale=self.scale[part])
-
-
-@dataclass(frozen=True)
-class Keystream:
-    """A key for one release, and the generator under it. Row numbers are never used twice under a key."""
-
-    key: bytes
-    generator: Generator = "chacha20"
 
 
 def available(device: torch.device) -> bool:
@@ -130,16 +69,18 @@ def encoded(
     """
     if not available(mixture.own.device):
         raise MissingDependencyError("rounding on a GPU needs triton: pip install triton")
-    check_functions(mixture.own.device, hardware=not _interpreted())
+    device = mixture.own.device
     out = _empty(mixture) if out is None else out
     size, launch = _Size.of(mixture), launch or default_launch()
     runs = []
-    for start in range(0, len(mixture.own), ROWS):
-        part = slice(start, start + ROWS)
-        runs.append(_Run(mixture.rows(part), keystream, first_row + start, launch, out[part], size))
-        runs[-1].begin(room)
-    for run in runs:  # only now, so that the GPU never waits
-        run.finish()
+    with torch.cuda.device(device) if device.type == "cuda" else nullcontext():  # Triton starts kernels on this one
+        check_functions(device, hardware=not _interpreted())
+        for start in range(0, len(mixture.own), ROWS):
+            part = slice(start, start + ROWS)
+            runs.append(_Run(mixture.rows(part), keystream, first_row + start, launch, out[part], size))
+            runs[-1].begin(room)
+        for run in runs:  # only now, so that the GPU never waits
+            run.finish()
     return out
 
 
