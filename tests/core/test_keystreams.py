@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mixveil.core.errors import ArgumentError
@@ -28,6 +28,7 @@ def test_chacha12_has_the_published_keystream_of_a_zero_key() -> None:
 
 
 @given(st.binary(min_size=32, max_size=32), *[st.integers(0, 2**32 - 3)] * 2, st.integers(0, 2**64 - 1))
+@settings(deadline=None)
 def test_chacha20_is_the_cipher_of_cryptography(key: bytes, low: int, high: int, plane: int) -> None:
     counter = high << 32 | low  # that library refuses to carry from the lower half to the upper
     nonce = counter.to_bytes(8, "little") + plane.to_bytes(8, "little")
@@ -59,6 +60,7 @@ def test_keys_counters_and_planes_give_different_blocks(generator: Generator) ->
     st.sampled_from(GENERATORS), st.binary(min_size=32, max_size=32), st.integers(0, 2**64 - 1),
     st.tuples(*[st.integers(0, 15)] * 2), st.lists(st.integers(1, 300), min_size=1, max_size=3),
 )  # fmt: skip
+@settings(max_examples=60, deadline=None)
 def test_bits_of_a_pair_are_those_of_the_planes_in_order(
     generator: Generator, key: bytes, counter: int, words: tuple[int, int], counts: list[int]
 ) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mixveil.encoders.fused import layout
 
 
 @given(st.integers(1, 2500), st.integers(0, 1 << 33))
+@settings(max_examples=60, deadline=None)
 def test_no_two_values_share_a_normal_and_rows_share_no_block(d: int, row: int) -> None:
     blocks = layout.blocks_in_row(d)
     for number in (row, row + 1):
