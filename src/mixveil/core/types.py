@@ -657,6 +657,24 @@ AttackBound = Literal["linear-row", "linear", "linear-known", "gdp"]
 other records; or the membership that μ permits."""
 
 
+class Sizes(NamedTuple):
+    """What the work of an attack grows with.
+
+    Attributes:
+        rows: Of each release.
+        values: Of a row.
+        releases: How many.
+        directions: In which records vary, as far as an attacker knows.
+        candidates: Records that are compared with rows.
+    """
+
+    rows: int
+    values: int
+    releases: int
+    directions: int
+    candidates: int
+
+
 class Attack(Protocol):
     """One attack: a frozen dataclass called on a View. An audit runs and judges it by what it declares.
 
@@ -682,6 +700,9 @@ class Attack(Protocol):
 
     def cannot(self, view: View) -> Note | None:
         """Why this attack cannot be run on a view; None if it can."""
+
+    def work(self, sizes: Sizes) -> float:
+        """Floating-point operations of one call, roughly: an audit says beforehand about how long it takes."""
 
     def __call__(self, view: View, *, stream: Stream) -> Guess: ...
 

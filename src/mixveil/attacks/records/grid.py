@@ -15,14 +15,15 @@ import torch
 from torch import Tensor
 
 from mixveil.attacks.shared import pairs as _pairs
-from mixveil.attacks.shared.base import BaseAttack
+from mixveil.attacks.shared.base import PASS, BaseAttack
 from mixveil.core.randomness import Stream
-from mixveil.core.types import AttackKind, Guess, View
+from mixveil.core.types import AttackKind, Guess, Sizes, View
 from mixveil.core.wording.notes import Note, note
 
 _TELLING = 6.0  # z₁² + z₂² below which rounding is as coarse as the grid, and a pair of normals tells nothing
-_BLOCK = 256
+_MARGIN = 1e-2  # of that, for single precision
 _LEAST_VALUES = 512  # rows of fewer do not show how their noise was drawn
+_PASSES = 3
 _VALUES = 4096  # of each half of a row are looked at: enough to tell, also of wide rows
 
 
@@ -35,6 +36,10 @@ class Grid(BaseAttack):
     kind: ClassVar[AttackKind] = "pairs"
     needs: ClassVar[frozenset[str]] = frozenset({"candidates"})
     bits: tuple[int, ...] = (24, 25)
+
+    def work(self, sizes: Sizes) -> float:
+        """Two weights of a row, and all pairs of candidates."""
+        return 2.0 * sizes.rows * sizes.candidates**2 * min(sizes.values, 2 * _VALUES) * _PASSES * PASS
 
     def cannot(self, view: View) -> Note | None:
         if missing := super().cannot(view):
@@ -49,22 +54,36 @@ class Grid(BaseAttack):
         seen = looked_at(known.shape[1])
         known = known[:, seen]
         sigma = view.releases[0].encoder.sigma or 1.0
-        n, c = len(view.releases[0].payload), len(known)
+        n = len(view.releases[0].payload)
         pairs, doubts = torch.full((n, 2), -1), torch.full((n,), math.inf, dtype=torch.float64)
-        a, b = (part.reshape(-1) for part in torch.meshgrid(torch.arange(c), torch.arange(c), indexing="ij"))
-        a, b = a[a != b], b[a != b]
+        columns = [layout[0] for layout in layouts(torch.arange(len(seen))[None])]
         for row, whole, _, weights in _pairs.questions(view):
-            x = whole[seen]
             for own, other in weights:
-                for first, second in zip(torch.split(a, _BLOCK), torch.split(b, _BLOCK), strict=True):
-                    normals = (x - own * known[first] - other * known[second]) / (other * sigma)
-                    for layout in layouts(normals):
-                        doubt = -torch.stack([evidence(layout, bits) for bits in self.bits]).amax(0)
-                        best = int(doubt.argmin())
-                        if doubt[best] < doubts[row]:
-                            doubts[row] = doubt[best]
-                            pairs[row] = torch.stack([first[best], second[best]])
+                first, second = own / (other * sigma) * known, known / sigma
+                rest = whole[seen] / (other * sigma) - first
+                for number, alone in enumerate(rest):
+                    doubt = -_best_evidence(alone, second, columns, self.bits)
+                    doubt[number] = math.inf  # no record is paired with itself
+                    best = int(doubt.argmin())
+                    if doubt[best] < doubts[row]:
+                        doubts[row] = doubt[best]
+                        pairs[row] = torch.tensor([number, best])
         return Guess(pairs=pairs, doubts=doubts)
+
+
+def _best_evidence(rest: Tensor, second: Tensor, columns: list[Tensor], bits: tuple[int, ...]) -> Tensor:
+    """(c,) of the normals that each of `second` (c, d) leaves of the rest (d,): the evidence in the layout, and of the
+    bits, that are likeliest. columns: (2, k) of each layout. Most pairs of normals tell nothing, and which do is seen
+    in single precision."""
+    squares = (rest.float() - second.float()).square_()
+    found = []
+    for layout, (one, other) in zip(layouts(squares), columns, strict=True):
+        place, pair = (layout[:, 0] + layout[:, 1] > _TELLING - _MARGIN).nonzero().T
+        energy = sum((rest[column[pair]] - second[place, column[pair]]).square() for column in (one, other))
+        telling = torch.as_tensor(energy) > _TELLING
+        energy, place = torch.as_tensor(energy)[telling], place[telling]
+        found += [evidence(energy, place, len(second), number) for number in bits]
+    return torch.stack(found).amax(0)
 
 
 def looked_at(d: int) -> Tensor:
@@ -75,18 +94,16 @@ def looked_at(d: int) -> Tensor:
     return torch.cat([first, d // 2 + first])
 
 
-def evidence(normals: Tensor, bits: int) -> Tensor:
-    """(m,) log-likelihood ratio of lying on the grid 2⁻ᵇ against lying anywhere, from (m, 2, k) normal pairs."""
-    energy = normals.square().sum(1)
-    telling = energy > _TELLING
-    energy, row = energy[telling], telling.nonzero()[:, 0]
+def evidence(energy: Tensor, place: Tensor, count: int, bits: int) -> Tensor:
+    """(count,) log-likelihood ratios of lying on the grid 2⁻ᵇ against lying anywhere, from the energies z₁² + z₂²
+    (m,) of normal pairs that tell something, and for which of `count` each counts."""
     steps = torch.exp(-energy / 2) * 2.0**bits
     miss = steps - steps.round()
     # Float32 rounding of the normals, carried over to u, and a generator's own few roundings.
     spread = steps * (energy + 1) * 2.0**-24.5 + 0.02
     near = sum(torch.exp(-((miss + turn) / spread).square() / 2) for turn in (-1, 0, 1))
     likely = 0.9 * near / (spread * math.sqrt(2 * math.pi)) + 0.1
-    return torch.zeros(len(normals), dtype=torch.float64).index_add_(0, row, likely.log())
+    return torch.zeros(count, dtype=torch.float64).index_add_(0, place, likely.log())
 
 
 def layouts(normals: Tensor) -> list[Tensor]:

@@ -353,5 +353,17 @@ _VERDICT = {
     "the release itself",
 }
 
-_TABLES = (_THREATS, _NOT_RUN, _BROKEN, _METRICS, _PROMISES, _WARNINGS, _FOUND_WRONG, _VERDICT)
+_ON_THE_WAY = {
+    "audit-without-public": "No public data: attackers without such data are weaker, membership is not tested, and this "
+    "audit may be too weak to tell. To test attackers who have similar images, stop here and give some (--public).",
+    "audit-takes": "This audit of {rows:n record} by {attacks:n attack} takes {time} and about {memory:.1f} GB of memory "
+    "on this machine, by a rough count.",
+    "audit-takes-beside-networks": "This audit of {rows:n record} by {attacks:n attack} takes {time} and about "
+    "{memory:.1f} GB of memory on this machine, by a rough count, and the time that it takes to train networks.",
+    "about-seconds": "about {seconds:n second}",
+    "about-minutes": "about {minutes:n minute}",
+    "attack-found": "{attack}: {figure} {mean:.4g} (knowing nothing: {nothing:.4g})",
+}
+
+_TABLES = (_ON_THE_WAY, _THREATS, _NOT_RUN, _BROKEN, _METRICS, _PROMISES, _WARNINGS, _FOUND_WRONG, _VERDICT)
 WORDS: dict[str, str] = {code: words for table in _TABLES for code, words in table.items()}
