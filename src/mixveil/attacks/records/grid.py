@@ -21,6 +21,7 @@ from mixveil.core.types import AttackKind, Guess, Sizes, View
 from mixveil.core.wording.notes import Note, note
 
 _TELLING = 6.0  # z₁² + z₂² below which rounding is as coarse as the grid, and a pair of normals tells nothing
+_FEW_BEYOND, _UNLIKELY = 4, math.log(10)  # normals beyond the reach of a pair that is looked at, and against each
 _MARGIN = 1e-2  # of that, for single precision
 _LEAST_VALUES = 512  # rows of fewer do not show how their noise was drawn
 _PASSES = 3
@@ -74,15 +75,21 @@ class Grid(BaseAttack):
 def _best_evidence(rest: Tensor, second: Tensor, columns: list[Tensor], bits: tuple[int, ...]) -> Tensor:
     """(c,) of the normals that each of `second` (c, d) leaves of the rest (d,): the evidence in the layout, and of the
     bits, that are likeliest. columns: (2, k) of each layout. Most pairs of normals tell nothing, and which do is seen
-    in single precision."""
+    in single precision. No uniform of so few bits makes normals beyond a reach: of a pair of sources that leaves
+    several there nothing else is asked."""
     squares = (rest.float() - second.float()).square_()
+    reach = 2 * math.log(2) * max(bits) + 1
     found = []
     for layout, (one, other) in zip(layouts(squares), columns, strict=True):
-        place, pair = (layout[:, 0] + layout[:, 1] > _TELLING - _MARGIN).nonzero().T
-        energy = sum((rest[column[pair]] - second[place, column[pair]]).square() for column in (one, other))
-        telling = torch.as_tensor(energy) > _TELLING
-        energy, place = torch.as_tensor(energy)[telling], place[telling]
-        found += [evidence(energy, place, len(second), number) for number in bits]
+        energies = layout[:, 0] + layout[:, 1]
+        beyond = (energies > reach).sum(1)
+        possible = beyond <= _FEW_BEYOND
+        place, pair = ((energies > _TELLING - _MARGIN) & possible[:, None]).nonzero().T
+        left = [rest[column[pair]] - second[place, column[pair]] for column in (one, other)]
+        energy = left[0].square() + left[1].square()
+        telling = energy > _TELLING
+        told = [evidence(energy[telling], place[telling], len(second), number) for number in bits]
+        found += [torch.where(possible, one_of, -_UNLIKELY * beyond) for one_of in told]
     return torch.stack(found).amax(0)
 
 
@@ -101,7 +108,7 @@ def evidence(energy: Tensor, place: Tensor, count: int, bits: int) -> Tensor:
     miss = steps - steps.round()
     # Float32 rounding of the normals, carried over to u, and a generator's own few roundings.
     spread = steps * (energy + 1) * 2.0**-24.5 + 0.02
-    near = sum(torch.exp(-((miss + turn) / spread).square() / 2) for turn in (-1, 0, 1))
+    near = sum(torch.exp(-((miss + turn) / spread).square() / 2) for turn in (-1, 0, 1)) * (steps > 0.5)
     likely = 0.9 * near / (spread * math.sqrt(2 * math.pi)) + 0.1
     return torch.zeros(count, dtype=torch.float64).index_add_(0, place, likely.log())
 

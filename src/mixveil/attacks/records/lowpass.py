@@ -23,7 +23,7 @@ from mixveil.core.types import AttackBound, AttackKind, Encoder, Guess, Trace, V
 from mixveil.data.row_views import Subset
 
 _PUBLIC_ROWS = 2000
-_PUBLIC_VALUES = 1 << 25
+_PUBLIC_VALUES = 1 << 23
 
 
 @dataclass(frozen=True)
