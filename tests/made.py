@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from mixveil.attacks.shared.model import prior_of
+from mixveil.attacks.shared.model import Prior, prior_of
 from mixveil.core.randomness import SecureStream, SeededStream, Stream
 from mixveil.core.types import Batch, Dataset, Encoder, Fact, Facts, Mu, Release, Rows, Trace, View
 from mixveil.data.covers import Covered
@@ -132,13 +132,19 @@ def lpips_weights(folder: Path, monkeypatch: pytest.MonkeyPatch, net: lpips.Net)
     return weights
 
 
+def basis_of(prior: Prior) -> Tensor:
+    """(d, k) a direction a column."""
+    return prior.directions.back(torch.eye(len(prior.variance), dtype=torch.float64)).T
+
+
 def dense_posterior(view: View) -> Tensor:
     """The slow twin: condition the joint Gaussian of all records on the rows, then on the known records, if any."""
     prior, n = prior_of(view), len(view.releases[0].payload)
+    basis = basis_of(prior)
     assert view.traces is not None
     index, given = torch.empty(0, dtype=torch.int64), torch.empty(0, len(prior.variance), dtype=torch.float64)
     if view.known is not None:
-        index, given = view.known.records, (view.known.images.flatten(1).double() - prior.mean) @ prior.basis
+        index, given = view.known.records, (view.known.images.flatten(1).double() - prior.mean) @ basis
     rest = torch.tensor([i for i in range(n) if i not in set(index.tolist())], dtype=torch.int64)
     guesses = torch.empty(n, len(prior.variance), dtype=torch.float64)
     guesses[index] = given
@@ -149,7 +155,7 @@ def dense_posterior(view: View) -> Tensor:
             noise = torch.diag(1 / (trace.weight[:, 1].double() * release.encoder.sigma) ** 2)
             rows = release.payload.take(torch.arange(n)).x.flatten(1).double()
             precision += matrix.T @ noise @ matrix
-            target += matrix.T @ noise @ ((rows + 0.5 - prior.mean) @ prior.basis[:, k])
+            target += matrix.T @ noise @ ((rows + 0.5 - prior.mean) @ basis[:, k])
         told = target[rest] - precision[rest][:, index] @ given[:, k]
         if len(rest):
             guesses[rest, k] = torch.linalg.solve(precision[rest][:, rest], told)

@@ -59,7 +59,7 @@ def found_pairs(count: int, noise: float) -> tuple[float, float, float]:
     prior = model.prior_of(view)
     read, classes = understood(view, prior, SeededStream(0))
     right = wrong = 0.0
-    for (partner, chance), trace in zip(partners(view, read, classes, prior.variance), traces, strict=True):
+    for (partner, chance), trace in zip(partners(view, read, classes, prior), traces, strict=True):
         named, same = chance[:, 0] > 0, partner == trace.partner[:, 0]
         right += float((named & same).double().mean()) / count
         wrong += float((named & ~same).double().mean()) / count
@@ -135,7 +135,7 @@ def test_of_a_part_most_partners_that_are_not_there_are_not_named() -> None:
     prior = model.prior_of(view)
     read, classes = understood(view, prior, SeededStream(0))
     here = missed = elsewhere = named = 0
-    for (partner, chance), trace in zip(partners(view, read, classes, prior.variance), traces, strict=True):
+    for (partner, chance), trace in zip(partners(view, read, classes, prior), traces, strict=True):
         true, sure = trace.partner[inside, 0], chance[:, 0] > 0
         here += int((true < len(inside)).sum())
         missed += int(((true < len(inside)) & ~(sure & (partner == true))).sum())
@@ -200,7 +200,7 @@ def test_the_ratios_of_partners_are_those_of_the_densities(monkeypatch: pytest.M
     view = View(cut, public=PUBLIC)
     prior = model.prior_of(view)
     read, classes = understood(view, prior, SeededStream(0))
-    partners(view, read, classes, prior.variance)
+    partners(view, read, classes, prior)
     for t, own in enumerate(read):
         mean, precision = averaged(read, prior.variance)
         others, surely = averaged(read[:t] + read[t + 1 :], prior.variance)

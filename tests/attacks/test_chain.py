@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from mixveil.attacks.records import lmmse
 from mixveil.attacks.records.lmmse import unmixed
@@ -40,9 +42,42 @@ def test_a_pairing_is_solved_as_a_dense_matrix_is(name: str) -> None:
         assert torch.allclose(found[:, k], expected, rtol=1e-10, atol=1e-12)
 
 
-def test_chains_hold_every_record_once() -> None:
-    found = chain.chains(torch.tensor(PAIRINGS["stretches and a ring"]), 8)
-    assert found == [([0, 1, 6], False), ([4, 5, 7], False), ([2, 3], True)]
+@settings(deadline=None, max_examples=60)
+@given(n=st.integers(0, 14), more=st.integers(0, 3), seed=st.integers(0, 10**6), block=st.sampled_from([1, 64]))
+def test_rings_are_solved_as_a_dense_matrix_is(n: int, more: int, seed: int, block: int) -> None:
+    """Rings and open chains of all lengths, fixed points, records without a row; weak ties and strong ones; directions
+    one by one and all at once."""
+    stream, records = SeededStream(seed), n + more
+    if not records:
+        return
+    partner = stream.permutation(records)[:n]
+    partner[stream.uniform(n) < 0.2] = -1
+    left, right = (10 ** (2 * stream.normal(2, n, 3).clamp(-2, 2))).unbind()
+    ridge = 10 ** stream.normal(3)
+    matrix, coupling = torch.zeros(3, records, records, dtype=torch.float64), left * right
+    matrix.diagonal(dim1=1, dim2=2).add_(ridge[:, None])
+    diagonal = ridge.expand(records, 3).clone()
+    for row, other in enumerate(partner.tolist()):
+        w = torch.zeros(3, records, dtype=torch.float64)
+        w[:, row] += left[row]
+        diagonal[row] += left[row].square()
+        if other >= 0:
+            w[:, other] += right[row]
+            diagonal[other] += right[row].square()
+        matrix += w[:, :, None] * w[:, None, :]
+    target = stream.normal(records, 3)
+    rings, found = chain.Rings.of(partner, records), torch.empty_like(target)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(chain, "_BLOCK_VALUES", block)
+        for part in chain.directions(records, 3, target.device):
+            found[:, part] = rings.solve(diagonal[:, part], coupling[:, part], target[:, part])
+    expected = torch.linalg.solve(matrix, target.T).T
+    assert torch.allclose(found, expected, rtol=1e-6, atol=1e-8 * float(expected.abs().max()))
+
+
+def test_a_ring_is_solved_in_as_many_steps_as_its_length_can_be_halved() -> None:
+    assert len(chain.Rings.of(torch.arange(1000).roll(-1), 1000).levels) == 10
+    assert len(chain.Rings.of(torch.arange(1000), 1000).levels) == 0
 
 
 @pytest.mark.parametrize("dense", [0, 100], ids=["by steps", "at once"])

@@ -21,7 +21,7 @@ from mixveil.encoders.instahide import CalibratedInstaHide
 from mixveil.encoders.mixup import Mixup
 from mixveil.encoders.singular import Singular
 from tests.attacks.made import digits, weak
-from tests.made import encoded, range_facts
+from tests.made import basis_of, encoded, range_facts
 
 DATA = digits(0, 120)
 INSTAHIDE = CalibratedInstaHide(k=4, c1=0.65, c2=0.3, covers=0, pad=0, values=64, centre=0.5)
@@ -147,8 +147,8 @@ def test_under_noise_it_is_that_of_each_direction() -> None:
         variance = float(prior.variance[k])
         covariance = variance * torch.outer(own, own)
         covariance.diagonal().copy_(share * variance + noise)
-        told = torch.stack([(x[record] + 0.5 - prior.mean) @ prior.basis[:, k] for x in rows])
-        expected += variance * (own @ torch.linalg.inv(covariance) @ told) * prior.basis[:, k]
+        told = torch.stack([(x[record] + 0.5 - prior.mean) @ basis_of(prior)[:, k] for x in rows])
+        expected += variance * (own @ torch.linalg.inv(covariance) @ told) * basis_of(prior)[:, k]
     assert images is not None and torch.allclose(images[record].flatten(), expected, atol=1e-6)
 
 

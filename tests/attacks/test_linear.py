@@ -9,6 +9,7 @@ import pytest
 import torch
 from scipy import stats
 
+from mixveil.attacks.records import linkage
 from mixveil.attacks.records.labels import Labels
 from mixveil.attacks.records.linkage import Linkage, Membership
 from mixveil.attacks.records.lmmse import Lmmse, LmmseRow
@@ -16,17 +17,15 @@ from mixveil.attacks.records.lowpass import Lowpass, LowpassRow, enlarged
 from mixveil.attacks.shared import model
 from mixveil.attacks.shared.model import prior_of
 from mixveil.audit.metrics.detection import tpr_at_fpr
-from mixveil.core.errors import ArgumentError
 from mixveil.core.randomness import SecureStream, SeededStream
 from mixveil.core.types import Mu, Tau, Trace, View
-from mixveil.core.wording.sentences import sentence
 from mixveil.data.images import Images, from_tensors
 from mixveil.data.similarity import mse
 from mixveil.encoders.gaussian import Gaussian
 from mixveil.encoders.singular import CalibratedSingular, Singular
 from mixveil.theory import bayes
 from tests.attacks.made import SCALES, gaussian, weak
-from tests.made import dense_posterior, encoded, range_facts, with_moments
+from tests.made import basis_of, dense_posterior, encoded, range_facts, with_moments
 
 
 @pytest.mark.parametrize("releases", [1, 3])
@@ -47,7 +46,7 @@ def test_single_row_lmmse_is_the_dense_posterior_of_one_row() -> None:
     prior = prior_of(seen)
     images = LmmseRow()(seen, stream=SeededStream(0)).images
     assert images is not None
-    covariance = prior.basis @ torch.diag(prior.variance) @ prior.basis.T
+    covariance = basis_of(prior) @ torch.diag(prior.variance) @ basis_of(prior).T
     rows = release.payload.take(torch.arange(40)).x.flatten(1).double()
     for i in range(40):
         own, other = trace.weight[i].double().tolist()
@@ -85,35 +84,6 @@ def test_moments_from_the_release_itself_are_nearly_as_good() -> None:
     assert errors[1] < 1.1 * errors[0]
 
 
-def test_more_dimensions_than_public_rows() -> None:
-    """What few rows show is believed, and what they cannot show is not taken for impossible."""
-    public = spread(30, 1)  # 64 dimensions
-    release, _ = encoded(Singular().calibrate(Mu(1.0), range_facts(public))[0], public, SeededStream(0))
-    prior = prior_of(View((release,), public=public))
-    x = public.take(torch.arange(30)).x.flatten(1).double()
-    covariance = torch.cov(x.T, correction=0)
-    found = prior.basis @ torch.diag(prior.variance) @ prior.basis.T
-    assert torch.allclose(prior.basis.T @ prior.basis, torch.eye(64, dtype=torch.float64), atol=1e-9)
-    least = 0.01 * float(covariance.trace()) / 64
-    assert float(prior.variance.min()) == pytest.approx(least)
-    assert float((found - covariance).abs().max()) <= least * 1.001
-
-
-def test_in_very_many_dimensions_the_basis_spans_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(model, "DENSE_LIMIT", 10)
-    public = spread(30, 1)
-    x = public.take(torch.arange(30)).x.flatten(1).double()
-    prior = model._fitted(public, 0.0, 1.0)
-    assert prior.basis.shape == (64, 29)
-    found = prior.basis @ torch.diag(prior.variance) @ prior.basis.T
-    assert float((found - torch.cov(x.T, correction=0)).abs().max()) < 0.01
-
-
-def test_records_that_do_not_vary_are_refused() -> None:
-    with pytest.raises(ArgumentError, match=sentence("known-records-do-not-vary")):
-        model._fitted(from_tensors(torch.ones(5, 1, 1, 3), torch.arange(5)), 0.0, 1.0)
-
-
 def test_linkage_ratios_are_those_of_the_densities() -> None:
     """Of a record's own row and the one that it is the partner in, together."""
     data = gaussian(12, 1)
@@ -122,8 +92,8 @@ def test_linkage_ratios_are_those_of_the_densities() -> None:
     seen = View((release,), (trace,), gaussian(500, 2), candidates)
     links = Linkage()(seen, stream=SeededStream(0)).links
     prior = prior_of(seen)
-    rows = (release.payload.take(torch.arange(12)).x.flatten(1).double() + 0.5 - prior.mean) @ prior.basis
-    asked = (candidates.flatten(1).double() - prior.mean) @ prior.basis
+    rows = (release.payload.take(torch.arange(12)).x.flatten(1).double() + 0.5 - prior.mean) @ basis_of(prior)
+    asked = (candidates.flatten(1).double() - prior.mean) @ basis_of(prior)
     assert links is not None
     behind = trace.partner[:, 0].argsort()
     for c in range(5):
@@ -172,6 +142,24 @@ def test_membership_stays_under_the_bound_of_a_certified_release() -> None:
     assert scores is not None
     allowed = 0.0924 + 5 * math.sqrt(0.0924 / 1000)
     assert tpr_at_fpr(scores[:1000], scores[1000:], 0.01) < allowed
+
+
+@pytest.mark.parametrize("releases", [1, 2])
+def test_what_is_kept_of_the_ratios_is_what_all_of_them_say(releases: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Block by block, as from the whole matrix of candidates and rows."""
+    data, candidates = gaussian(23, 1), gaussian(11, 9).take(torch.arange(11)).x
+    made = [encoded(weak(data), data, SeededStream(seed)) for seed in range(releases)]
+    seen = View(tuple(r for r, _ in made), tuple(t for _, t in made), gaussian(500, 2), candidates)
+    links, scores = Linkage()(seen, stream=SeededStream(0)).links, Membership()(seen, stream=SeededStream(0)).scores
+    assert links is not None and scores is not None
+    monkeypatch.setattr(linkage, "_BLOCK", 4)
+    again, found = Linkage()(seen, stream=SeededStream(0)).links, linkage.summary(seen)
+    assert again is not None and torch.allclose(links, again, rtol=1e-12)
+    assert torch.equal(found.row, links.argmax(1)) and torch.allclose(found.most, links.amax(1))
+    assert torch.allclose(found.mean, links.mean(1)) and torch.allclose(found.deviation, links.std(1))
+    assert torch.allclose(found.evidence, links.logsumexp(1))
+    in_blocks = Membership()(seen, stream=SeededStream(0)).scores
+    assert in_blocks is not None and torch.allclose(scores, in_blocks)
 
 
 def test_lowpass_finds_the_smooth_part() -> None:

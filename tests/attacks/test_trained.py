@@ -173,7 +173,7 @@ def test_a_public_record_does_not_help_to_say_what_it_is_like() -> None:
     """Estimates of public records leave the error that the linear attack leaves of strangers, not less."""
     public = digits(600, 1000)
     view = released(digits(0, 100), 1.0, public)
-    index, made = of_public(view, lambda c, prior: (prior.mean + c @ prior.basis.T).float(), 1, 1000, SeededStream(0))
+    index, made = of_public(view, lambda c, prior: prior.values(c).float(), 1, 1000, SeededStream(0))
     assert sorted(index.tolist()) == list(range(400))
     truth = public.take(index).x.flatten(1)
     at_one = (made.known.sum(1) > 0.15) & (made.known.sum(1) < 1.5)

@@ -21,7 +21,7 @@ from mixveil.data.images import Images, from_tensors
 from mixveil.data.row_views import InMemoryRows
 from mixveil.encoders.singular import CalibratedSingular, Singular
 from mixveil.theory.gdp import member_tpr
-from tests.made import in_memory, mixing_matrix
+from tests.made import basis_of, in_memory, mixing_matrix
 from tests.membership import refutes
 
 SIGMAS = torch.tensor([0.3, 0.2, 0.1, 0.05], dtype=torch.float64)
@@ -51,8 +51,8 @@ def dense(view: View, rows: list[int], candidates: list[int]) -> float:
     n = len(trace.weight)
     matrix = mixing_matrix(trace.partner[:, 0], trace.weight)
     noise = torch.diag((trace.weight[:, 1].double() * release.encoder.sigma) ** 2)
-    seen = (release.payload.take(torch.arange(n)).x.flatten(1).double() + 0.5 - prior.mean) @ prior.basis
-    asked = (view.candidates[candidates].flatten(1).double() - prior.mean) @ prior.basis
+    seen = (release.payload.take(torch.arange(n)).x.flatten(1).double() + 0.5 - prior.mean) @ basis_of(prior)
+    asked = (view.candidates[candidates].flatten(1).double() - prior.mean) @ basis_of(prior)
     here = [row for row in range(n) if float(matrix[row, rows].abs().sum()) > 0]
     others = matrix.clone()
     others[:, rows] = 0
@@ -110,7 +110,7 @@ def test_mean_and_variance_are_those_of_rows_that_hold_others() -> None:
     assert view.units is not None and view.traces is not None
     encoder, trace, prior = view.releases[0].encoder, view.traces[0], prior_of(view)
     drawn = prior.variance.sqrt() * SeededStream(5).normal(draws, 7, 4)
-    records = drawn @ prior.basis.T + prior.mean - 0.5
+    records = drawn @ basis_of(prior).T + prior.mean - 0.5
     noise = encoder.deviation(trace.weight)[:, None] * SeededStream(6).normal(draws, 7, 4)
     rows = mixing_matrix(trace.partner[:, 0], trace.weight) @ records + noise
     held = [replace(view.releases[0], payload=InMemoryRows(Batch(x, torch.zeros(7, 2)))) for x in rows]

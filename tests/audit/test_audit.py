@@ -209,9 +209,9 @@ def test_rows_without_noise_are_found_outside_the_part_that_is_attacked(monkeypa
 
 
 def test_an_attack_that_cannot_unmix_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
-    from mixveil.attacks.shared import chain
+    from mixveil.attacks.shared.chain import Rings
 
-    monkeypatch.setattr(chain, "solve", lambda partner, diagonal, coupling, target: torch.zeros_like(target))
+    monkeypatch.setattr(Rings, "solve", lambda rings, diagonal, coupling, target: torch.zeros_like(target))
     found = audited(made(Tau(1.0, "energy")), names=["lmmse"])
     assert found.attacks[0].status == "broken"
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from mixveil.core.errors import ArgumentError
 from mixveil.core.randomness import SeededStream
+from mixveil.theory import minimax
 from mixveil.theory.minimax import cycles, known_others_factors, log_minimax_factors
 from tests.made import mixing_matrix
 
@@ -39,6 +40,20 @@ def test_factors_on_small_cycles_of_every_kind(n: int, seed: int, cyclic: bool) 
     partner = torch.arange(n).roll(-1) if cyclic else stream.permutation(n)
     weight = stream.capped_weights(n, 0.9)
     assert torch.allclose(log_minimax_factors(partner, weight).exp(), dense_factors(partner, weight), rtol=1e-8)
+
+
+@settings(deadline=None)
+@given(n=st.integers(2, 30), seed=st.integers(0, 10**6), chunk=st.integers(1, 7), cyclic=st.booleans())
+def test_factors_do_not_depend_on_how_much_is_held_at_a_time(n: int, seed: int, chunk: int, cyclic: bool) -> None:
+    stream = SeededStream(seed)
+    partner = stream.derangement(n) if cyclic else stream.permutation(n)
+    weight = stream.capped_weights(n, 0.9)
+    whole = log_minimax_factors(partner, weight)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(minimax, "_CHUNK", chunk)
+        parts = log_minimax_factors(partner, weight)
+    assert torch.allclose(parts, whole, rtol=1e-9, atol=1e-9)
+    assert torch.allclose(parts.exp(), dense_factors(partner, weight), rtol=1e-7)
 
 
 @pytest.mark.parametrize("own", [0.3, 0.7])

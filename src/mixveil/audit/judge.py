@@ -24,6 +24,7 @@ from mixveil.core.types import Attack, Guess, KnownRecords, Units, View
 from mixveil.core.wording.notes import Note, note
 from mixveil.data.row_views import Subset
 
+_CONTROLS = 3  # releases without the records, on which they must not be told from strangers
 _TRIED = 150  # steps of a training that only shows whether there is one
 
 Outcome = tuple[Status, Note | None]
@@ -184,14 +185,19 @@ class Judge:
         return self_test.fails_on_bare_records(briefly, truth.view, truth.own, others, stream, truth.pictures)
 
     def _told_by_looks(self, attack: Attack) -> Note | None:
-        """Whether the attack tells the records from the strangers on a release that holds neither: then what it finds
-        on the real one says nothing of membership."""
+        """Whether the attack tells the records from the strangers on releases that hold neither: then what it finds on
+        the real one says nothing of membership. Records that look alike score alike, and by chance on a single release
+        as strangers do: several are tried."""
         view, n = self.truth.view, self.truth.n
         if view.public is None or view.traces is None:
             return None
-        control = self._control(view, min(n, len(view.public)))
-        scores = attack(control, stream=self.stream.fork("control")).scores
-        return None if scores is None else _look_different(scores[:n], scores[n:], self.truth.strangers)
+        for _ in range(_CONTROLS):
+            control = self._control(view, min(n, len(view.public)))
+            scores = attack(control, stream=self.stream.fork("control")).scores
+            why = None if scores is None else _look_different(scores[:n], scores[n:], self.truth.strangers)
+            if why is not None:
+                return why
+        return None
 
     def _units_told_by_looks(self, attack: Attack, seen: UnitView) -> Note | None:
         """The same of units and of strangers in their places."""

@@ -49,15 +49,17 @@ class FeatureDecoder(BaseAttack):
             raise ArgumentError("this attack needs public data and their pictures")
         prior, device = model.prior_of(view), training.fastest()
         most = min(_DIRECTIONS, len(prior.variance), max(2, len(view.public) // _ROWS_A_DIRECTION))
-        strongest = prior.variance.argsort(descending=True)[:most]
-        basis, size = prior.basis[:, strongest], float(prior.variance[strongest].mean().sqrt())
+        strongest = prior.variance.argsort(descending=True, stable=True)[:most]
+        units = torch.zeros(most, len(prior.variance)).double().scatter_(1, strongest[:, None], 1.0)
+        basis, size = prior.directions.back(units).T, float(prior.variance[strongest].mean().sqrt())
 
         turns: dict[int, tuple[Prior, Tensor, Tensor]] = {}
 
         def render(coordinates: Tensor, known: Prior) -> Tensor:
             """In the same directions whatever it was estimated in, all on one scale: weak ones say little."""
             if id(known) not in turns:
-                turns[id(known)] = known, (known.mean - prior.mean) @ basis, known.basis.T @ basis
+                turn = known.directions.coordinates(basis.T).T
+                turns[id(known)] = known, (known.mean - prior.mean) @ basis, turn
             _, offset, turn = turns[id(known)]
             return ((offset + coordinates @ turn) / size).float()
 

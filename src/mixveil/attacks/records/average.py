@@ -63,7 +63,7 @@ class Average(BaseAttack):
         if len(releases) == 1 or releases[0].weight.shape[1] == 1:
             return Guess(images=prior.images(view, averaged(releases, prior.variance)[0]))
         mixings, noises = [], []
-        for own, (partner, chance) in zip(releases, partners(view, releases, classes, prior.variance), strict=True):
+        for own, (partner, chance) in zip(releases, partners(view, releases, classes, prior), strict=True):
             source = torch.stack([torch.arange(len(partner)), partner], dim=1)
             weight = torch.cat([own.weight[:, :1], own.weight[:, 1:] * (chance > 0)], dim=1)
             mixings.append(MixingMatrix(source, weight, len(partner)))
@@ -146,7 +146,7 @@ def _likelihood(release: Release, entry: model.EntryMap, rows: Tensor, weight: T
     """(m,) log-density of rows with these weights, whatever records are in them, without the constant."""
     signal = weight.square().sum(1, keepdim=True) * entry.gain.square() * prior.variance
     spread = signal + row_noise(release, weight, prior, entry)
-    return -0.5 * (spread.log() + rows.square() / spread).sum(1)
+    return -0.5 * (prior.directions.count * spread.log() + rows.square() / spread).sum(1)
 
 
 def _partner_variance(own: OwnRows, variance: Tensor) -> Tensor:
@@ -167,11 +167,12 @@ def averaged(releases: list[OwnRows], variance: Tensor) -> tuple[Tensor, Tensor]
     return torch.stack([e for e, _ in told]).sum(0) / precision, precision
 
 
-def partners(view: View, releases: list[OwnRows], classes: Tensor, variance: Tensor) -> list[tuple[Tensor, Tensor]]:
+def partners(view: View, releases: list[OwnRows], classes: Tensor, prior: model.Prior) -> list[tuple[Tensor, Tensor]]:
     """For each release (n,) the likeliest partner in each row, and (n, 1) how likely it is: 0 where that is too little.
 
     Row i less w₁ times its record, as the other releases show that, is w₂x_j and noise; x_j is its average up to the
     averages' uncertainty. Where a part of a release is seen, it may be that no record here is the partner."""
+    variance, count = prior.variance, prior.directions.count
     mean, precision = averaged(releases, variance)
     around = (1 / precision).mean(0)
     found = []
@@ -182,9 +183,9 @@ def partners(view: View, releases: list[OwnRows], classes: Tensor, variance: Ten
         covered = (own.weight[:, :1] * own.gain).square() / rest + own.noise
         share = own.weight[:, 1:]
         spread = covered + (share * own.gain).square() * around
-        links = fit(mean * own.gain, residual, share, spread).T
+        links = fit(mean * own.gain, residual, share, spread, count).T
         absent = covered + _partner_variance(own, variance)
-        absent = -0.5 * (absent.log() + residual.square() / absent).sum(1)
+        absent = -0.5 * (count * absent.log() + residual.square() / absent).sum(1)
         possible = ~torch.eye(len(links), dtype=torch.bool)
         if release.label_epsilon is None:
             possible &= own.other[:, None] == classes

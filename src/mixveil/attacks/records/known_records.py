@@ -90,7 +90,7 @@ class Solver:
         for place, share in zip(source.T, weight.T, strict=True):
             given = ~hidden[place]
             entered = release.encoder.prepare(known.images[number[place[given]]]) - entry.offset
-            seen[given] -= share[given, None] * (entered @ self.prior.basis)
+            seen[given] -= share[given, None] * self.prior.directions.coordinates(entered)
         left = weight * hidden[source]
         noise = row_noise(release, weight, self.prior, entry, bent=left)
         places = torch.where(hidden[source], _places(hidden)[source], -1)

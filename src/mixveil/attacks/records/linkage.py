@@ -6,15 +6,17 @@ eigenbasis of the records' covariance (variances λ, noise variances ν):
     it is record r:   x̃_r ~ N(w₁c, w₂²λ + ν_r)  and  x̃_p ~ N(w₂c, w₁²λ + ν_p), independent
     it is not:        both around 0, with (w₁² + w₂²)λ + ν, and w₁w₂λ between them: they share a record
 
-The log-likelihood ratios of all candidates and rows are a few matrix products. Plain inner products fail: natural
-images share their low frequencies.
+The log-likelihood ratios of all candidates and rows are two matrix products. They are made block by block, where the
+released rows lie, and what is asked of them is kept as they come: no matrix of all candidates and rows is held but
+where it is the answer. Plain inner products fail: natural images share their low frequencies.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -28,6 +30,8 @@ from mixveil.core.wording.notes import Note
 
 STRONG = math.log(20)  # evidence that no look-alike gives by chance more than once in 20
 
+_BLOCK = 4096  # candidates, and rows, that are compared at a time
+
 
 @dataclass(frozen=True)
 class Linkage(BaseAttack):
@@ -38,7 +42,11 @@ class Linkage(BaseAttack):
     needs: ClassVar[frozenset[str]] = frozenset({"traces", "candidates"})
 
     def __call__(self, view: View, *, stream: Stream) -> Guess:
-        return Guess(links=_ratios(view))
+        asked = _Asked(view)
+        links = torch.empty(asked.candidates, asked.rows, dtype=torch.float64, device=asked.device)
+        for candidates, rows, ratios in asked.blocks():
+            links[candidates, rows] = ratios
+        return Guess(links=links)
 
 
 @dataclass(frozen=True)
@@ -56,52 +64,150 @@ class Membership(BaseAttack):
         return super().cannot(view) or mixes_covers(view)
 
     def __call__(self, view: View, *, stream: Stream) -> Guess:
-        ratios = _ratios(view)
-        stands_out = (ratios.amax(1) - ratios.mean(1)) / ratios.std(1).clamp(min=1e-12)
-        evidence = ratios.logsumexp(1) - math.log(ratios.shape[1])
+        found = summary(view)
+        stands_out = (found.most - found.mean) / found.deviation.clamp(min=1e-12)
+        evidence = found.evidence - math.log(len(view.releases[0].payload))
         return Guess(scores=stands_out + (evidence - STRONG).clamp(min=0))
 
 
-def _ratios(view: View) -> Tensor:
-    """(c, n) log-likelihood ratios of each candidate being each record, from all releases."""
-    if view.candidates is None:
-        raise ArgumentError("this attack needs candidates")
-    prior = model.prior_of(view)
-    total = torch.zeros(1, dtype=torch.float64)
-    for t, (release, trace) in enumerate(zip(view.releases, model.traces_of(view), strict=True)):
-        entry = model.entry_of(view, t, prior)
-        asked = (release.encoder.prepare(view.candidates) - entry.offset) @ prior.basis
-        rows = model.coordinates(release, entry, prior)
-        total = total + _release_ratios(release, trace, asked, rows, entry.variance(prior))
-    return total
+class Summary(NamedTuple):
+    """(c,) of the log-likelihood ratios of each candidate, over all rows: the largest and its row, the mean, the
+    deviation, and the logarithm of the sum of the ratios themselves."""
+
+    most: Tensor
+    row: Tensor
+    mean: Tensor
+    deviation: Tensor
+    evidence: Tensor
 
 
-def _release_ratios(release: Release, trace: Trace, asked: Tensor, rows: Tensor, variance: Tensor) -> Tensor:
-    weight = trace.weight.double()
-    own, other = weight[:, :1], weight[:, 1:].square().sum(1, keepdim=True).sqrt()
-    noise = model.noise_variance(release, weight)[:, None].clamp(min=float(variance.max()) * 1e-7)
-    neither = (own.square() + other.square()) * variance + noise
-    alone = 0.5 * (neither.log() + rows.square() / neither).sum(1)
-    ratios = alone + fit(asked, rows, own, other.square() * variance + noise)
-    if trace.partner.shape[1] != 1:
-        return ratios  # several partners: only its own row is asked
-    partner = trace.partner[:, 0]
-    keeper = (partner < len(rows)) & (partner != torch.arange(len(rows)))  # rows p whose partner r has a row here
-    p, r = keeper.nonzero()[:, 0], partner[keeper]
-    shared = own[r] * other[p] * variance
-    ratios[:, r] += fit(asked, rows[p], other[p], own[p].square() * variance + noise[p])
-    ratios[:, r] += _together(rows[r], rows[p], neither[r], neither[p], shared) - alone[r]
-    return ratios
+def summary(view: View) -> Summary:
+    """Of any number of candidates and rows: the memory grows with their sum, not with their product."""
+    asked = _Asked(view)
+    told = torch.zeros(4, asked.candidates, dtype=torch.float64, device=asked.device)
+    most, mean, squares, evidence = told
+    most.fill_(-torch.inf)
+    evidence.fill_(-torch.inf)
+    row = torch.zeros(asked.candidates, dtype=torch.int64, device=asked.device)
+    for candidates, rows, ratios in asked.blocks():
+        best = ratios.max(1)
+        better = best.values > most[candidates]
+        row[candidates] = torch.where(better, best.indices + rows.start, row[candidates])
+        most[candidates] = torch.where(better, best.values, most[candidates])
+        evidence[candidates] = torch.logaddexp(evidence[candidates], ratios.logsumexp(1))
+        here, count = ratios.mean(1), rows.stop - rows.start
+        apart, share = here - mean[candidates], count / rows.stop  # Chan, Golub and LeVeque 1979
+        squares[candidates] += (ratios - here[:, None]).square_().sum(1) + apart.square() * share * rows.start
+        mean[candidates] += apart * share
+    return Summary(most, row, mean, (squares / max(1, asked.rows - 1)).sqrt(), evidence)
 
 
-def _together(x: Tensor, y: Tensor, spread_x: Tensor, spread_y: Tensor, shared: Tensor) -> Tensor:
+class _Asked:
+    """Candidates and releases, in the coordinates of the prior."""
+
+    def __init__(self, view: View) -> None:
+        if view.candidates is None:
+            raise ArgumentError("this attack needs candidates")
+        prior, self.device = model.prior_of(view), model.device_of(view)
+        self.candidates, self.rows = len(view.candidates), len(view.releases[0].payload)
+        self.count = prior.directions.count
+        self.of: list[tuple[Tensor, _Likelihoods]] = []
+        for t, (release, trace) in enumerate(zip(view.releases, model.traces_of(view), strict=True)):
+            entry = model.entry_of(view, t, prior)
+            asked = prior.variance.new_empty(self.candidates, len(prior.variance))
+            for part in _parts(self.candidates):
+                entered = release.encoder.prepare(view.candidates[part].to(self.device)) - entry.offset
+                asked[part] = prior.directions.coordinates(entered)
+            rows = model.coordinates(release, entry, prior)
+            self.of.append((asked, _Likelihoods(release, trace, rows, entry.variance(prior), self.count)))
+
+    def blocks(self) -> Iterator[tuple[slice, slice, Tensor]]:
+        """Candidates, rows, and (c, n) log-likelihood ratios of each candidate being each record, from all releases."""
+        for rows in _parts(self.rows):
+            weighed = [(asked, likelihoods.weighed(rows)) for asked, likelihoods in self.of]
+            for candidates in _parts(self.candidates):
+                yield candidates, rows, _added([terms.ratios(asked[candidates]) for asked, terms in weighed])
+
+
+class _Terms(NamedTuple):
+    """A log-likelihood ratio of rows, as a polynomial in a candidate a: constant (n,) + a · first (n, k) − a² · second
+    (n, k) / 2."""
+
+    constant: Tensor
+    first: Tensor
+    second: Tensor
+
+    def ratios(self, asked: Tensor) -> Tensor:
+        """(c, n) of candidates (c, k)."""
+        product = torch.addmm(self.constant, asked, self.first.T)
+        return product.addmm_(asked.square(), self.second.T, alpha=-0.5)
+
+
+class _Likelihoods:
+    """The rows of one release, (n, k) coordinates, and the variances (k,) of records as they enter."""
+
+    def __init__(self, release: Release, trace: Trace, rows: Tensor, variance: Tensor, count: Tensor) -> None:
+        weight = trace.weight.double()
+        self.rows, self.variance, self.count = rows, variance, count
+        self.own, self.other = weight[:, :1], weight[:, 1:].square().sum(1, keepdim=True).sqrt()
+        self.noise = model.noise_variance(release, weight)[:, None].clamp(min=float(variance.max()) * 1e-7)
+        self.behind = torch.full((len(rows),), -1, device=rows.device)  # the row that each row's record is partner in
+        if trace.partner.shape[1] == 1:  # of several partners: only its own row is asked
+            partner, place = trace.partner[:, 0], torch.arange(len(rows), device=rows.device)
+            keeper = (partner < len(rows)) & (partner != place)
+            self.behind[partner[keeper]] = place[keeper]
+
+    def weighed(self, part: slice) -> _Terms:
+        """Of the records that own these rows."""
+        r = torch.arange(part.start, part.stop, device=self.rows.device)
+        neither, alone = self._neither(r), self._alone(r)
+        spread = self.other[r].square() * self.variance + self.noise[r]
+        terms = _terms(self.rows[r], self.own[r], spread, self.count)
+        terms.constant.add_(alone)
+        held = self.behind[r] >= 0
+        r, p = r[held], self.behind[r[held]]
+        spread = self.own[p].square() * self.variance + self.noise[p]
+        more = _terms(self.rows[p], self.other[p], spread, self.count)
+        shared = self.own[r] * self.other[p] * self.variance
+        together = _together(self.rows[r], self.rows[p], neither[held], self._neither(p), shared, self.count)
+        for mine, added in zip(terms, (more.constant + together - alone[held], *more[1:]), strict=True):
+            mine[held] += added
+        return terms
+
+    def _neither(self, rows: Tensor) -> Tensor:
+        """(m, k) the variance of rows whatever records are in them."""
+        return (self.own[rows].square() + self.other[rows].square()) * self.variance + self.noise[rows]
+
+    def _alone(self, rows: Tensor) -> Tensor:
+        neither = self._neither(rows)
+        return 0.5 * (self.count * neither.log() + self.rows[rows].square() / neither).sum(1)
+
+
+def _terms(rows: Tensor, share: Tensor, spread: Tensor, count: Tensor) -> _Terms:
+    """The log-density of rows around share · candidate with that spread, without the constant of the normal law."""
+    alone = -0.5 * (count * spread.log() + rows.square() / spread).sum(1)
+    return _Terms(alone, share * rows / spread, share.square() / spread)
+
+
+def _together(x: Tensor, y: Tensor, spread_x: Tensor, spread_y: Tensor, shared: Tensor, count: Tensor) -> Tensor:
     """(m,) minus the log-density, without the constant, of pairs of rows that have a covariance."""
     determinant = spread_x * spread_y - shared.square()
     form = (x.square() * spread_y + y.square() * spread_x - 2 * x * y * shared) / determinant
-    return 0.5 * (determinant.log() + form).sum(1)
+    return 0.5 * (count * determinant.log() + form).sum(1)
 
 
-def fit(asked: Tensor, rows: Tensor, share: Tensor, spread: Tensor) -> Tensor:
-    """(c, n) log-density of rows around share·candidate with that spread, without the constant."""
-    alone = -0.5 * (spread.log() + rows.square() / spread).sum(1)
-    return alone + asked @ (share * rows / spread).T - 0.5 * asked.square() @ (share.square() / spread).T
+def fit(asked: Tensor, rows: Tensor, share: Tensor, spread: Tensor, count: Tensor) -> Tensor:
+    """(c, n) log-density of rows around share·candidate with that spread, without the constant. count: (k,) for how
+    many directions each coordinate stands."""
+    return _terms(rows, share, spread, count).ratios(asked)
+
+
+def _parts(count: int) -> Iterator[slice]:
+    return (slice(start, min(start + _BLOCK, count)) for start in range(0, count, _BLOCK))
+
+
+def _added(parts: list[Tensor]) -> Tensor:
+    first, *others = parts
+    for other in others:
+        first += other
+    return first

@@ -6,6 +6,7 @@ With prior variance λ in a direction and noise variance ν in a row, a record's
 
 over all releases t of the same records. The matrix is never formed: one pairing is solved along its rings, O(n) a
 direction; several releases, or more than two images a row, by conjugate gradients, O(n) a step and a direction.
+Directions are solved in blocks: beside rows and records little is held. All is computed where the released rows lie.
 For Gaussian records no attacker, linear or not, has a smaller squared error.
 """
 
@@ -20,6 +21,7 @@ from torch import Tensor
 
 from mixveil.attacks.shared import chain, model
 from mixveil.attacks.shared.base import BaseAttack
+from mixveil.attacks.shared.chain import Rings
 from mixveil.attacks.shared.model import MixingMatrix
 from mixveil.core.randomness import Stream
 from mixveil.core.types import AttackBound, AttackKind, Guess, Release, View
@@ -57,7 +59,7 @@ class LmmseRow(BaseAttack):
 
     def __call__(self, view: View, *, stream: Stream) -> Guess:
         traces, prior = model.traces_of(view), model.prior_of(view)
-        precision, evidence = 1 / prior.variance, torch.zeros(1, dtype=torch.float64)
+        precision, evidence = 1 / prior.variance, torch.zeros_like(prior.variance[:1])
         for t, (release, trace) in enumerate(zip(view.releases, traces, strict=True)):
             entry, weight = model.entry_of(view, t, prior), trace.weight.double()
             others = weight[:, 1:].square().sum(1, keepdim=True)
@@ -86,11 +88,40 @@ def unmixed(
     times gain times records plus noise (n, k or 1)."""
     if len(mixings) == 1 and mixings[0].paired:
         return solved_along(mixings, seen, noises, gains, variance)
+    parts = zip(noises, gains, strict=True)
+    alike = all(noise.shape[1] == 1 and torch.equal(g, g[:1].expand_as(g)) for noise, g in parts)
+    if alike and mixings[0].records <= _DENSE:
+        return _solved_at_once(mixings, seen, noises, gains, variance)
+    return _by_blocks(_solved_in_steps, mixings, seen, noises, gains, variance)
+
+
+Solve = Callable[[list[MixingMatrix], list[Tensor], list[Tensor], list[Tensor], Tensor], Tensor]
+
+
+def _by_blocks(
+    solve: Solve,
+    mixings: list[MixingMatrix],
+    seen: list[Tensor],
+    noises: list[Tensor],
+    gains: list[Tensor],
+    variance: Tensor,
+) -> Tensor:
+    """(records, k) solved by blocks of directions, which do not depend on one another."""
+    records, count = mixings[0].records, seen[0].shape[1]
+    variance, gains = variance.expand(count), [gain.expand(count) for gain in gains]
+    found = seen[0].new_empty(records, count)
+    for part in chain.directions(records, count, found.device):
+        of_part = [noise if noise.shape[1] == 1 else noise[:, part] for noise in noises]
+        rows, gain = [x[:, part] for x in seen], [g[part] for g in gains]
+        found[:, part] = solve(mixings, rows, of_part, gain, variance[part])
+    return found
+
+
+def _solved_in_steps(
+    mixings: list[MixingMatrix], seen: list[Tensor], noises: list[Tensor], gains: list[Tensor], variance: Tensor
+) -> Tensor:
     target, diagonal = _normal_equations(mixings, seen, noises, gains, variance)
     parts = list(zip(mixings, noises, gains, strict=True))
-    alike = all(noise.shape[1] == 1 and torch.equal(g, g[:1].expand_as(g)) for _, noise, g in parts)
-    if alike and len(target) <= _DENSE:
-        return _solved_at_once(mixings, noises, gains, target, variance)
 
     def normal_matrix(z: Tensor) -> Tensor:
         return z / variance + _total([g.square() * m.back(m.rows(z) / noise) for m, noise, g in parts])
@@ -99,10 +130,11 @@ def unmixed(
 
 
 def _solved_at_once(
-    mixings: list[MixingMatrix], noises: list[Tensor], gains: list[Tensor], target: Tensor, variance: Tensor
+    mixings: list[MixingMatrix], seen: list[Tensor], noises: list[Tensor], gains: list[Tensor], variance: Tensor
 ) -> Tensor:
     """The same, directly, where noise and gain are the same in all directions: one eigenbasis of WᵀN⁻¹W serves all."""
-    one = torch.eye(len(target), dtype=target.dtype)
+    target, _ = _normal_equations(mixings, seen, noises, gains, variance)
+    one = torch.eye(len(target), dtype=target.dtype, device=target.device)
     parts = zip(mixings, noises, gains, strict=True)
     precision, basis = torch.linalg.eigh(_total([g[0].square() * m.back(m.rows(one) / noise) for m, noise, g in parts]))
     found: Tensor = basis @ ((basis.T @ target) / (precision.clamp(min=0)[:, None] + 1 / variance))
@@ -114,13 +146,17 @@ def solved_along(
 ) -> Tensor:
     """The same, directly: of one release in which each record has one partner and is the partner of one. A source of
     −1 is none; rows with an own record come in the records' order."""
-    target, diagonal = _normal_equations(mixings, seen, noises, gains, variance)
-    diagonal, own = diagonal.expand_as(target).clone(), mixings[0].source[:, 0] >= 0
-    source, weight, noise = mixings[0].source[own], mixings[0].weight[own], noises[0][own]
-    coupling = (gains[0].square() * weight.prod(1, keepdim=True) / noise).expand(len(noise), target.shape[1])
-    alone = source[:, 0] == source[:, 1]
-    diagonal[: len(alone)][alone] += 2 * coupling[alone]
-    return chain.solve(source[:, 1], diagonal, coupling, target)
+    own = mixings[0].source[:, 0] >= 0
+    rings = Rings.of(mixings[0].source[own, 1], mixings[0].records)
+    product = mixings[0].weight[own].prod(1, keepdim=True)
+
+    def along(
+        mixings: list[MixingMatrix], seen: list[Tensor], noises: list[Tensor], gains: list[Tensor], variance: Tensor
+    ) -> Tensor:
+        target, diagonal = _normal_equations(mixings, seen, noises, gains, variance)
+        return rings.solve(diagonal, gains[0].square() * product / noises[0][own], target)
+
+    return _by_blocks(along, mixings, seen, noises, gains, variance)
 
 
 def _normal_equations(

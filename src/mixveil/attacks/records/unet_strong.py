@@ -56,7 +56,7 @@ class UnetStrong(ImageAttack):
         prior, device = model.prior_of(view), training.fastest()
 
         def render(coordinates: Tensor, known: Prior) -> Tensor:
-            return (known.mean + coordinates @ known.basis.T).float().view(-1, *shape)
+            return known.values(coordinates).float().view(-1, *shape)
 
         release = estimates.of_releases(view, prior, render).to(device)
         most = min(_MOST_ROWS, _VALUES // (2 * self.rounds * math.prod(shape)))
@@ -89,7 +89,7 @@ class _Mender:
     def __init__(
         self, prior: Prior, shape: tuple[int, ...], base: int, draws: DeviceStream, device: torch.device
     ) -> None:
-        self.mean, self.unit = prior.mean.float().view(shape).to(device), float(prior.variance.mean().sqrt())
+        self.mean, self.unit = prior.mean.float().view(shape).to(device), math.sqrt(prior.typical)
         self.net = nets.started(net := nets.UNet(2 * shape[0] + 2, shape[0], base), draws, device)
         with torch.no_grad():  # it begins as the linear attacker
             for tensor in net.out.parameters():

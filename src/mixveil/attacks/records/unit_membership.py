@@ -58,19 +58,20 @@ def evidence(view: View) -> Evidence:
     if view.units is None or view.candidates is None:
         raise ArgumentError(f"this attack needs {'units' if view.units is None else 'candidates'}")
     prior, traces = model.prior_of(view), model.traces_of(view)
+    count = prior.directions.count
     places = _places(view)
     total = torch.zeros(3, int(view.units.group.max()) + 1, dtype=torch.float64)
     for t, (release, trace, mixing) in enumerate(zip(view.releases, traces, MixingMatrix.of(traces), strict=True)):
         entry = model.entry_of(view, t, prior)
         variance = entry.variance(prior)
-        asked = (release.encoder.prepare(view.candidates) - entry.offset) @ prior.basis
+        asked = prior.directions.coordinates(release.encoder.prepare(view.candidates) - entry.offset)
         seen = model.coordinates(release, entry, prior)
         noise = model.noise_variance(release, trace.weight.double()).clamp(min=float(variance.max()) * 1e-7)
         held = _holders(mixing)
         for rows, groups in places.items():
             whose = torch.tensor([number for number, _ in groups])
             images = asked[torch.tensor([candidates for _, candidates in groups])]
-            total[:, whose] += _slot(rows, images, seen, noise, mixing, held, variance)
+            total[:, whose] += _slot(rows, images, seen, noise, mixing, held, variance, count)
     return Evidence(*total)
 
 
@@ -109,6 +110,7 @@ def _slot(
     mixing: MixingMatrix,
     held: list[list[int]],
     variance: Tensor,
+    count: Tensor,
 ) -> Tensor:
     """(3, g) the ratio, its mean and its variance, of g groups of images (g, m, k) for the same m rows."""
     here = torch.tensor(sorted({row for record in rows for row in held[record]}))
@@ -124,10 +126,10 @@ def _slot(
     shift = unit @ images  # (g, L, k)
     gram = unit @ unit.T
     # What does not depend on the images: a quadratic form in the rows, and its mean where they hold others.
-    volume = 0.5 * (around.log() - all_around.log()).sum()
+    volume = 0.5 * (count * (around.log() - all_around.log())).sum()
     form = 0.5 * ((all_around * x_all.square()).sum() - (around * x_own.square()).sum())
-    form_mean = -0.5 * (gram.diagonal()[:, None] * around * variance).sum()
-    form_variance = 0.5 * ((around * variance) * (gram.square() @ (around * variance))).sum()
+    form_mean = -0.5 * (gram.diagonal()[:, None] * around * variance * count).sum()
+    form_variance = 0.5 * (count * (around * variance) * (gram.square() @ (around * variance))).sum()
     told = around * shift
     size = torch.linalg.vecdot(told.flatten(1), shift.flatten(1))
     ratio = volume + form + told.flatten(1) @ x_own.flatten() - 0.5 * size

@@ -8,6 +8,7 @@ any number of releases.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -82,7 +83,9 @@ def of_public(view: View, render: Render, rounds: int, most: int, stream: Stream
         prior = model.prior_of(seen)
         entry = model.entry_of(seen, 0, prior)
         blocks = torch.split(own, max(1, _BLOCK_VALUES // len(prior.mean)))
-        records = torch.cat([(encoder.prepare(view.public.take(b).x) - entry.offset) @ prior.basis for b in blocks])
+        records = torch.cat(
+            [prior.directions.coordinates(encoder.prepare(view.public.take(b).x) - entry.offset) for b in blocks]
+        )
         for number in range(rounds):
             draws = stream.fork(f"half {half}, round {number}")
             for level, group in zip(LEVELS, draws.permutation(len(own)).tensor_split(len(LEVELS)), strict=True):
@@ -136,7 +139,7 @@ def _simulated(
     mixing = MixingMatrix.of((plan,))[0]
     shape = encoder.deviation(plan.weight)
     shape = shape / shape.mean() if bool(shape.any()) else torch.ones_like(shape)
-    deviation = (shape * level * float(prior.variance.mean().sqrt()))[:, None]
+    deviation = (shape * level * math.sqrt(prior.typical))[:, None]
     rows = mixing.rows(records) + deviation * stream.fork("noise").normal(*records.shape)
     noise = deviation.square() + mixing.weight.square().sum(1, keepdim=True) * entry.spread
     return _estimated([mixing], [rows], [noise], [entry], prior, render)
@@ -152,7 +155,7 @@ def _estimated(
 ) -> Estimates:
     n = len(seen[0])
     linear = unmixed(mixings, seen, noises, [entry.gain for entry in entries], prior.variance)[:n]
-    unit = prior.variance.mean()
+    unit, count = prior.typical, prior.directions.count
     evidence, own, total = torch.zeros(1), torch.zeros(1), torch.zeros(1)
     for mixing, rows, noise, entry in zip(mixings, seen, noises, entries, strict=True):
         precision, gain = 1 / noise.mean(1, keepdim=True), entry.gain.mean()
@@ -160,7 +163,7 @@ def _estimated(
         evidence = evidence + share * precision * rows
         own = own + share.square() * precision
         total = total + gain.square() * mixing.squared().back(precision)[:n]
-    left = torch.stack([(prior.variance / (1 + prior.variance * value)).sum() for value in total[:, 0]])
+    left = torch.stack([(count * prior.variance / (1 + prior.variance * value)).sum() for value in total[:, 0]])
     known = torch.cat([own, (total - own).clamp(min=0)], dim=1) * unit
     alone = render(evidence / (own + 1 / unit), prior)
     return Estimates(render(linear, prior), alone, known.float(), (left / len(prior.mean)).float())

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from mixveil.attacks.shared import model
+from mixveil.attacks.shared.directions import cosines
 from mixveil.core.types import Release, View
 from mixveil.theory.moments import DENSE_LIMIT
 
@@ -69,7 +70,7 @@ class Whitening:
         return self.signal.sqrt() / self.variance
 
     def _waves(self, sums: str, x: Tensor) -> Tensor:
-        transforms = [model.cosines(size).to(x) for size in self.shape]
+        transforms = [cosines(size).to(x) for size in self.shape]
         waves: Tensor = torch.einsum(sums, x.view(len(x), *self.shape), *transforms)
         return waves.flatten(1)
 
