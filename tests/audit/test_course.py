@@ -12,7 +12,7 @@ from mixveil.attacks.records.lmmse import Lmmse
 from mixveil.audit import work
 from mixveil.audit.auditing import PROFILES, audit
 from mixveil.audit.course import Course, Step
-from mixveil.audit.estimate import directions, will_not_run
+from mixveil.audit.estimate import will_not_run
 from mixveil.audit.work import Counted, check_memory, free_memory
 from mixveil.core.errors import TooLittleMemoryError
 from mixveil.core.randomness import SeededStream
@@ -21,13 +21,13 @@ from mixveil.core.watching import Moment
 from mixveil.core.wording.notes import Note
 from tests.audited import PRIVATE, PUBLIC, made
 
-SIZES = Sizes(rows=600, values=12_288, releases=1, directions=2000, candidates=1200)
+SIZES = Sizes(rows=600, values=12_288, releases=1, directions=131, candidates=1200)
 RELEASE, TRACE = made(Tau(1.0, "energy"))
 VIEW = View((RELEASE,), (TRACE,), PUBLIC)
 
 
 def counted(sizes: Sizes = SIZES, looked: float = 0.0) -> Counted:
-    return Counted(sizes, own=4096, whole=sizes.rows, public=10_000, pairs=(20, 60), looked=looked)
+    return Counted(sizes, own=131, whole=sizes.rows, public=10_000, pairs=(20, 60), looked=looked)
 
 
 def test_every_step_is_done_when_it_ends_whatever_it_needed() -> None:
@@ -52,7 +52,7 @@ def test_all_steps_add_up_to_the_whole_and_name_every_attack() -> None:
     assert all(step.work == 0 for step in steps if step.name in skipped)
     stages = counted().stages(Lmmse())
     assert sum(stages) == next(step.work for step in steps if step.name == "lmmse")
-    assert stages.attack == Lmmse().work(SIZES) and stages.alone == Lmmse().work(SIZES._replace(directions=4096))
+    assert stages.attack == Lmmse().work(SIZES) and stages.alone == Lmmse().work(SIZES._replace(directions=131))
 
 
 @pytest.mark.parametrize("field", ["rows", "values", "releases"])
@@ -67,7 +67,12 @@ def test_work_grows_with_what_is_attacked(field: str) -> None:
 def test_an_audit_tells_its_time_first_then_findings_and_ends_at_the_whole() -> None:
     order: list[Note | Moment] = []
     found = audit(
-        VIEW, PRIVATE, names=["prior", "lmmse", "braverman"], stream=SeededStream(0), watch=order.append, tell=order.append
+        VIEW,
+        PRIVATE,
+        names=["prior", "lmmse", "braverman"],
+        stream=SeededStream(0),
+        watch=order.append,
+        tell=order.append,
     )
     assert isinstance(order[0], Note) and order[0].code == "audit-takes"
     assert order[0].figures["rows"] == 500 and order[0].figures["attacks"] == 2  # braverman needs covers
@@ -134,5 +139,5 @@ def test_memory_that_a_group_of_processes_may_use_counts(tmp_path: Path, monkeyp
 def test_600_images_of_224_pixels_are_attacked_whole() -> None:
     values = 3 * 224 * 224
     assert PROFILES["quick"].values // values >= 600
-    sizes = Sizes(600, values, 1, directions(10_000, values), 1200)
+    sizes = Sizes(600, values, 1, 3 + 224 + 224, 1200)
     assert counted(sizes).memory < 6e9 and counted(SIZES).memory < 2e9

@@ -51,7 +51,7 @@ def test_an_audit_measures_lpips_on_some_records(alex: Lpips, tmp_path: Path) ->
     jsonschema.validate(whole, json.loads((files("mixveil.report") / "audit.schema.json").read_text()))
     page = html.unescape((tmp_path / "a" / "report.html").read_text())
     assert f"{row.mean:.4g}" in page and str(note("metric-lpips-alex")) in page
-    assert f"{note('metric-lpips-alex')} <span class=\"soft\">of 200 records</span>" in page
+    assert f'{note("metric-lpips-alex")} <span class="soft">of 200 records</span>' in page
 
 
 def test_of_large_images_fewer_records_are_looked_at(alex: Lpips) -> None:

@@ -28,6 +28,7 @@ from mixveil.audit.guarantees_found import by_value, label_faults, noise_faults,
 from mixveil.audit.judge import Judge, told
 from mixveil.audit.measuring import Measure
 from mixveil.audit.perceptual import Perceptual
+from mixveil.audit.public import with_some_public
 from mixveil.audit.sample import sample, unit_sample
 from mixveil.audit.thumbnails import SmallImages
 from mixveil.audit.truth import check_truth, in_record_order, inspect, ranged, rows_first, unsure
@@ -52,7 +53,7 @@ class Profile:
     pairs are asked about, and among how many candidates; perceptual: how many records LPIPS looks at, at most, and
     looked: by how many operations of each network for an attack; trains: whether attacks that train a network run
     unasked; inverted: at most so many representations, for each goes through the network, there and back, at hundreds
-    of steps."""
+    of steps; public: at most so many values of public rows are held, and known to attackers."""
 
     rows: int
     values: int
@@ -61,6 +62,7 @@ class Profile:
     looked: float = 1e11
     trains: bool = False
     inverted: int = 100
+    public: int = 1 << 26
 
     def perceives(self, networks: Sequence[Lpips]) -> Perceptual:
         """How these networks are asked."""
@@ -69,7 +71,7 @@ class Profile:
 
 PROFILES = {
     "quick": Profile(2000, 1 << 27, (20, 60)),
-    "full": Profile(5000, 1 << 28, (100, 200), perceptual=2000, looked=5e12, trains=True, inverted=500),
+    "full": Profile(5000, 1 << 28, (100, 200), perceptual=2000, looked=5e12, trains=True, inverted=500, public=1 << 32),
 }
 
 
@@ -136,13 +138,12 @@ def audit(
     trains, looking = names is not None or limits.trains, limits.perceives(perceptual)
     most = most_rows(truth, limits)
     rows = min(most, len(view.releases[0].payload))
-    counted, course = begun(
-        view, truth, others, asked, trains, rows, limits.pairs, looking, tell=tell, watch=watch
-    )
+    counted, course = begun(view, truth, others, asked, trains, rows, limits, looking, tell=tell, watch=watch)
     with course.step("records"):
         truth = ranged(truth)
         view, truth = rows_first(in_record_order(view), truth)
         view, mixed = with_covers(view, truth, covers)
+        view, of_public = with_some_public(view, limits.public)
         inspected = inspect(view, mixed)
         others, overlap = strangers(truth, view.public, others)
         known, spread, numbers = _sampled(view, truth, mixed, others, most, pictures, stream)
@@ -182,7 +183,7 @@ def audit(
     )
     faults += unit_faults(view, truth)
     warnings = (*verdict.warnings(found), *faults, *unsure(view, inspected), *overlap)
-    return replace(found, warnings=warnings, verdict=tuple(verdict.verdict(found, len(warnings))))
+    return replace(found, warnings=warnings, verdict=(*verdict.verdict(found, len(warnings)), *of_public))
 
 
 def _sampled(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -19,8 +20,14 @@ from mixveil.core.watching import Observe, Warn
 from mixveil.core.wording.notes import Note, note
 from mixveil.theory.moments import DENSE_LIMIT
 
-_MOST_PUBLIC = 20_000  # public rows that attacks learn from
-_MOST_VALUES = 1 << 27  # of these, where rows are wide
+
+class Limits(Protocol):
+    """What it needs of a profile."""
+
+    @property
+    def pairs(self) -> tuple[int, int]: ...
+    @property
+    def public(self) -> int: ...
 
 
 def begun(
@@ -30,7 +37,7 @@ def begun(
     asked: Sequence[Attack],
     trains: bool,
     rows: int,
-    pairs: tuple[int, int],
+    limits: Limits,
     looking: Perceptual,
     *,
     tell: Warn,
@@ -38,12 +45,12 @@ def begun(
 ) -> tuple[Counted, Course]:
     """Counts the work of an audit; refuses what the memory does not hold; tells what attackers lack who have no public
     data, and what the audit takes. rows: that are attacked."""
-    values, public = math.prod(truth.shape), 0 if view.public is None else len(view.public)
+    values = math.prod(truth.shape)
+    public = 0 if view.public is None else min(len(view.public), max(2, limits.public // values))
     candidates = rows + (0 if others is None else min(len(others), max(rows, 100)))
-    own = min(values, DENSE_LIMIT)
-    sizes = Sizes(rows, values, len(view.releases), directions(public, values) if public else own, candidates)
-    looked = looking.operations(tuple(truth.shape), rows)
-    counted = Counted(sizes, own, len(view.releases[0].payload), public, pairs, looked)
+    sizes = Sizes(rows, values, len(view.releases), _products(truth.shape, public), candidates)
+    looked, own = looking.operations(tuple(truth.shape), rows), _products(truth.shape, rows)
+    counted = Counted(sizes, own, len(view.releases[0].payload), public, limits.pairs, looked)
     check_memory(counted.memory, f"an audit of {rows:,} of {counted.whole:,} records of {values:,} values")
     skipped = will_not_run(view, asked, trains, others)
     course = Course(counted.steps(asked, skipped), watch)
@@ -53,10 +60,12 @@ def begun(
     return counted, course
 
 
-def directions(public: int, values: int) -> int:
-    """In which records vary, as public rows of so many values show."""
-    few = min(_MOST_PUBLIC, max(2, _MOST_VALUES // values)) if values > DENSE_LIMIT else _MOST_PUBLIC
-    return values if values <= DENSE_LIMIT else min(few, public)
+def _products(shape: Sequence[int], rows: int) -> int:
+    """How many numbers each coordinate is the sum of: in a basis that so many rows of this shape show, or of waves."""
+    values = math.prod(shape)
+    if values <= DENSE_LIMIT and rows > values:
+        return values
+    return sum(shape) if len(shape) == 3 else min(values, rows, DENSE_LIMIT)
 
 
 def will_not_run(view: View, asked: Sequence[Attack], trains: bool, others: Tensor | None) -> set[str]:

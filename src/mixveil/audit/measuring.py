@@ -87,7 +87,9 @@ class Measure:
         """(n,) figures of guessed records (n, …), by metric: a few records at a time, as they are in double precision
         here."""
         found: dict[Metric, list[Tensor]] = {metric: [] for metric in self._metrics}
-        for truth, part in zip(torch.split(self.truth.pixels, self._block), torch.split(guess, self._block), strict=True):
+        for truth, part in zip(
+            torch.split(self.truth.pixels, self._block), torch.split(guess, self._block), strict=True
+        ):
             one, other = self.truth.scaled(truth), self.truth.scaled(part).clamp(0, 1)
             for metric, values in found.items():
                 values.append(metric.measure(one, other, self._centre))

@@ -72,7 +72,7 @@ class Counted:
 
     def stages(self, attack: Attack) -> Stages:
         """Of an attack that runs."""
-        sizes, rows = self.sizes, bare_rows(self.sizes.rows, self.sizes.values)
+        sizes, rows = self.sizes, bare_rows(self.sizes.rows, self.sizes.values, attack.least_releases)
         values, learns = float(sizes.rows) * sizes.values, attack.kind in ("reconstruction", "linkage")
         guesses = len(known_records.SHARES) if "known" in attack.needs else 1
         looks = guesses * (values * PASS * _METRICS + self.looked / 2) if attack.kind in _PICTURES else 0.0

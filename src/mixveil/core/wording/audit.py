@@ -293,6 +293,8 @@ _VERDICT = {
     "shows as much as the image, so of every reconstruction the nearer of both is measured and shown.",
     "verdict-images-too-weak": f"Pictures: {_TOO_WEAK}",
     "verdict-values-too-weak": f"Values: {_TOO_WEAK}",
+    "verdict-some-public": "Public data: attackers had {used:,} of {rows:,} public records, evenly spread; the profile "
+    "full takes all.",
     "verdict-give-public-data": "Public data may make these attacks stronger: give some.",
     "verdict-linear-possible": "The best linear attacker, who knows the mean, would explain up to {possible:.1%} of "
     "how records differ from it.",
