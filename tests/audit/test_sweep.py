@@ -15,8 +15,8 @@ from mixveil.audit.sweep import Sweep, Swept, _encoded, calibrated, run, table
 from mixveil.audit.thumbnails import shrunk
 from mixveil.core.errors import ArgumentError, PrivateFactError
 from mixveil.core.randomness import SeededStream
-from mixveil.core.watching import Moment
 from mixveil.core.types import Mu, Tau, View
+from mixveil.core.watching import Moment
 from mixveil.data.images import from_tensors
 from mixveil.data.row_views import Subset
 from mixveil.encoders import calibration

@@ -102,7 +102,7 @@ class Measure:
 
     @cached_property
     def _metrics(self) -> list[Metric]:
-        """Those that compare records like these. Of records that are all the same nothing is left without their mean."""
+        """Those that compare such records. Of records that are all the same nothing is left without their mean."""
         truth = self.truth.pixels
         differ = not bool((truth == truth[:1]).all())
         fit = (metric for metric in METRICS if metric.compares == "records" and (differ or not metric.centred))

@@ -25,7 +25,7 @@ _FEW_BEYOND, _UNLIKELY = 4, math.log(10)  # normals beyond the reach of a pair t
 _MARGIN = 1e-2  # of that, for single precision
 _LEAST_VALUES = 512  # rows of fewer do not show how their noise was drawn
 _PASSES = 3
-_VALUES = 4096  # of each half of a row are looked at: enough to tell, also of wide rows
+_VALUES = 2048  # of each half of a row are looked at: enough to tell, also of wide rows
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ from mixveil.core.randomness import Stream
 from mixveil.core.types import AttackBound, AttackKind, Guess, KnownRecords, Sizes, View
 from mixveil.core.wording.notes import Note, note
 
-
 PASS = 100.0
 """A pass over all values is limited by memory: it takes the time of so many operations a value in a product of
 matrices."""

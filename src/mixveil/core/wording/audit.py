@@ -356,12 +356,12 @@ _VERDICT = {
 }
 
 _ON_THE_WAY = {
-    "audit-without-public": "No public data: attackers without such data are weaker, membership is not tested, and this "
-    "audit may be too weak to tell. To test attackers who have similar images, stop here and give some (--public).",
-    "audit-takes": "This audit of {rows:n record} by {attacks:n attack} takes {time} and about {memory:.1f} GB of memory "
-    "on this machine, by a rough count.",
-    "audit-takes-beside-networks": "This audit of {rows:n record} by {attacks:n attack} takes {time} and about "
-    "{memory:.1f} GB of memory on this machine, by a rough count, and the time that it takes to train networks.",
+    "audit-without-public": "Give public data (--public): without them attackers are weaker, membership is not tested, "
+    "and this audit may be too weak to tell. Stop here if you have similar images.",
+    "audit-takes": "This audit of {rows:n record} by {attacks:n attack} takes {time} and about {memory:.1f} GB of "
+    "memory on this machine. Both are rough estimates.",
+    "audit-takes-beside-networks": "This audit of {rows:n record} by {attacks:n attack} takes {time}, and longer where "
+    "networks are trained, which is not counted. It takes about {memory:.1f} GB of memory. These are rough estimates.",
     "about-seconds": "about {seconds:n second}",
     "about-minutes": "about {minutes:n minute}",
     "attack-found": "{attack}: {figure} {mean:.4g} (knowing nothing: {nothing:.4g})",
