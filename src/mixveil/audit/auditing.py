@@ -59,7 +59,7 @@ class Profile:
     values: int
     pairs: tuple[int, int]
     perceptual: int = 200
-    looked: float = 1e11
+    looked: float = 4e10
     trains: bool = False
     inverted: int = 100
     public: int = 1 << 26
@@ -71,7 +71,7 @@ class Profile:
 
 PROFILES = {
     "quick": Profile(2000, 1 << 27, (20, 60)),
-    "full": Profile(5000, 1 << 28, (100, 200), perceptual=2000, looked=5e12, trains=True, inverted=500, public=1 << 32),
+    "full": Profile(5000, 1 << 28, (100, 200), perceptual=2000, looked=2e12, trains=True, inverted=500, public=1 << 32),
 }
 
 

@@ -127,7 +127,7 @@ class Judge:
         if not all(bool(x.isfinite().all()) for x in said if x is not None):
             return "broken", note("no-number")
         self.did(attack, "attack")
-        learns = attack.payload == "records" and attack.kind in ("reconstruction", "linkage")
+        learns = attack.learns and attack.payload == "records" and attack.kind in ("reconstruction", "linkage")
         if learns and view.public is not None and "public" not in attack.needs:
             alone = attack(replace(view, public=None), stream=self.stream.fork(attack.name))
             if self.measure.better(attack, alone, guess):

@@ -33,7 +33,7 @@ class Perceptual:
 
     networks: Sequence[Lpips] = ()
     most: int = 200
-    work: float = 1e11
+    work: float = 4e10
     _looks: list[Look] | None = field(default=None, init=False, repr=False)
 
     def records(self, network: Lpips, shape: tuple[int, ...], rows: int) -> int:

@@ -24,7 +24,7 @@ from mixveil.core.types import Attack, Sizes
 
 _SIDE = 640  # of the matrices that are multiplied to see how fast this machine is
 _READ, _PREPARED = 20, 60  # passes over public values to read and recognise them; over private ones, to inspect them
-_METRICS = 80  # passes over guesses to measure them: SSIM takes most
+_METRICS = 40  # passes over guesses to measure them: SSIM takes most
 _BARE_TRIALS = 2
 _NETWORK = 3000  # passes that stand for the training of a network, whose work is not counted
 _EIGEN = 10  # operations of an eigenbasis, over the cube of its size
@@ -73,7 +73,10 @@ class Counted:
     def stages(self, attack: Attack) -> Stages:
         """Of an attack that runs."""
         sizes, rows = self.sizes, bare_rows(self.sizes.rows, self.sizes.values, attack.least_releases)
-        values, learns = float(sizes.rows) * sizes.values, attack.kind in ("reconstruction", "linkage")
+        values, learns = (
+            float(sizes.rows) * sizes.values,
+            attack.learns and attack.kind in ("reconstruction", "linkage"),
+        )
         guesses = len(known_records.SHARES) if "known" in attack.needs else 1
         looks = guesses * (values * PASS * _METRICS + self.looked / 2) if attack.kind in _PICTURES else 0.0
         bare = sizes._replace(rows=rows, releases=attack.least_releases, candidates=2 * rows)

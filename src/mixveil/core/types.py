@@ -685,6 +685,7 @@ class Attack(Protocol):
         trains: Whether it trains a network. Such an attack has a field `cache`, a TrainingCache.
         least_releases: The number of releases that it needs to show anything, even without a defence.
         bound: What theory bounds it by, if anything.
+        learns: Whether it learns what records are like: from public data, or from the release where there are none.
         threat: The code of the sentence that says which attacker could do this.
     """
 
@@ -696,6 +697,7 @@ class Attack(Protocol):
     trains: ClassVar[bool]
     least_releases: ClassVar[int]
     bound: ClassVar[AttackBound | None]
+    learns: ClassVar[bool]
     threat: ClassVar[str]
 
     def cannot(self, view: View) -> Note | None:

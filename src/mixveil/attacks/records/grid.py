@@ -24,7 +24,7 @@ _TELLING = 6.0  # z₁² + z₂² below which rounding is as coarse as the grid,
 _FEW_BEYOND, _UNLIKELY = 4, math.log(10)  # normals beyond the reach of a pair that is looked at, and against each
 _MARGIN = 1e-2  # of that, for single precision
 _LEAST_VALUES = 512  # rows of fewer do not show how their noise was drawn
-_PASSES = 3
+_PASSES = 3  # over the values of a pair of candidates
 _VALUES = 2048  # of each half of a row are looked at: enough to tell, also of wide rows
 
 

@@ -29,7 +29,7 @@ _STEPS, _RATE = 200, 0.05
 _SMOOTH, _SMALL = 1e-3, 1e-4
 _BETAS, _EPSILON = (0.9, 0.999), 1e-8
 _BLOCK = 1 << 18  # values whose gradient is made at a time: they stay in a processor's cache
-_PASSES = 10  # a step
+_PASSES = 2  # of `PASS`, a step: most of it is done in a processor's cache
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,7 @@ class Linear(ImageAttack):
     name: ClassVar[str] = "linear"
     kind: ClassVar[AttackKind] = "reconstruction"
     needs: ClassVar[frozenset[str]] = frozenset({"traces"})
+    learns: ClassVar[bool] = False
     normalised: bool = False
 
     def work(self, sizes: Sizes) -> float:
@@ -68,9 +69,10 @@ def recovered(mixings: list[MixingMatrix], rows: list[Tensor], pixels: Pixels) -
     block = len(guess) if device.type == "cuda" else max(1, _BLOCK // guess[0].numel())
     for step in range(1, _STEPS + 1):
         _fit(guess.flatten(1), parts, gradient.flatten(1))
-        for some in zip(*(torch.split(x, block) for x in (guess, gradient, first, second)), strict=True):
-            _adam(some[0], some[1].add_(_preference(some[0], len(guess))), *some[2:], step)
-            pixels.clamp_(some[0])
+        for start in range(0, len(guess), block):
+            of, fit, mean, square = (x[start : start + block] for x in (guess, gradient, first, second))
+            _adam(of, fit.add_(_preference(of, len(guess))), mean, square, step)
+            pixels.clamp_(of)
     return guess
 
 

@@ -42,6 +42,7 @@ class BaseAttack(ABC):
     trains: ClassVar[bool] = False
     least_releases: ClassVar[int] = 1
     bound: ClassVar[AttackBound | None] = None
+    learns: ClassVar[bool] = True
     threat: ClassVar[str]
     passes: ClassVar[float] = 10
     products: ClassVar[float] = 2
@@ -61,7 +62,8 @@ class BaseAttack(ABC):
     def work(self, sizes: Sizes) -> float:
         """Floating-point operations of one call, roughly."""
         values = float(sizes.rows * sizes.releases) * sizes.values
-        return values * (PASS * self.passes + 2 * self.products * sizes.directions)
+        compared = 4 * sizes.candidates if "candidates" in self.needs else 0
+        return values * (PASS * self.passes + 2 * self.products * sizes.directions + compared)
 
     @abstractmethod
     def __call__(self, view: View, *, stream: Stream) -> Guess: ...

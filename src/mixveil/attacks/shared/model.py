@@ -43,7 +43,7 @@ __all__ = [
     "with_covers",
 ]
 
-_CLIPPED_ROWS, _CLIPPED_VALUES = 2000, 1 << 25
+_CLIPPED_ROWS, _CLIPPED_VALUES = 2000, 1 << 23
 _SEEN = 1e-12  # of the average energy: what public rows must have in a direction to tell what clipping did there
 _ENOUGH = 20  # noisy rows a value, for a covariance of the rows themselves
 
