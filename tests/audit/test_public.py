@@ -7,7 +7,7 @@ import torch
 from mixveil.attacks.shared.model import entry_of, prior_of
 from mixveil.audit.public import Held, with_some_public
 from mixveil.core.types import Mu, Tau, View
-from tests.audited import PRIVATE, PUBLIC, made
+from tests.audited import PUBLIC, made
 from tests.notes import holds
 
 RELEASE, TRACE = made(Tau(1.0, "energy"))

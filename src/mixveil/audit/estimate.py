@@ -86,8 +86,8 @@ def takes(counted: Counted, course: Course, attacks: Sequence[Attack]) -> Note:
     """How long an audit takes on this machine as it is now, and how much memory; both are estimates."""
     seconds, memory = course.total / speed(), counted.memory / 1e9
     short = seconds < 90
-    said = note("about-seconds", seconds=max(10, 10 * round(seconds / 10)))
-    said = said if short else note("about-minutes", minutes=max(2, round(seconds / 60)))
+    said = note("about-seconds", about=max(10, 10 * round(seconds / 10)))
+    said = said if short else note("about-minutes", about=max(2, round(seconds / 60)))
     code = "audit-takes-beside-networks" if any(attack.trains for attack in attacks) else "audit-takes"
     return note(code, rows=counted.sizes.rows, attacks=len(attacks), time=said, memory=memory)
 

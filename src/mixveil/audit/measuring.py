@@ -79,7 +79,7 @@ class Measure:
                 figure = replace(figure, ceiling=bound.ceiling, beaten=unclamped < bound.least)
             self.figures.append(replace(figure, known=known))
         for look in self.perceptual.looks(self.truth):
-            values = look.apart(self.truth.scaled(guess[look.index]).clamp(0, 1))
+            values = look.apart(self.truth.scaled(guess[look.rows]).clamp(0, 1))
             figure = _averaged(name, attack, BY_CODE[look.name], values, look.nothing)
             self.figures.append(replace(figure, known=known, records=len(values)))
 

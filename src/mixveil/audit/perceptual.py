@@ -17,11 +17,11 @@ _LEAST = 8
 
 
 class Look(NamedTuple):
-    """One network on some records: their numbers `index` (m,), LPIPS `apart` of guesses (m, …) in [0, 1] at them, and
+    """One network on some records: their numbers `rows` (m,), LPIPS `apart` of guesses (m, …) in [0, 1] at them, and
     what guessing without a row gets, on average."""
 
     name: str
-    index: Tensor
+    rows: Tensor
     apart: Callable[[Tensor], Tensor]
     nothing: float
 

@@ -69,8 +69,8 @@ def recovered(mixings: list[MixingMatrix], rows: list[Tensor], pixels: Pixels) -
     block = len(guess) if device.type == "cuda" else max(1, _BLOCK // guess[0].numel())
     for step in range(1, _STEPS + 1):
         _fit(guess.flatten(1), parts, gradient.flatten(1))
-        for start in range(0, len(guess), block):
-            of, fit, mean, square = (x[start : start + block] for x in (guess, gradient, first, second))
+        for place in range(0, len(guess), block):
+            of, fit, mean, square = (x[place : place + block] for x in (guess, gradient, first, second))
             _adam(of, fit.add_(_preference(of, len(guess))), mean, square, step)
             pixels.clamp_(of)
     return guess

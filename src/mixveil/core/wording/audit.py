@@ -362,8 +362,8 @@ _ON_THE_WAY = {
     "memory on this machine. Both are rough estimates.",
     "audit-takes-beside-networks": "This audit of {rows:n record} by {attacks:n attack} takes {time}, and longer where "
     "networks are trained, which is not counted. It takes about {memory:.1f} GB of memory. These are rough estimates.",
-    "about-seconds": "about {seconds:n second}",
-    "about-minutes": "about {minutes:n minute}",
+    "about-seconds": "about {about:n second}",
+    "about-minutes": "about {about:n minute}",
     "attack-found": "{attack}: {figure} {mean:.4g} (knowing nothing: {nothing:.4g})",
 }
 
