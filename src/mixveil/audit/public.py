@@ -25,10 +25,11 @@ class Held(RowsView):
 
     @classmethod
     def of(cls, rows: Rows) -> Held:
-        values = rows.take(torch.tensor([0])).x.numel()
-        blocks = torch.split(torch.arange(len(rows)), max(1, _BLOCK_VALUES // values))
-        parts = [rows.take(index) for index in blocks]
-        return cls(rows, torch.cat([part.x for part in parts]), torch.cat([part.y for part in parts]))
+        one, label = rows.take(torch.tensor([0]))
+        x, y = one.new_empty(len(rows), *one.shape[1:]), label.new_empty(len(rows), *label.shape[1:])
+        for index in torch.split(torch.arange(len(rows)), max(1, _BLOCK_VALUES // one.numel())):
+            x[index], y[index] = rows.take(index)
+        return cls(rows, x, y)
 
     def take(self, index: Tensor) -> Batch:
         return Batch(self.x[index], self.y[index])

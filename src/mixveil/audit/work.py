@@ -29,7 +29,7 @@ _BARE_TRIALS = 2
 _NETWORK = 3000  # passes that stand for the training of a network, whose work is not counted
 _EIGEN = 10  # operations of an eigenbasis, over the cube of its size
 _PICTURES = ("reconstruction", "prior")
-_BASE, _VALUE, _DIRECTION = 0.7e9, 40.0, 16.0  # bytes: of the program; of a value attacked; of one of a direction
+_BASE, _VALUE, _PUBLIC = 1e9, 100.0, 4.0  # bytes: of the program; of a value attacked; of a public one
 
 
 class Stages(NamedTuple):
@@ -103,8 +103,9 @@ class Counted:
     @property
     def memory(self) -> float:
         """Bytes that the audit needs at once, about."""
-        values, known = float(self.sizes.rows) * self.sizes.values, max(self.sizes.directions, self.own)
-        return _BASE + _VALUE * values * max(1, self.sizes.releases) + _DIRECTION * known * self.sizes.values
+        values = float(self.sizes.rows) * self.sizes.values * max(1, self.sizes.releases)
+        bases = 16.0 * max(self.sizes.directions, self.own) * self.sizes.values
+        return _BASE + _VALUE * values + _PUBLIC * float(self.public) * self.sizes.values + bases
 
 
 def check_memory(needed: float, of: str) -> None:
