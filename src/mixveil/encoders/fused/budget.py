@@ -58,6 +58,9 @@ BELOW_HALF = 2 * _E32 + 0.5 / LOW + LG2_ERROR * math.log(2)
 PER_RADIUS = (LG2_ERROR + 2 * _E32) / 2 + SQRT_ERROR
 """The radius in float32 is wrong by at most A/R + B·R: A where U > ½, A elsewhere, and B."""
 
+DOUBLE_PER_RADIUS = 66 * _E64
+"""A normal in float64 is wrong by at most so much of its radius, but for the bits that follow."""
+
 _SHORTEST, _MIDDLE, _LONGEST = (math.sqrt(-2 * math.log(u)) for u in (1 - 2.0**-10, 0.5, LOW * 2.0**-32))
 _ENDS = ((_SHORTEST, ABOVE_HALF), (_MIDDLE, ABOVE_HALF), (_MIDDLE, BELOW_HALF), (_LONGEST, BELOW_HALF))
 
@@ -76,5 +79,5 @@ def single(scale: float, reach: float) -> float:
 def double(scale: float, reach: float) -> float:
     """Of a value computed in float64."""
     largest = math.sqrt(56 * math.log(2))
-    noise = 2.0**-37 / 6.2 + 2.0**-50 + 66 * _E64 * largest
+    noise = 2.0**-37 / 6.2 + 2.0**-50 + DOUBLE_PER_RADIUS * largest
     return _SLACK * (scale * noise + 10 * _E64 * reach + _E64)

@@ -29,6 +29,7 @@ from mixveil.core.errors import ArgumentError, MissingDependencyError
 from mixveil.core.keystreams import ROUNDS, Generator, key_words, pair_bits
 from mixveil.core.rounded_normals import decide
 from mixveil.encoders.fused import budget, layout
+from mixveil.encoders.fused.function_check import check_functions
 from mixveil.encoders.grid import stored_dtype
 
 ROWS = 1 << 15
@@ -129,6 +130,7 @@ def encoded(
     """
     if not available(mixture.own.device):
         raise MissingDependencyError("rounding on a GPU needs triton: pip install triton")
+    check_functions(mixture.own.device, hardware=not _interpreted())
     out = _empty(mixture) if out is None else out
     size, launch = _Size.of(mixture), launch or default_launch()
     runs = []

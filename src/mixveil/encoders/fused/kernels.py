@@ -204,3 +204,20 @@ def doubled(
             if tl.max(unsure.to(tl.int32), 0) > 0:
                 at = tl.atomic_add(open_count + here * 0, 1, mask=unsure)
                 tl.store(still_open + at, (row << 32) | here.to(tl.int64), mask=unsure & (at < open_room))
+
+
+@triton.jit
+def parts(words, single, double, n, HARDWARE: tl.constexpr, BLOCK: tl.constexpr):
+    """For checks: R, cos θ and sin θ, (3, n) in float32 and in float64, of words (4, n) int64: those of U and T, and
+    those that follow."""
+    here = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    k, w = tl.load(words + here).to(tl.uint32), tl.load(words + n + here).to(tl.uint32)
+    more_k, more_w = tl.load(words + 2 * n + here).to(tl.uint32), tl.load(words + 3 * n + here).to(tl.uint32)
+    cosine, sine = turned32(w, HARDWARE)
+    tl.store(single + here, radius32(k, HARDWARE))
+    tl.store(single + n + here, cosine)
+    tl.store(single + 2 * n + here, sine)
+    angle = _angle64(w, more_w)
+    tl.store(double + here, _radius64(k, more_k))
+    tl.store(double + n + here, tl.cos(angle))
+    tl.store(double + 2 * n + here, tl.sin(angle))
