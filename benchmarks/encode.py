@@ -91,8 +91,8 @@ def _works(data: Images, x: torch.Tensor) -> dict[str, Work]:
     mixture = peers.Mixture(
         x, trace.partner[:, 0], trace.weight, sigma=encoder.sigma, centre=encoder.centre, step=float(encoder.step or 0)
     )
-    source = torch.zeros(peers.MOVED // 2 * x.numel(), dtype=torch.uint8)
-    target = torch.empty_like(source)
+    source = torch.ones(peers.MOVED // 2 * x.numel(), dtype=torch.uint8)  # pages of zeros would not be there yet
+    target = torch.ones_like(source)
     works: dict[str, Work] = {
         "mixveil, secure": lambda: _ours(data, encoder, SecureStream()),
         "mixveil, seeded": lambda: _ours(data, encoder, SeededStream(1)),

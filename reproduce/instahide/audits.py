@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 import mixveil
+from mixveil.core.watching import Moment
 from mixveil.data.images import Images
 from mixveil.data.opening import open_data
 from mixveil.report.beside_page import write_beside
@@ -101,8 +102,8 @@ def main() -> None:
         sys.stdout.write(f"{write_beside(folders, page)}\n")
 
 
-def _told(text: str) -> None:
-    sys.stderr.write(f"\r{text[:110]:110}")
+def _told(moment: Moment) -> None:
+    sys.stderr.write(f"\r{moment.doing[:110]:110}")
 
 
 if __name__ == "__main__":

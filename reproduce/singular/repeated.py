@@ -20,6 +20,7 @@ from mixveil.audit.auditing import audit
 from mixveil.audit.figures import attack_title
 from mixveil.core.randomness import SecureStream, SeededStream
 from mixveil.core.types import Mu, Release, Target, Tau, Trace, View
+from mixveil.core.watching import Moment
 from mixveil.data.images import Images
 from mixveil.data.opening import open_data
 from mixveil.encoders import calibration
@@ -66,8 +67,8 @@ def audited(data: Images, public: Images, others: Images, name: str, counts: lis
                 yield {"settings": {**settings, "attack": "any linear one"}, "figures": figures}
 
 
-def said(text: str) -> None:
-    sys.stderr.write(f"\r{text}   ")
+def said(moment: Moment) -> None:
+    sys.stderr.write(f"\r{moment.doing}   ")
 
 
 def main() -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 
+import pytest
 import torch
+from torch import Tensor
 
-from mixveil.attacks.records.grid import Grid, layouts, looked_at
+from mixveil.attacks.records.grid import Grid, _best_evidence, layouts, looked_at
 from mixveil.attacks.records.radius import Radius, RadiusLabels
 from mixveil.core.randomness import SecureStream, SeededStream
 from mixveil.core.types import Attack, Batch, Mu, Release, Tau, Trace, View
@@ -88,12 +90,52 @@ def test_the_grid_check_finds_the_pairs_of_naive_float32_noise_and_not_ours() ->
 
 
 def test_of_a_wide_row_the_grid_check_looks_at_values_that_pair_up() -> None:
-    assert torch.equal(looked_at(8192), torch.arange(8192))
+    assert torch.equal(looked_at(4096), torch.arange(4096))
     d = 62_720
     place = torch.arange(d)[None]
     neighbours, halves, sixteens = (layout[0] for layout in layouts(place))
     seen = looked_at(d)
-    assert len(seen) == 8192
+    assert len(seen) == 4096
     for whole, part in zip((neighbours, halves, sixteens), layouts(place[:, seen]), strict=True):
         pairs = {tuple(pair) for pair in whole.T.tolist()}
         assert {tuple(pair) for pair in part[0].T.tolist()} <= pairs
+
+
+def test_the_grid_checks_evidence_is_that_of_all_normals_one_by_one() -> None:
+    draws = SeededStream(4)
+    uniform = (draws.words(64).bitwise_and((1 << 24) - 1) + 1).double() * 2.0**-24
+    radius, angle = (-2 * uniform.log()).sqrt(), 2 * math.pi * draws.uniform(64).double()
+    noise = torch.stack([radius * angle.cos(), radius * angle.sin()], dim=1).flatten()
+    second = torch.cat([torch.zeros(1, 128).double(), 0.3 * draws.normal(3, 128), 40 * draws.normal(1, 128)])
+    columns = [layout[0] for layout in layouts(torch.arange(128)[None])]
+    found = _best_evidence(noise, second, columns, (24, 25))
+    for number, other in enumerate(second):
+        if number < 4:
+            assert float(found[number]) == pytest.approx(_one_by_one(noise - other), abs=1e-6)
+    assert int(found.argmax()) == 0 and float(found[4]) < -50
+
+
+def _one_by_one(normals: Tensor) -> float:
+    """The best of all layouts and numbers of bits, from lists."""
+    values, best = normals.tolist(), -math.inf
+    halves = [(i, i + 64) for i in range(64)]
+    sixteens = [(16 * b + i, 16 * b + 8 + i) for b in range(8) for i in range(8)]
+    for pairs in ([(2 * i, 2 * i + 1) for i in range(64)], halves, sixteens):
+        for bits in (24, 25):
+            total = 0.0
+            for one, other in pairs:
+                energy = values[one] ** 2 + values[other] ** 2
+                steps = math.exp(-energy / 2) * 2.0**bits
+                spread = steps * (energy + 1) * 2.0**-24.5 + 0.02
+                near = sum(math.exp(-(((steps - round(steps) + turn) / spread) ** 2) / 2) for turn in (-1, 0, 1))
+                on_grid = 0.9 * near / (spread * math.sqrt(2 * math.pi)) if steps > 0.5 else 0.0
+                total += math.log(on_grid + 0.1) if energy > 6 else 0.0
+            best = max(best, total)
+    return best
+
+
+def test_the_grid_check_is_not_misled_by_pairs_that_are_far_off() -> None:
+    """Under weak noise other pairs leave much more than any uniform makes: they lie on no grid."""
+    encoder, _ = Singular().calibrate(Tau(1.0, "energy"), FACTS)
+    trace = encoder.plan(24, stream=SeededStream(5))
+    assert found(Grid(), naive_float32(encoder, trace, 24), trace) > 0.9

@@ -57,14 +57,14 @@ def audited(*pads: int | None) -> Audit:
 def test_a_mirrored_guess_is_measured_as_the_image(pads: tuple[int | None, ...]) -> None:
     found = audited(*pads)
     assert figure(found, "mirroring", "mse") == 0 and figure(found, "mirroring", "ssim") == pytest.approx(1)
-    assert torch.equal(found.images["mirroring"], found.pixels)  # as pages show it
+    assert torch.equal(found.images["mirroring"], (255 * found.pixels).round().byte())  # as pages show it
     assert "verdict-mirrored" in {told.code for told in found.verdict}
 
 
 def test_where_nothing_is_mirrored_it_is_not() -> None:
     found = audited(0)
     assert figure(found, "mirroring", "mse") > 0.02
-    assert not torch.equal(found.images["mirroring"], found.pixels)
+    assert not torch.equal(found.images["mirroring"], (255 * found.pixels).round().byte())
     assert "verdict-mirrored" not in {told.code for told in found.verdict}
 
 

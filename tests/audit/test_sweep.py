@@ -16,6 +16,7 @@ from mixveil.audit.thumbnails import shrunk
 from mixveil.core.errors import ArgumentError, PrivateFactError
 from mixveil.core.randomness import SeededStream
 from mixveil.core.types import Mu, Tau, View
+from mixveil.core.watching import Moment
 from mixveil.data.images import from_tensors
 from mixveil.data.row_views import Subset
 from mixveil.encoders import calibration
@@ -147,8 +148,11 @@ def test_of_a_large_release_the_part_that_was_attacked_is_encoded(monkeypatch: p
         seen.append(records)
         return attack(view, records, **options)
 
-    told: list[str] = []
-    found = run(sweep, encoders, template, MORE, spy, seed=0, watch=told.append)
+    moments: list[Moment] = []
+    found = run(sweep, encoders, template, MORE, spy, seed=0, watch=moments.append)
+    told = [moment.doing for moment in moments]
+    shares = [moment.done for moment in moments if moment.done is not None]
+    assert shares == sorted(shares) and shares[0] == pytest.approx(1 / 3) and shares[-1] == pytest.approx(1.0)
     assert told[0] == "τ = 1 (1 of 2): encoding" and "τ = 0.1 (2 of 2): lmmse" in told
     assert (found.records, found.of) == (60, 500)
     assert all(torch.equal(part.index, template.numbers) for part in seen) and len(seen) == 2

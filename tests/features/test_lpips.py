@@ -160,15 +160,40 @@ def test_with_the_real_weights_lpips_is_that_of_its_authors(net: Net) -> None:
 def test_flags_are_as_before_however_many_threads_measure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lpips_weights(tmp_path, monkeypatch, "alex")
     measure, images, seen = load("alex", tmp_path, "cpu"), SeededStream(0).uniform(2, 3, 32, 32).float(), list[bool]()
-    forward = measure.layers.forward
+    directions = measure.layers.directions
 
-    def noted(truth: Tensor, guess: Tensor) -> Tensor:
+    def noted(given: Tensor) -> list[Tensor]:
         seen.append(torch.backends.cudnn.allow_tf32)
-        return forward(truth, guess)
+        return directions(given)
 
-    monkeypatch.setattr(measure.layers, "forward", noted)
+    monkeypatch.setattr(measure.layers, "directions", noted)
     before = torch.backends.cudnn.allow_tf32
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda _: measure(images, images), range(24)))
     assert len(seen) >= 24 and not any(seen)
     assert torch.backends.cudnn.allow_tf32 == before
+
+
+@pytest.mark.parametrize("net", ["alex", "vgg"])
+def test_originals_go_through_the_network_once(net: Net, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lpips_weights(tmp_path, monkeypatch, net)
+    measure, draws = load(net, tmp_path, "cpu"), SeededStream(0)
+    truth, first, second = (draws.uniform(5, 3, 32, 40).float() for _ in range(3))
+    apart = measure.from_these(truth)
+    for guess in (first, second, truth):
+        assert apart(guess).tolist() == pytest.approx(measure(truth, guess).tolist(), abs=1e-6)
+    assert apart(truth).tolist() == [0.0] * 5 != apart(first).tolist()
+    with pytest.raises(ArgumentError, match="of the shape"):
+        apart(first[:4])
+
+
+@pytest.mark.parametrize(("net", "billions"), [("alex", 1.43), ("vgg", 30.7)])
+def test_work_is_that_of_the_convolutions(
+    net: Net, billions: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of an image of 224 × 224: 0.71 and 15.35 billion products, as their authors' tables have it (AlexNet's poolings
+    and its first convolution leave a border out here and there)."""
+    lpips_weights(tmp_path, monkeypatch, net)
+    measure = load(net, tmp_path, "cpu")
+    assert measure.work((3, 224, 224)) == pytest.approx(billions * 1e9, rel=0.15)
+    assert measure.work((3, 8, 8)) == measure.work((1, 32, 32))

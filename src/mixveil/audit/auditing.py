@@ -7,7 +7,7 @@ The attacks see a View; only the judge sees the truth. The result shows private 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -17,7 +17,9 @@ from mixveil.attacks.catalogue import attacks as known_attacks
 from mixveil.attacks.shared.training import NO_CACHE, TrainingCache, with_cache
 from mixveil.audit import verdict
 from mixveil.audit.ceilings import membership_bounds, unit_rows
+from mixveil.audit.course import Course
 from mixveil.audit.covers import covered, with_covers
+from mixveil.audit.estimate import begun, soon
 from mixveil.audit.figures import AttackRun
 from mixveil.audit.found import Audit
 from mixveil.audit.ground_truth import GroundTruth
@@ -25,12 +27,15 @@ from mixveil.audit.groups import LEAST_STRANGERS, UnitView
 from mixveil.audit.guarantees_found import by_value, label_faults, noise_faults, promises, unit_faults
 from mixveil.audit.judge import Judge, told
 from mixveil.audit.measuring import Measure
+from mixveil.audit.perceptual import Perceptual
+from mixveil.audit.public import with_some_public
 from mixveil.audit.sample import sample, unit_sample
 from mixveil.audit.thumbnails import SmallImages
 from mixveil.audit.truth import check_truth, in_record_order, inspect, ranged, rows_first, unsure
 from mixveil.core.errors import ArgumentError
 from mixveil.core.randomness import Stream
 from mixveil.core.types import Attack, Dataset, Rows, View
+from mixveil.core.watching import Observe, Warn, unheard, unobserved
 from mixveil.core.wording.notes import Note, note
 from mixveil.data import privacy_units
 from mixveil.data.fingerprint import fingerprint
@@ -39,28 +44,34 @@ from mixveil.encoders.calibration import PreparedRows
 from mixveil.features.lpips import Lpips
 from mixveil.theory.moments import Moments, blocks, moments
 
-Watch = Callable[[str], None]
 _PAYLOAD = "records"
 
 
 @dataclass(frozen=True)
 class Profile:
     """How much an audit attacks: at most so many rows, and values in all of them. pairs: how many rows the attacks on
-    pairs are asked about, and among how many candidates; perceptual: how many records LPIPS looks at; trains: whether
-    attacks that train a network run unasked; inverted: at most so many representations, for each goes through the
-    network, there and back, at hundreds of steps."""
+    pairs are asked about, and among how many candidates; perceptual: how many records LPIPS looks at, at most, and
+    looked: by how many operations of each network for an attack; trains: whether attacks that train a network run
+    unasked; inverted: at most so many representations, for each goes through the network, there and back, at hundreds
+    of steps; public: at most so many values of public rows are held, and known to attackers."""
 
     rows: int
     values: int
     pairs: tuple[int, int]
     perceptual: int = 200
+    looked: float = 4e10
     trains: bool = False
     inverted: int = 100
+    public: int = 1 << 26
+
+    def perceives(self, networks: Sequence[Lpips]) -> Perceptual:
+        """How these networks are asked."""
+        return Perceptual(networks, self.perceptual, self.looked)
 
 
 PROFILES = {
-    "quick": Profile(2000, 1 << 23, (20, 60)),
-    "full": Profile(5000, 1 << 25, (100, 200), perceptual=2000, trains=True, inverted=500),
+    "quick": Profile(2000, 1 << 27, (20, 60)),
+    "full": Profile(5000, 1 << 28, (100, 200), perceptual=2000, looked=2e12, trains=True, inverted=500, public=1 << 32),
 }
 
 
@@ -102,7 +113,8 @@ def audit(
     names: Sequence[str] | None = None,
     profile: str = "quick",
     stream: Stream,
-    watch: Watch = lambda _: None,
+    watch: Observe = unobserved,
+    tell: Warn = unheard,
     perceptual: Sequence[Lpips] = (),
     pictures: Dataset | None = None,
     cache: TrainingCache = NO_CACHE,
@@ -115,6 +127,7 @@ def audit(
         others: (m, …) images that are not in the releases, for membership.
         names: The attacks to run; else all, but those that train a network only where the profile says so.
         stream: Of the attacks' own draws.
+        watch, tell: Are told how far it is; and what it lacks and takes before it begins, and what attacks find.
         perceptual: The LPIPS to measure, of images.
         pictures: The images that the records are features of.
         covers: The public images that the releases mix in, where they do.
@@ -122,20 +135,34 @@ def audit(
     """
     limits, asked = limits_of(profile), chosen(_PAYLOAD, names, cache)
     check_truth(view, truth)
-    truth = ranged(truth)
-    view, truth = rows_first(in_record_order(view), truth)
-    watch("records")
-    view, mixed = with_covers(view, truth, covers)
-    inspected = inspect(view, mixed)
+    trains, looking = names is not None or limits.trains, limits.perceives(perceptual)
     most = most_rows(truth, limits)
-    others, overlap = strangers(truth, view.public, others)
-    known, spread, numbers = _sampled(view, truth, mixed, others, most, pictures, stream)
-    units = _units(view, truth, mixed, known.view, others, most, stream)
-    measured = Measure(known, perceptual, limits.perceptual)
-    judge = Judge(known, measured, units=units, pairs=limits.pairs, cache=cache, stream=stream)
-    ran = run_all(judge, asked, names is not None or limits.trains, watch)
-    watch("noise")
-    faults = noise_faults(known.view, known.records, inspected) + label_faults(view, inspected, known.rows)
+    rows = min(most, len(view.releases[0].payload))
+    counted, course = begun(view, truth, others, asked, trains, rows, limits, looking, tell=tell, watch=watch)
+    with course.step("records"):
+        truth = ranged(truth)
+        view, truth = rows_first(in_record_order(view), truth)
+        view, mixed = with_covers(view, truth, covers)
+        view, of_public = with_some_public(view, limits.public)
+        inspected = inspect(view, mixed)
+        others, overlap = strangers(truth, view.public, others)
+        known, spread, numbers = _sampled(view, truth, mixed, others, most, pictures, stream)
+        units = _units(view, truth, mixed, known.view, others, most, stream)
+    with course.step("public"):
+        _ = known.know_nothing  # what records are like, by public data: attacks take the same
+        measured = Measure(known, looking)
+        judge = Judge(
+            known,
+            measured,
+            units=units,
+            pairs=limits.pairs,
+            cache=cache,
+            stream=stream,
+            did=lambda attack, stage: course.did(getattr(counted.stages(attack), stage), attack.name),
+        )
+    ran = run_all(judge, asked, trains, course, tell)
+    with course.step("noise"):
+        faults = noise_faults(known.view, known.records, inspected) + label_faults(view, inspected, known.rows)
     found = Audit(
         view=known.view,
         pixels=known.pixels,
@@ -156,7 +183,7 @@ def audit(
     )
     faults += unit_faults(view, truth)
     warnings = (*verdict.warnings(found), *faults, *unsure(view, inspected), *overlap)
-    return replace(found, warnings=warnings, verdict=tuple(verdict.verdict(found, len(warnings))))
+    return replace(found, warnings=warnings, verdict=(*verdict.verdict(found, len(warnings)), *of_public))
 
 
 def _sampled(
@@ -199,16 +226,22 @@ def chosen(payload: str, names: Sequence[str] | None, cache: TrainingCache) -> l
     return [with_cache(kind(), cache) for name, kind in known.items() if names is None or name in names]
 
 
-def run_all(judge: Judge, attacks: Sequence[Attack], trains: bool, watch: Watch) -> tuple[AttackRun, ...]:
+def run_all(
+    judge: Judge, attacks: Sequence[Attack], trains: bool, course: Course, tell: Warn = unheard
+) -> tuple[AttackRun, ...]:
     """trains: whether attacks that train a network run too."""
-    return tuple(_run(judge, attack, trains, watch) for attack in attacks)
+    return tuple(_run(judge, attack, trains, course, tell) for attack in attacks)
 
 
-def _run(judge: Judge, attack: Attack, trains: bool, watch: Watch) -> AttackRun:
+def _run(judge: Judge, attack: Attack, trains: bool, course: Course, tell: Warn) -> AttackRun:
     if attack.trains and not trains and judge.cannot(attack) is None:
         return told(attack, "skipped", note("attack-trains", attack=attack.name))
-    watch(attack.name)
-    return judge.run(attack)
+    before = len(judge.measure.figures)
+    with course.step(attack.name):
+        run = judge.run(attack)
+    for said in soon(run, judge.measure.figures[before:]):
+        tell(said)
+    return run
 
 
 def _units(

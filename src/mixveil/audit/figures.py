@@ -30,6 +30,7 @@ class Figure:
         ceiling: The most that theory permits any attacker of this kind; `beaten`: beyond chance.
         interval: 95 %, for shares, as if candidates were independent: they share the rows, so it is too narrow.
         known: The share of the records that the attacker has already.
+        records: How many records it was measured on; None: all that were attacked.
     """
 
     attack: str
@@ -44,6 +45,7 @@ class Figure:
     beaten: bool = False
     of: Subject = "record"
     known: float | None = None
+    records: int | None = None
 
 
 @dataclass(frozen=True)

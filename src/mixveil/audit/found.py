@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
+import torch
 from torch import Tensor
 
 from mixveil.audit.ceilings import MembershipBound
@@ -14,6 +16,9 @@ from mixveil.audit.guarantees_found import Promise
 from mixveil.audit.metrics.detection import Roc
 from mixveil.core.types import Encoder, View
 from mixveil.core.wording.notes import Note
+from mixveil.data.similarity import mse
+
+_BLOCK_VALUES = 1 << 21
 
 
 @dataclass(frozen=True)
@@ -30,7 +35,7 @@ class Audit:
         promised: What all releases together promise of membership, to units first.
         spread: The variance of a value of the records, in units of the range squared.
         moved: What choosing the rows can have done to a test of single values' noise; None where none was made.
-        images: (n, …) the records as attacks guess them, by attack.
+        images: (n, …) uint8 the records as attacks guess them, by attack: 0 is `low`, 255 is `high`. They are shown.
         curves: ROCs, by attack.
         pictures: The images behind features, `original` and as attacks guess them.
     """
@@ -53,6 +58,24 @@ class Audit:
     images: Mapping[str, Tensor] = field(default_factory=dict, repr=False)
     curves: Mapping[str, Roc] = field(default_factory=dict, repr=False)
     pictures: Mapping[str, Tensor] = field(default_factory=dict, repr=False)
+
+    def errors(self, attack: str) -> Tensor:
+        """(n,) the mean squared errors of an attack's guesses as they are shown, in units of the range squared."""
+        both = zip(torch.split(self.pixels, self._block), torch.split(self.images[attack], self._block), strict=True)
+        return torch.cat([mse((one - self.low) / (self.high - self.low), other.double() / 255) for one, other in both])
+
+    @cached_property
+    def spreads(self) -> Tensor:
+        """(n,) the same of guessing the mean of the records."""
+        blocks = torch.split(self.pixels, self._block)
+        mean = torch.stack([block.double().sum(0) for block in blocks]).sum(0) / len(self.pixels)
+        span = self.high - self.low
+        return torch.cat([mse(block / span, (mean / span).expand_as(block)) for block in blocks])
+
+    @property
+    def _block(self) -> int:
+        """Records that are compared at a time."""
+        return max(1, _BLOCK_VALUES // max(1, self.pixels[0].numel()))
 
     @property
     def kind(self) -> str:

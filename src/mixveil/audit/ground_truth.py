@@ -17,7 +17,7 @@ from mixveil.data.moves import mirrored
 from mixveil.data.row_views import Subset
 from mixveil.theory.moments import Moments, blocks
 
-_BLOCK = 256
+_BLOCK, _BLOCK_VALUES = 256, 1 << 22
 
 
 def encoders(releases: Sequence[Release]) -> tuple[Encoder, ...]:
@@ -106,13 +106,19 @@ class GroundTruth:
     @cached_property
     def know_nothing(self) -> Tensor:
         """The better of two guesses that use no row: the mean that an attacker has, and the middle of the range."""
-        middle = torch.full_like(self.pixels, (self.records.low + self.records.high) / 2, dtype=torch.float64)
+        shape = self.pixels.shape
+        middle = torch.full(shape[1:], (self.records.low + self.records.high) / 2, dtype=torch.float64).expand(shape)
         known = self._known_mean
         if known is None:
             return middle
-        mean = self.nearer(self.clamped(known.view(self.pixels.shape[1:]).expand(self.pixels.shape)))
-        errors = [float(similarity.mse(self.pixels, guess).mean()) for guess in (mean, middle)]
-        return mean if errors[0] <= errors[1] else middle
+        mean = self.nearer(self.clamped(known.view(shape[1:])).expand(shape))
+        return mean if self._error(mean) <= self._error(middle) else middle
+
+    def _error(self, guess: Tensor) -> float:
+        """The mean squared error of a value of guesses (n, …)."""
+        parts = max(1, _BLOCK_VALUES // max(1, self.pixels[0].numel()))
+        both = zip(torch.split(self.pixels, parts), torch.split(guess, parts), strict=True)
+        return float(torch.cat([similarity.mse(one, other) for one, other in both]).mean())
 
     @property
     def _known_mean(self) -> Tensor | None:
@@ -130,7 +136,8 @@ class GroundTruth:
     @cached_property
     def clipped(self) -> bool:
         """Whether any of these records was made shorter on its way into a release."""
-        return any(_clips(release, self.pixels) for release in self.view.releases)
+        parts = torch.split(self.pixels, max(1, _BLOCK_VALUES // max(1, self.pixels[0].numel())))
+        return any(_clips(release, part) for release in self.view.releases for part in parts)
 
 
 def _clips(release: Release, pixels: Tensor) -> bool:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -26,6 +28,7 @@ _CONTROLS = 3  # releases without the records, on which they must not be told fr
 _TRIED = 150  # steps of a training that only shows whether there is one
 
 Outcome = tuple[Status, Note | None]
+Did = Callable[[Attack, Literal["tried", "control", "attack", "alone", "measured"]], None]
 
 
 class Judge:
@@ -40,11 +43,14 @@ class Judge:
         pairs: tuple[int, int],
         cache: TrainingCache,
         stream: Stream,
+        did: Did = lambda attack, stage: None,
     ) -> None:
         """units: what attacks on whole units see, or why there is nothing to see; pairs: how many rows the attacks on
-        pairs are asked about, and among how many candidates; cache: where attacks train."""
+        pairs are asked about, and among how many candidates; cache: where attacks train; did: is told which stage of
+        an attack (`work.Stages`) is over."""
         self.truth, self.measure, self.units, self.cache, self.stream = truth, measure, units, cache, stream
         self.pair_rows, self.pair_candidates = pairs
+        self.did = did
         none = torch.empty(0, dtype=torch.int64)
         known = KnownRecords(none, truth.pixels[:0])
         self._offered = replace(truth.view, known=known, units=Units(none, none, none))  # the judge deals these out
@@ -100,11 +106,13 @@ class Judge:
             return self._on_units(attack, self.units)
         if (why := self._broken(attack)) is not None:
             return "broken", why
+        self.did(attack, "tried")
         if attack.kind == "pairs":
             self.measure.figures.append(self._pairs(attack))
             return "ran", None
         if attack.kind == "membership" and (why := self._told_by_looks(attack)) is not None:
             return "skipped", why
+        self.did(attack, "control")
         if "known" in attack.needs:
             self._with_known_records(attack)
             return "ran", None
@@ -118,12 +126,16 @@ class Judge:
         said = (guess.images, guess.pictures, guess.covers, guess.alike, guess.apart)
         if not all(bool(x.isfinite().all()) for x in said if x is not None):
             return "broken", note("no-number")
-        learns = attack.payload == "records" and attack.kind in ("reconstruction", "linkage")
+        self.did(attack, "attack")
+        learns = attack.learns and attack.payload == "records" and attack.kind in ("reconstruction", "linkage")
         if learns and view.public is not None and "public" not in attack.needs:
             alone = attack(replace(view, public=None), stream=self.stream.fork(attack.name))
             if self.measure.better(attack, alone, guess):
                 guess, why = alone, note("better-without-public-data")
+            del alone  # guesses of large images fill the memory
+        self.did(attack, "alone")
         self.measure(attack, guess)
+        self.did(attack, "measured")
         return "ran", why
 
     def _on_units(self, attack: Attack, seen: UnitView) -> Outcome:
@@ -144,6 +156,7 @@ class Judge:
         three priors: from public data, from the release, and from the known records themselves."""
         view, pixels = self.truth.view, self.truth.pixels
         guesses = known_records.guessed(attack, view, pixels, self.stream.fork(attack.name))
+        self.did(attack, "attack")
         others = [] if view.public is None else [False]
         others += [True] if pixels[0].numel() <= known_records.TAUGHT_VALUES else []
         for taught in others:
@@ -151,6 +164,7 @@ class Judge:
             more = known_records.guessed(attack, unaided, pixels, self.stream.fork(attack.name), taught=taught)
             better = {share: self.measure.better(attack, Guess(more[share]), Guess(guesses[share])) for share in more}
             guesses = {share: more[share] if better[share] else guess for share, guess in guesses.items()}
+        self.did(attack, "alone")
         for share, guess in guesses.items():
             self.measure.reconstruction(attack, guess, known=share)
 

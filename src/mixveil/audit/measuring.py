@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 
@@ -15,30 +14,28 @@ from mixveil.audit.figures import Figure, Subject, finite
 from mixveil.audit.ground_truth import GroundTruth
 from mixveil.audit.metrics import counts, detection, signs, sources
 from mixveil.audit.metrics.catalogue import BY_CODE, METRICS, Metric
+from mixveil.audit.perceptual import Perceptual
 from mixveil.core.types import Attack, Guess, Rows
 from mixveil.data import similarity
-from mixveil.features.lpips import Lpips
 
 _ROC_CANDIDATES = 1000
+_BLOCK_VALUES = 1 << 21  # of records that are measured at a time
 _MEAN_OF = 5000
 
 
 class Measure:
-    """Measures guesses against the truth, and keeps what comes of them. perceptual: the LPIPS to measure, of images, on
-    at most `perceived` records.
+    """Measures guesses against the truth, and keeps what comes of them. perceptual: the LPIPS to measure, of images.
 
     Attributes:
         figures: Of all attacks so far.
-        images: (n, …) guesses at records, within their range, by attack.
+        images: (n, …) uint8 guesses at records by attack: 0 and 255 are the ends of their range. They are shown, and
+            all that is measured is measured before.
         pictures: (n, c, h, w) guesses at the images behind features, in [0, 1], by attack.
         curves: ROCs of links or scores, by attack.
     """
 
-    def __init__(self, truth: GroundTruth, perceptual: Sequence[Lpips], perceived: int) -> None:
-        self.truth = truth
-        looks = truth.pixels.dim() == 4 and truth.pixels.shape[1] in (1, 3)
-        self.perceptual = tuple(perceptual) if looks else ()
-        self.perceived = torch.linspace(0, truth.n - 1, min(truth.n, perceived)).long()
+    def __init__(self, truth: GroundTruth, perceptual: Perceptual) -> None:
+        self.truth, self.perceptual = truth, perceptual
         self.bounds = {bound.of: bound for bound in ceilings.membership_bounds(truth.view.releases)}
         self._equal = self_test.same(truth.pixels)
         self.figures: list[Figure] = []
@@ -75,31 +72,60 @@ class Measure:
     def reconstruction(self, attack: Attack, guess: Tensor, known: float | None = None) -> None:
         """Of guessed records (n, …). known: the share of records that the attacker has already."""
         name = attack.name if known is None else f"{attack.name}-{100 * known:.0f}"
-        guess = self.truth.nearer(guess)
-        self.images[name] = self.truth.clamped(guess)
-        truth, raw, nothing = (self.truth.scaled(x) for x in (self.truth.pixels, guess, self.truth.know_nothing))
-        guess, bound = raw.clamp(0, 1), ceilings.error_bound(self.truth, attack.bound)
-        for metric in METRICS:
-            if metric.compares != "records" or (metric.needs == "images" and truth.dim() != 4):
-                continue
-            if metric.centred and bool((truth == truth[:1]).all()):  # of one record nothing is left without its mean
-                continue
-            values, blank = metric.measure(truth, guess), finite(metric.measure(truth, nothing).mean())
-            bounded = bound if metric.ceiling is not None else None
-            beaten = bounded is not None and float(metric.measure(truth, raw).mean()) < bounded.least
-            figure = _averaged(name, attack, metric, values, blank)
-            ceiling = None if bounded is None else bounded.ceiling
-            self.figures.append(replace(figure, ceiling=ceiling, beaten=beaten, known=known))
-        for lpips in self.perceptual:
-            values = lpips(truth[self.perceived], guess[self.perceived])
-            figure = _averaged(name, attack, BY_CODE[lpips.name], values, self._unseen[lpips.name])
+        guess, bound = self.truth.nearer(guess), ceilings.error_bound(self.truth, attack.bound)
+        self.images[name] = torch.cat([_in_8_bits(self.truth.scaled(part)) for part in torch.split(guess, self._block)])
+        measured = self._compared(guess)
+        unclamped = float(self._errors(guess).mean()) if bound is not None else 0.0
+        for metric, values in measured.items():
+            figure = _averaged(name, attack, metric, values, self._blank[metric])
+            if metric.ceiling is not None and bound is not None:
+                figure = replace(figure, ceiling=bound.ceiling, beaten=unclamped < bound.least)
             self.figures.append(replace(figure, known=known))
+        for look in self.perceptual.looks(self.truth):
+            values = look.apart(self.truth.scaled(guess[look.rows]).clamp(0, 1))
+            figure = _averaged(name, attack, BY_CODE[look.name], values, look.nothing)
+            self.figures.append(replace(figure, known=known, records=len(values)))
+
+    def _compared(self, guess: Tensor) -> dict[Metric, Tensor]:
+        """(n,) figures of guessed records (n, …), by metric: a few records at a time, as they are in double precision
+        here."""
+        found: dict[Metric, list[Tensor]] = {metric: [] for metric in self._metrics}
+        for truth, part in zip(
+            torch.split(self.truth.pixels, self._block), torch.split(guess, self._block), strict=True
+        ):
+            one, other = self.truth.scaled(truth), self.truth.scaled(part).clamp(0, 1)
+            for metric, values in found.items():
+                values.append(metric.measure(one, other, self._centre))
+        return {metric: torch.cat(values) for metric, values in found.items()}
+
+    def _errors(self, guess: Tensor) -> Tensor:
+        """(n,) mean squared errors of guesses as they are, beyond the range too."""
+        both = zip(torch.split(self.truth.pixels, self._block), torch.split(guess, self._block), strict=True)
+        return torch.cat([similarity.mse(self.truth.scaled(one), self.truth.scaled(other)) for one, other in both])
 
     @cached_property
-    def _unseen(self) -> dict[str, float]:
-        """LPIPS of knowing nothing, by network: the same for all attacks."""
-        truth, nothing = (self.truth.scaled(x)[self.perceived] for x in (self.truth.pixels, self.truth.know_nothing))
-        return {lpips.name: finite(lpips(truth, nothing).mean()) for lpips in self.perceptual}
+    def _metrics(self) -> list[Metric]:
+        """Those that compare such records. Of records that are all the same nothing is left without their mean."""
+        truth = self.truth.pixels
+        differ = not bool((truth == truth[:1]).all())
+        fit = (metric for metric in METRICS if metric.compares == "records" and (differ or not metric.centred))
+        return [metric for metric in fit if metric.needs != "images" or truth.dim() == 4]
+
+    @cached_property
+    def _block(self) -> int:
+        """How many records are measured at a time."""
+        return max(1, _BLOCK_VALUES // max(1, self.truth.pixels[0].numel()))
+
+    @cached_property
+    def _centre(self) -> Tensor:
+        """(…) the mean of the records, in units of their range."""
+        total = sum(self.truth.scaled(part).sum(0) for part in torch.split(self.truth.pixels, self._block))
+        return torch.as_tensor(total) / self.truth.n
+
+    @cached_property
+    def _blank(self) -> dict[Metric, float]:
+        """What knowing nothing gets: the same for all attacks."""
+        return {metric: finite(values.mean()) for metric, values in self._compared(self.truth.know_nothing).items()}
 
     def _pictures(self, attack: Attack, truth: Tensor, guess: Tensor, public: Rows) -> None:
         """Of guessed pictures (n, c, h, w) in [0, 1], beside those of guessing the mean of public pictures."""
@@ -125,14 +151,18 @@ class Measure:
     def better(self, attack: Attack, one: Guess, other: Guess) -> bool:
         """Whether a guess is the better one, by the truth: an owner should see the worst of both."""
         if one.images is not None and other.images is not None:
-            guesses = (self.truth.clamped(self.truth.nearer(guess)) for guess in (one.images, other.images))
-            mine, others = (float(similarity.mse(self.truth.pixels, guess).mean()) for guess in guesses)
+            mine, others = (self._error_within(self.truth.nearer(guess)) for guess in (one.images, other.images))
             return mine < others
         if one.links is not None and other.links is not None:
             return self.identified(attack, one.links).mean > self.identified(attack, other.links).mean
         if one.rows is not None and other.rows is not None:
             return self._right(one.rows.cpu()) > self._right(other.rows.cpu())
         return False
+
+    def _error_within(self, guess: Tensor) -> float:
+        """The mean squared error of guesses (n, …) at records, within their range."""
+        both = zip(torch.split(self.truth.pixels, self._block), torch.split(guess, self._block), strict=True)
+        return float(torch.cat([similarity.mse(one, self.truth.clamped(other)) for one, other in both]).mean())
 
     def _link_curve(self, links: Tensor) -> detection.Roc:
         """Of records and their own rows, against records and all other rows."""
@@ -185,6 +215,11 @@ class Measure:
             exact = float(shown.eq(counts).double().mean())
             figures.append(Figure(attack.name, attack.kind, "class-counts-shown", exact))
         return figures
+
+
+def _in_8_bits(scaled: Tensor) -> Tensor:
+    """Values of [0, 1] in 256 steps."""
+    return (scaled.clamp(0, 1) * 255).round().to(torch.uint8)
 
 
 def _averaged(name: str, attack: Attack, metric: Metric, values: Tensor, nothing: float) -> Figure:

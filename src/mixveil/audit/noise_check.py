@@ -16,6 +16,7 @@ from mixveil.core.types import NoiseLaw
 from mixveil.core.wording.notes import Note, note
 
 _BEYOND = 6.0  # deviations of a normal, for tests on many rows or values at once
+_VALUES = 1 << 22  # at once
 _MOST = 2000  # rows or values compared with each other
 
 
@@ -25,7 +26,7 @@ def faults(normals: Tensor, rows: Tensor, law: NoiseLaw, moved: float = 0.0) -> 
     off, where the rows were chosen among more; a single row may not."""
     n, d = normals.shape
     said = []
-    columns = normals.square().sum(0)
+    columns = torch.linalg.vector_norm(normals, dim=0).square()
     if law == "laplace":
         return _not_laplace(normals, moved)
     if law == "sphere":
@@ -41,7 +42,7 @@ def faults(normals: Tensor, rows: Tensor, law: NoiseLaw, moved: float = 0.0) -> 
         said.append(note("noise-shared-by-rows"))
     if _related(normals.T, moved):
         said.append(note("noise-shared-by-values"))
-    fourth = float(normals.pow(4).mean())
+    fourth = sum(float(part.pow(4).sum()) for part in torch.split(normals, _rows_at_once(d))) / normals.numel()
     if law == "gaussian" and abs(fourth - 3) > (_BEYOND + moved) * math.sqrt(96 / normals.numel()) + 1e-3:
         said.append(note("noise-not-gaussian", fourth=fourth))
     return said
@@ -53,6 +54,11 @@ def noticed(rows: int, moved: float) -> Note:
     if share <= 0:
         return note("verdict-weak-noise-unnoticed")
     return note("verdict-noise-tested-loosely", share=share**1.5)
+
+
+def _rows_at_once(length: int) -> int:
+    """Of so many values, where something of their size is made of them."""
+    return max(1, _VALUES // length)
 
 
 def _not_laplace(noise: Tensor, moved: float) -> list[Note]:
@@ -81,7 +87,9 @@ def _related(rows: Tensor, moved: float = 0.0) -> bool:
     length = rows.shape[1]
     if length < 16 or len(rows) < 2:
         return False
-    some = rows[:_MOST] - rows[:_MOST].mean(1, keepdim=True)
-    some = torch.nn.functional.normalize(some)
-    correlation = (some @ some.T).fill_diagonal_(0).clamp(-1 + 1e-12, 1 - 1e-12)
+    some = rows[:_MOST]
+    sums = some.sum(1)
+    products = torch.addmm(torch.outer(sums, sums), some, some.T, beta=-1 / length)
+    size = products.diagonal().clamp(min=1e-300).sqrt()
+    correlation = (products / torch.outer(size, size)).fill_diagonal_(0).clamp(-1 + 1e-12, 1 - 1e-12)
     return float(correlation.abs().max().atanh()) * math.sqrt(length - 3) > _BEYOND + 2 + moved

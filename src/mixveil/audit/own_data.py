@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,7 +15,7 @@ from mixveil.audit.found import Audit
 from mixveil.audit.sweep import Swept
 from mixveil.core.errors import ArgumentError
 from mixveil.core.types import Dataset, Release
-from mixveil.core.watching import Warn
+from mixveil.core.watching import Moment, Observe, Warn
 from mixveil.core.wording.notes import Note, note
 from mixveil.data.images import Images
 from mixveil.data.opening import DataOptions
@@ -48,14 +48,14 @@ class OwnReleases:
     seed: int
     steps: int | None
     cache: Path | str | None
-    watch: Callable[[str], None]
+    watch: Observe
     tell: Warn
 
     @property
     def training(self) -> TrainingCache:
         """Where attacks train."""
         folder = cache_folder() if self.cache is None else Path(self.cache)
-        return TrainingCache(folder, self.steps, watch=self.watch)
+        return TrainingCache(folder, self.steps, watch=lambda text: self.watch(Moment(text)))
 
     def perceptual(self, shape: tuple[int, ...]) -> tuple[list[Lpips], list[Note]]:
         """LPIPS by the networks whose files are there, for images; and a note on those that are not."""

@@ -57,7 +57,9 @@ def audited(
         unit="unit" if options.unit is None else options.unit,
         cache=own.training,
     )
-    found = attack(view, data, stream=SeededStream(own.seed), pictures=pictures, watch=own.watch)
+    audits = 1 if sweep is None else 1 + len(sweep.values)
+    first = sweeps.part_of(own.watch, 0, audits)
+    found = attack(view, data, stream=SeededStream(own.seed), pictures=pictures, watch=first, tell=own.tell)
     swept = None
     if sweep is not None and ready is not None:
         swept = sweeps.run(sweep, ready, found, data, attack, seed=own.seed, pictures=pictures, watch=own.watch)

@@ -21,7 +21,7 @@ from mixveil.core.errors import ArgumentError, FalseClaimError, MismatchError
 from mixveil.core.files import read_small
 from mixveil.core.strict_json import MANIFEST_LIMIT
 from mixveil.core.types import Release
-from mixveil.core.watching import Warn, unheard
+from mixveil.core.watching import Observe, Warn, unheard, unobserved
 from mixveil.core.wording.notes import note
 from mixveil.data.images import Images
 from mixveil.data.opening import DataOptions, DataSpec
@@ -75,7 +75,7 @@ def audit(
     options: DataOptions | None = None,
     cache: Path | str | None = None,
     ledger: Ledger | None = None,
-    watch: Callable[[str], None] = lambda _: None,
+    watch: Observe = unobserved,
     tell: Warn = unheard,
 ) -> Audited:
     """Attack your own releases in every way known here. `mixveil.write_report` makes the page, which only you should
@@ -96,7 +96,8 @@ def audit(
         steps: Attacks that train a network take at most so many: for machines without a GPU. They get less far then.
         projection: The file of the projection that the releases went through.
         covers: The public images that mixup or instahide mixed in; the attacker holds the very patches.
-        watch, tell: Are told what is being done, and what a sweep will cost.
+        watch: Is told what is being done, and how much of all is done.
+        tell: Is told what the audit lacks and takes before it begins, and what each attack found when it has ended.
     """
     options, ledger = options or DataOptions(), ledger or Ledger()
     if steps is not None:

@@ -30,6 +30,7 @@ def audited(own: OwnReleases, *, client: Half | Path | str | None) -> AuditedKin
         profile=own.profile,
         stream=SeededStream(own.seed),
         watch=own.watch,
+        tell=own.tell,
         perceptual=perceptual,
         cache=own.training,
     )

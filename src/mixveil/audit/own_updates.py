@@ -37,6 +37,7 @@ def audited(own: OwnReleases) -> AuditedKind:
         profile=own.profile,
         stream=SeededStream(own.seed),
         watch=own.watch,
+        tell=own.tell,
         perceptual=perceptual,
         cache=own.training,
     )

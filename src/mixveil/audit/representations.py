@@ -14,7 +14,8 @@ from torch import Tensor
 
 from mixveil.attacks.shared.training import NO_CACHE, TrainingCache
 from mixveil.audit import representations_verdict
-from mixveil.audit.auditing import Profile, Watch, chosen, limits_of, most_rows, run_all, strangers, unpromised
+from mixveil.audit.auditing import Profile, chosen, limits_of, most_rows, run_all, strangers, unpromised
+from mixveil.audit.course import Course, Step
 from mixveil.audit.found import Audit
 from mixveil.audit.ground_truth import GroundTruth
 from mixveil.audit.judge import Judge
@@ -24,6 +25,7 @@ from mixveil.audit.truth import ranged
 from mixveil.core.errors import ArgumentError, MismatchError, WrongTruthError
 from mixveil.core.randomness import Stream
 from mixveil.core.types import Batch, Dataset, Release, Rows, View
+from mixveil.core.watching import Moment, Observe, Warn, unheard, unobserved
 from mixveil.core.wording.notes import Note, note
 from mixveil.features.lpips import Lpips
 from mixveil.features.split.half import Half
@@ -51,7 +53,8 @@ def audit(
     names: Sequence[str] | None = None,
     profile: str = "quick",
     stream: Stream,
-    watch: Watch = lambda _: None,
+    watch: Observe = unobserved,
+    tell: Warn = unheard,
     perceptual: Sequence[Lpips] = (),
     cache: TrainingCache = NO_CACHE,
 ) -> Audit:
@@ -67,17 +70,18 @@ def audit(
     limits, asked = limits_of(profile), chosen("representations", names, cache)
     check_client(releases, client)
     check_takes(client, truth)
-    watch("representations")
+    course = Course([Step(attack.name, 1.0) for attack in asked], watch)
+    watch(Moment("representations", 0.0))
     unsure = check_truth(releases, truth, client)
     truth = ranged(truth)
     _, overlap = strangers(truth, public, None)
     view = View(tuple(releases), public=public, client=client)
     part, records, numbers = sample(view, truth, _most(truth, client, limits), stream.fork("sample"))
     known = GroundTruth(part, records, None, len(truth))
-    measured = Measure(known, perceptual, limits.perceptual)
+    measured = Measure(known, limits.perceives(perceptual))
     units = note("no-units-promised")
     judge = Judge(known, measured, units=units, pairs=limits.pairs, cache=cache, stream=stream)
-    ran = run_all(judge, asked, names is not None or limits.trains, watch)
+    ran = run_all(judge, asked, names is not None or limits.trains, course, tell)
     found = unpromised(known, measured, truth, numbers, ran)
     warnings = (*representations_verdict.warnings(found), *unsure, *overlap)
     return replace(found, warnings=warnings, verdict=tuple(representations_verdict.verdict(found, len(warnings))))

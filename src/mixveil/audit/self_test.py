@@ -25,12 +25,23 @@ from mixveil.features.split.half import Half
 from mixveil.features.split.layers import BatchNorm
 from mixveil.releases.representations import in_memory
 
-_ROWS = 300
+_ROWS, _VALUES, _LEAST_ROWS = 300, 1 << 21, 60
 _PAIR_ROWS = 16
 _COVERS, _FIRST = 500, 0.25
 _PICTURES = 0.97  # what a brief training may leave of the error of pictures: features show them least
 _EPSILON = 1e-5  # what a layer of batch normalisation adds to a variance
 _SIGNS = 0.95  # what a brief training may leave of the wrong signs that one sign for all has
+
+
+def bare_rows(rows: int, values: int, releases: int = 1) -> int:
+    """On how many rows of so many values, in each of so many releases, an attack is tried: of large images fewer tell
+    as much."""
+    return min(rows, _ROWS, max(_LEAST_ROWS, _VALUES // max(1, values * releases)))
+
+
+def bare_pair_rows() -> int:
+    """The same for attacks on pairs."""
+    return _PAIR_ROWS
 
 
 def fails_on_bare_records(
@@ -41,7 +52,7 @@ def fails_on_bare_records(
     the images that records are features of."""
     if attack.kind == "covers":
         return _fails_on_bare_covers(attack, view, records, stream)
-    n = min(len(records), _ROWS)
+    n = bare_rows(len(records), math.prod(records.shape), attack.least_releases)
     trials: list[tuple[Encoder, float, float]] = [(Identity(), 0.5, 0.5), (Mixup(), 0.95, 0.2)]
     if attack.trains:
         trials = [(Identity(), 0.9, 0.5)]

@@ -14,7 +14,6 @@ from typing import ClassVar, get_args
 import torch
 from torch import Tensor
 
-from mixveil.audit.auditing import Watch
 from mixveil.audit.figures import AttackRun, Figure
 from mixveil.audit.found import Audit
 from mixveil.audit.metrics.catalogue import METRICS
@@ -38,10 +37,9 @@ from mixveil.core.types import (
     Trace,
     View,
 )
-from mixveil.core.watching import unwatched
+from mixveil.core.watching import Moment, Observe, unobserved, unwatched
 from mixveil.data.covers import Patches
 from mixveil.data.row_views import Subset
-from mixveil.data.similarity import mse
 from mixveil.encoders.calibration import facts_for, watched_moments
 from mixveil.releases.records import traced_in_memory
 
@@ -188,7 +186,7 @@ def run(
     *,
     seed: int,
     pictures: Dataset | None = None,
-    watch: Watch = lambda _: None,
+    watch: Observe = unobserved,
 ) -> Swept:
     """Encode the records that `found`, the template's audit, attacked again at every value, and attack them as it did.
 
@@ -200,7 +198,8 @@ def run(
     points = []
     for place, value in enumerate(sweep.values, 1):
         said = f"{sweep.said(value)} ({place} of {len(sweep.values)})"
-        watch(f"{said}: encoding")
+        audits = 1 + len(sweep.values)
+        watch(Moment(f"{said}: encoding", place / audits))
         times = int(value) if sweep.name == "releases" else 1
         releases, traces = _encoded(template, *ready[value], records, times, seed, found.view.covers)
         result = attack(
@@ -208,10 +207,21 @@ def run(
             records,
             stream=SeededStream(seed),
             pictures=None if pictures is None else Subset(pictures, found.numbers),
-            watch=lambda name, said=said: watch(f"{said}: {name}"),
+            watch=part_of(watch, place, audits, f"{said}: "),
         )
         points.append(_point(value, result, found.numbers, chosen))
     return Swept(sweep, seed, len(records), len(truth), tuple(points))
+
+
+def part_of(watch: Observe, place: int, audits: int, said: str = "") -> Observe:
+    """For one of several audits that take about as long: how much of all of them is done. place: how many are before
+    it; said: before what it is doing."""
+
+    def observe(moment: Moment) -> None:
+        done = None if moment.done is None else (place + moment.done) / audits
+        watch(Moment(said + moment.doing, done))
+
+    return observe
 
 
 def _encoded(
@@ -251,8 +261,7 @@ def _point(value: float, result: Audit, numbers: Tensor, chosen: dict[str, int])
     priors = {figure.attack for figure in result.figures if figure.kind == "prior"}
     images = {name: guess for name, guess in result.images.items() if name not in priors and guess.dim() == 4}
     for name, guess in images.items():
-        nothing = mse(result.pixels, result.pixels.mean(0).expand_as(result.pixels))
-        most = int((mse(result.pixels, guess) / nothing.clamp(min=1e-12)).argmin())
+        most = int((result.errors(name) / result.spreads.clamp(min=1e-12)).argmin())
         best[name] = thumbnails(result, guess, most, numbers)
         followed[name] = thumbnails(result, guess, chosen.setdefault(name, most), numbers)
     return SweepPoint(value, sigma, result.figures, result.attacks, followed, best)

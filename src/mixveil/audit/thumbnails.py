@@ -33,7 +33,8 @@ class Thumbnails(NamedTuple):
 
 
 def thumbnails(result: Audit, guess: Tensor, row: int, numbers: Tensor) -> Thumbnails:
-    original, mine = ((x - result.low) / (result.high - result.low) for x in (result.pixels[row], guess[row]))
+    """guess: (n, …) uint8, as an audit keeps it."""
+    original, mine = (result.pixels[row] - result.low) / (result.high - result.low), guess[row] / 255
     sent = released(result, torch.tensor([row]))[0]
     return Thumbnails(int(numbers[row]), *(shrunk(x, LARGEST) for x in (original, sent, mine)))
 

@@ -217,9 +217,15 @@ def _kept_labels(release: Release, trace: Trace, truth: Dataset, rows: Tensor) -
 
 def standardised_noise(release: Release, trace: Trace, records: Dataset) -> Tensor:
     """(n, d) what is left of the rows without their mixtures, over its strength: standard normals, if all is well."""
-    rows, observation = torch.arange(len(trace.weight)), release.encoder.observation(trace)
-    seen, mean = _released(release, rows).x, observation.mean(records, rows).x
-    return (seen - mean) / observation.deviation(rows)[:, None]
+    observation, found = release.encoder.observation(trace), torch.empty(0, dtype=torch.float64)
+    for rows in torch.split(torch.arange(len(trace.weight)), max(1, _BLOCK_VALUES // math.prod(records.shape))):
+        normals = _released(release, rows).x
+        normals -= observation.mean(records, rows).x
+        normals /= observation.deviation(rows)[:, None]
+        if not len(found):
+            found = normals.new_empty(len(trace.weight), normals.shape[1])
+        found[rows] = normals
+    return found
 
 
 def _released(release: Release, rows: Tensor) -> Batch:

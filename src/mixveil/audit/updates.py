@@ -16,7 +16,8 @@ from torch import Tensor
 
 from mixveil.attacks.shared.training import NO_CACHE, TrainingCache
 from mixveil.audit import updates_verdict
-from mixveil.audit.auditing import Watch, chosen, limits_of, run_all, strangers, unpromised
+from mixveil.audit.auditing import chosen, limits_of, run_all, strangers, unpromised
+from mixveil.audit.course import Course, Step
 from mixveil.audit.found import Audit
 from mixveil.audit.ground_truth import GroundTruth
 from mixveil.audit.judge import Judge
@@ -26,6 +27,7 @@ from mixveil.audit.truth import ranged
 from mixveil.core.errors import ArgumentError, MismatchError, WrongTruthError
 from mixveil.core.randomness import Stream
 from mixveil.core.types import Batch, Dataset, Release, Rows, View
+from mixveil.core.watching import Moment, Observe, Warn, unheard, unobserved
 from mixveil.core.wording.notes import Note, note
 from mixveil.features.lpips import Lpips
 from mixveil.features.split.shapes import shapes
@@ -65,7 +67,8 @@ def audit(
     names: Sequence[str] | None = None,
     profile: str = "quick",
     stream: Stream,
-    watch: Watch = lambda _: None,
+    watch: Observe = unobserved,
+    tell: Warn = unheard,
     perceptual: Sequence[Lpips] = (),
     cache: TrainingCache = NO_CACHE,
 ) -> Audit:
@@ -78,16 +81,17 @@ def audit(
         public, names, stream, perceptual: As for audits of other kinds.
     """
     limits, asked = limits_of(profile), chosen("updates", names, cache)
-    watch("updates")
+    course = Course([Step(attack.name, 1.0) for attack in asked], watch)
+    watch(Moment("updates", 0.0))
     unsure = check_truth(releases, truth)
     truth = ranged(truth)
     _, overlap = strangers(truth, public, None)
     labels = truth.take(torch.arange(len(truth))).y.argmax(1)
     view = View(tuple(releases), public=public, labels=labels)
     known = UpdateTruth(view, truth, None, len(truth))
-    measured = Measure(known, perceptual, limits.perceptual)
+    measured = Measure(known, limits.perceives(perceptual))
     judge = Judge(known, measured, units=note("no-units-promised"), pairs=limits.pairs, cache=cache, stream=stream)
-    ran = run_all(judge, asked, names is not None or limits.trains, watch)
+    ran = run_all(judge, asked, names is not None or limits.trains, course, tell)
     found = unpromised(known, measured, truth, torch.arange(len(truth)), ran)
     warnings = (*updates_verdict.warnings(found), *unsure, *overlap)
     return replace(found, warnings=warnings, verdict=tuple(updates_verdict.verdict(found, len(warnings))))

@@ -14,6 +14,7 @@ import typer
 from rich.console import Console
 
 from mixveil.core.errors import one_line
+from mixveil.core.watching import Observe, unobserved
 from mixveil.core.wording.notes import Note
 from mixveil.data.opening import DataOptions
 
@@ -236,6 +237,21 @@ def attacking() -> Iterator[Callable[[str], None]]:
     """A line on a terminal's standard error that says what an attack is doing; nothing in a pipe."""
     with err.status("attacking") if err.is_terminal else nullcontext() as status:
         yield lambda text: status.update(f"attacking: {escape(text)}") if status else None
+
+
+@contextmanager
+def observing() -> Iterator[Observe]:
+    """A bar on a terminal's standard error that says what a job of many steps is doing, and how far it is; nothing in a
+    pipe. What is printed meanwhile appears above it."""
+    if not err.is_terminal:
+        yield unobserved
+        return
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=err, transient=True) as bar:
+        task = bar.add_task("", total=1.0)
+        yield lambda moment: bar.update(task, description=escape(moment.doing), completed=moment.done)
 
 
 @contextmanager

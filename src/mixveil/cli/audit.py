@@ -89,8 +89,8 @@ def audit(
     from mixveil.report.audit_page import plain, write_report
 
     check_new(out_dir)
-    with _common.attacking() as watch:
-        found = mixveil.audit(**asked, watch=watch, tell=lambda told: err.print(str(told)))
+    with _common.observing() as watch:
+        found = mixveil.audit(**asked, watch=watch, tell=lambda told: err.print(escape(str(told)), soft_wrap=True))
     command = shlex.join(["mixveil", *sys.argv[1:]])
     page = write_report(out_dir, found, command=command)
     if as_json:
@@ -135,6 +135,7 @@ def show(found: Audit, page: Path) -> None:
 
     from mixveil.audit.figures import attack_title, caption
     from mixveil.audit.metrics.catalogue import METRICS
+    from mixveil.core.wording.sentences import plural
 
     left_out = {metric.code for metric in METRICS if not metric.brief}
     table = Table(Column("attack", no_wrap=True), "figure", "mean", "worst", "knowing nothing", "ceiling")
@@ -143,6 +144,7 @@ def show(found: Audit, page: Path) -> None:
             continue
         mean = f"[bold red]{number(row.mean)}[/]" if row.beaten else number(row.mean)
         figure = escape(str(caption(row.metric, row.of, row.know_nothing, found.unit)))
+        figure += "" if row.records is None else f" of {plural(row.records, 'record')}"
         table.add_row(
             attack_title(row.attack), figure, mean, number(row.worst), number(row.know_nothing), number(row.ceiling)
         )

@@ -65,6 +65,10 @@ class ArgumentError(MixveilError, ValueError):
     """An argument is out of its domain."""
 
 
+class TooLittleMemoryError(MixveilError):
+    """A job would need more memory than is free."""
+
+
 class NotCalibratedError(MixveilError):
     """An encoder was asked to encode before `calibrate` gave it its noise."""
 

@@ -659,6 +659,24 @@ AttackBound = Literal["linear-row", "linear", "linear-known", "gdp"]
 other records; or the membership that μ permits."""
 
 
+class Sizes(NamedTuple):
+    """What the work of an attack grows with.
+
+    Attributes:
+        rows: Of each release.
+        values: Of a row.
+        releases: How many.
+        directions: In which records vary, as far as an attacker knows.
+        candidates: Records that are compared with rows.
+    """
+
+    rows: int
+    values: int
+    releases: int
+    directions: int
+    candidates: int
+
+
 class Attack(Protocol):
     """One attack: a frozen dataclass called on a View. An audit runs and judges it by what it declares.
 
@@ -669,6 +687,7 @@ class Attack(Protocol):
         trains: Whether it trains a network. Such an attack has a field `cache`, a TrainingCache.
         least_releases: The number of releases that it needs to show anything, even without a defence.
         bound: What theory bounds it by, if anything.
+        learns: Whether it learns what records are like: from public data, or from the release where there are none.
         threat: The code of the sentence that says which attacker could do this.
     """
 
@@ -680,10 +699,14 @@ class Attack(Protocol):
     trains: ClassVar[bool]
     least_releases: ClassVar[int]
     bound: ClassVar[AttackBound | None]
+    learns: ClassVar[bool]
     threat: ClassVar[str]
 
     def cannot(self, view: View) -> Note | None:
         """Why this attack cannot be run on a view; None if it can."""
+
+    def work(self, sizes: Sizes) -> float:
+        """Floating-point operations of one call, roughly: an audit says beforehand about how long it takes."""
 
     def __call__(self, view: View, *, stream: Stream) -> Guess: ...
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -19,7 +20,7 @@ Net = Literal["alex", "vgg"]
 _SHIFT, _SCALE = (-0.030, -0.088, -0.188), (0.458, 0.448, 0.450)  # of an input in [−1, 1]
 _EPSILON = 1e-10
 _SMALLEST = 32  # of images under 31 pixels AlexNet's last pooling leaves nothing
-_PIXELS = {"cpu": 1 << 16, "cuda": 1 << 22}  # at once, of both images: VGG16's first maps have 64 floats a pixel
+_PIXELS = {"cpu": 1 << 16, "cuda": 1 << 22}  # at once: VGG16's first maps have 64 floats a pixel
 _ROUNDING = 1e-6
 _FLAGS = threading.Lock()  # the flags of cuDNN are shared by all threads
 
@@ -35,16 +36,32 @@ class LpipsNetwork(nn.Module):
 
     def forward(self, truth: Tensor, guess: Tensor) -> Tensor:
         """(m,) distances of (m, 3, h, w) in [−1, 1]."""
-        shift, scale = (truth.new_tensor(values).view(3, 1, 1) for values in (_SHIFT, _SCALE))
-        x = (torch.cat([truth, guess]) - shift) / scale
-        total = x.new_zeros(len(truth))
-        heads = dict(zip(self.taps, self.heads, strict=True))
+        return self.apart(self.directions(truth), self.directions(guess))
+
+    def directions(self, images: Tensor) -> list[Tensor]:
+        """(m, width, h', w') of every tapped layer: what it says of each place, as unit vectors."""
+        shift, scale = (images.new_tensor(values).view(3, 1, 1) for values in (_SHIFT, _SCALE))
+        x, found = (images - shift) / scale, []
         for number, layer in enumerate(self.features):
             x = layer(x)
-            if number in heads:
-                unit = x / (torch.linalg.vector_norm(x, dim=1, keepdim=True) + _EPSILON)
-                difference = (unit[: len(truth)] - unit[len(truth) :]).square_()
-                total += heads[number](difference).mean((1, 2, 3))
+            if number in self.taps:
+                found.append(x / (torch.linalg.vector_norm(x, dim=1, keepdim=True) + _EPSILON))
+        return found
+
+    def apart(self, truth: list[Tensor], guess: list[Tensor]) -> Tensor:
+        """(m,) distances of images with these directions."""
+        parts = zip(self.heads, truth, guess, strict=True)
+        return torch.stack([head((one - other).square_()).mean((1, 2, 3)) for head, one, other in parts]).sum(0)
+
+    def work(self, size: tuple[int, int]) -> float:
+        """Floating-point operations of one image (3, h, w), at most."""
+        (height, width), total = size, 0.0
+        for layer in self.features:
+            if isinstance(layer, nn.MaxPool2d):
+                height, width = (max(1, side // 2) for side in (height, width))
+            elif isinstance(layer, nn.Conv2d):
+                height, width = (-(-side // layer.stride[0]) for side in (height, width))
+                total += 2.0 * layer.weight.numel() * height * width
         return total
 
 
@@ -109,22 +126,56 @@ class Lpips:
         Grey counts as colour of three equal channels. Images with a side under 32 are enlarged bilinearly until the
         shorter side is 32; published figures of small images may have been computed differently.
         """
-        _check(truth, guess)
-        sides = truth.shape[2:]
-        factor = max(1.0, _SMALLEST / min(sides))
-        size = (round(sides[0] * factor), round(sides[1] * factor))
-        batch = max(1, _PIXELS["cuda" if self.device.type == "cuda" else "cpu"] // (2 * size[0] * size[1]))
-        distances = torch.empty(len(truth), dtype=torch.float64)
-        # In full float32: by default convolutions on a GPU have ten bits of mantissa.
-        with _FLAGS, torch.inference_mode(), torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
-            for start in range(0, len(truth), batch):
-                part = slice(start, start + batch)
-                pair = self._input(truth[part], size), self._input(guess[part], size)
-                distances[part] = self.layers(*pair).double().cpu()
+        if truth.shape != guess.shape:
+            raise ArgumentError(
+                f"LPIPS needs two sets of images of one shape, got {tuple(truth.shape)} and {tuple(guess.shape)}"
+            )
+        _check("truth", truth)
+        pairs = zip(self._batches(truth), self._batches(guess), strict=True)
+        return torch.cat([self.from_these(one)(other) for one, other in pairs])
+
+    def from_these(self, truth: Tensor) -> Callable[[Tensor], Tensor]:
+        """The same for one guess after another at the same images: these go through the network once, and what it
+        says of them is kept."""
+        _check("truth", truth)
+        with self._running():
+            kept = [self.layers.directions(self._input(part)) for part in self._batches(truth)]
+
+        def distances(guess: Tensor) -> Tensor:
+            _check("guess", guess)
+            if guess.shape != truth.shape:
+                raise ArgumentError(f"LPIPS needs guesses of the shape {tuple(truth.shape)}, got {tuple(guess.shape)}")
+            with self._running():
+                pairs = zip(kept, self._batches(guess), strict=True)
+                found = [self.layers.apart(one, self.layers.directions(self._input(part))) for one, part in pairs]
+            return torch.cat(found).double().cpu()
+
         return distances
 
-    def _input(self, images: Tensor, size: tuple[int, int]) -> Tensor:
-        x = images.to(self.device, torch.float32)
+    def work(self, shape: tuple[int, ...]) -> float:
+        """Floating-point operations that one image (channels, h, w) takes."""
+        return self.layers.work(self._size(shape))
+
+    def _batches(self, images: Tensor) -> tuple[Tensor, ...]:
+        """So many images at a time: what the first layers make of them is large."""
+        height, width = self._size(images.shape[1:])
+        return torch.split(images, max(1, _PIXELS["cuda" if self.device.type == "cuda" else "cpu"] // (height * width)))
+
+    @staticmethod
+    def _size(shape: Sequence[int]) -> tuple[int, int]:
+        """Of images (channels, h, w) as they enter the network."""
+        sides = shape[1:]
+        factor = max(1.0, _SMALLEST / min(sides))
+        return round(sides[0] * factor), round(sides[1] * factor)
+
+    @contextmanager
+    def _running(self) -> Iterator[None]:
+        # In full float32: by default convolutions on a GPU have ten bits of mantissa.
+        with _FLAGS, torch.inference_mode(), torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+            yield
+
+    def _input(self, images: Tensor) -> Tensor:
+        x, size = images.to(self.device, torch.float32), self._size(images.shape[1:])
         if x.shape[2:] != size:
             x = torch.nn.functional.interpolate(x, size=size, mode="bilinear")
         return 2 * x.expand(-1, 3, -1, -1) - 1
@@ -152,11 +203,8 @@ def load(net: Net, folder: Path | None, device: str | None = None) -> Lpips:
     return Lpips(net, digest, layers.requires_grad_(False).eval().to(where), where)
 
 
-def _check(truth: Tensor, guess: Tensor) -> None:
-    if truth.dim() != 4 or truth.shape[1] not in (1, 3) or truth.shape != guess.shape:
-        raise ArgumentError(
-            f"LPIPS needs two sets of images (n, 1 or 3, h, w), got {tuple(truth.shape)} and {tuple(guess.shape)}"
-        )
-    for name, x in (("truth", truth), ("guess", guess)):
-        if x.numel() and not bool((x.amin() >= -_ROUNDING) & (x.amax() <= 1 + _ROUNDING)):
-            raise ArgumentError(f"LPIPS needs values in [0, 1], {name} has {float(x.amin()):g} … {float(x.amax()):g}")
+def _check(name: str, x: Tensor) -> None:
+    if x.dim() != 4 or x.shape[1] not in (1, 3):
+        raise ArgumentError(f"LPIPS needs images (n, 1 or 3, h, w), {name} has the shape {tuple(x.shape)}")
+    if x.numel() and not bool((x.amin() >= -_ROUNDING) & (x.amax() <= 1 + _ROUNDING)):
+        raise ArgumentError(f"LPIPS needs values in [0, 1], {name} has {float(x.amin()):g} … {float(x.amax()):g}")

@@ -154,18 +154,17 @@ def _thinned(curve: Roc) -> dict[str, list[list[float]]]:
 
 def _pictures(found: Audit) -> dict[str, Tensor]:
     """The records of which the best attack got most, worst case first: original, released, and every guess."""
-    everything, span = found.pixels, found.high - found.low
+    originals, span = found.pixels, found.high - found.low
     priors = {figure.attack for figure in found.figures if figure.kind == "prior"}
     attacks = {name: images for name, images in found.images.items() if name not in priors}
-    errors = {name: mse(everything, images) for name, images in attacks.items()}
+    errors = {name: found.errors(name) for name in attacks}
     if errors:
         best = min(errors, key=lambda name: float(errors[name].mean()))
-        nothing = mse(everything, everything.mean(0).expand_as(everything))
-        index = (errors[best] / nothing.clamp(min=1e-12)).argsort()[:_SHOWN]
+        index = (errors[best] / found.spreads.clamp(min=1e-12)).argsort()[:_SHOWN]
     else:
-        index = torch.arange(min(_SHOWN, len(everything)))
-    pictures = {name: (images[index] - found.low) / span for name, images in attacks.items()}
-    pictures["original"] = (everything[index] - found.low) / span
+        index = torch.arange(min(_SHOWN, len(originals)))
+    pictures = {name: images[index] / 255 for name, images in attacks.items()}
+    pictures["original"] = (originals[index] - found.low) / span
     if found.kind not in _WITHOUT_ROWS:
         pictures["released"] = released(found, index)
     clamped = {name: images.clamp(0, 1).float().contiguous() for name, images in pictures.items()}

@@ -48,6 +48,7 @@ class Average(BaseAttack):
     name: ClassVar[str] = "average"
     kind: ClassVar[AttackKind] = "reconstruction"
     least_releases: ClassVar[int] = 4  # one release without noise does not show which weight is the record's own
+    passes: ClassVar[float] = 100
 
     def cannot(self, view: View) -> Note | None:
         if any(release.label_epsilon is not None for release in view.releases):

@@ -15,15 +15,17 @@ import torch
 from torch import Tensor
 
 from mixveil.attacks.shared import pairs as _pairs
-from mixveil.attacks.shared.base import BaseAttack
+from mixveil.attacks.shared.base import PASS, BaseAttack
 from mixveil.core.randomness import Stream
-from mixveil.core.types import AttackKind, Guess, View
+from mixveil.core.types import AttackKind, Guess, Sizes, View
 from mixveil.core.wording.notes import Note, note
 
 _TELLING = 6.0  # z₁² + z₂² below which rounding is as coarse as the grid, and a pair of normals tells nothing
-_BLOCK = 256
+_FEW_BEYOND, _UNLIKELY = 4, math.log(10)  # normals beyond the reach of a pair that is looked at, and against each
+_MARGIN = 1e-2  # of that, for single precision
 _LEAST_VALUES = 512  # rows of fewer do not show how their noise was drawn
-_VALUES = 4096  # of each half of a row are looked at: enough to tell, also of wide rows
+_PASSES = 3  # over the values of a pair of candidates
+_VALUES = 2048  # of each half of a row are looked at: enough to tell, also of wide rows
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,10 @@ class Grid(BaseAttack):
     kind: ClassVar[AttackKind] = "pairs"
     needs: ClassVar[frozenset[str]] = frozenset({"candidates"})
     bits: tuple[int, ...] = (24, 25)
+
+    def work(self, sizes: Sizes) -> float:
+        """Two weights of a row, and all pairs of candidates."""
+        return 2.0 * sizes.rows * sizes.candidates**2 * min(sizes.values, 2 * _VALUES) * _PASSES * PASS
 
     def cannot(self, view: View) -> Note | None:
         if missing := super().cannot(view):
@@ -49,22 +55,42 @@ class Grid(BaseAttack):
         seen = looked_at(known.shape[1])
         known = known[:, seen]
         sigma = view.releases[0].encoder.sigma or 1.0
-        n, c = len(view.releases[0].payload), len(known)
+        n = len(view.releases[0].payload)
         pairs, doubts = torch.full((n, 2), -1), torch.full((n,), math.inf, dtype=torch.float64)
-        a, b = (part.reshape(-1) for part in torch.meshgrid(torch.arange(c), torch.arange(c), indexing="ij"))
-        a, b = a[a != b], b[a != b]
+        columns = [layout[0] for layout in layouts(torch.arange(len(seen))[None])]
         for row, whole, _, weights in _pairs.questions(view):
-            x = whole[seen]
             for own, other in weights:
-                for first, second in zip(torch.split(a, _BLOCK), torch.split(b, _BLOCK), strict=True):
-                    normals = (x - own * known[first] - other * known[second]) / (other * sigma)
-                    for layout in layouts(normals):
-                        doubt = -torch.stack([evidence(layout, bits) for bits in self.bits]).amax(0)
-                        best = int(doubt.argmin())
-                        if doubt[best] < doubts[row]:
-                            doubts[row] = doubt[best]
-                            pairs[row] = torch.stack([first[best], second[best]])
+                first, second = own / (other * sigma) * known, known / sigma
+                rest = whole[seen] / (other * sigma) - first
+                for number, alone in enumerate(rest):
+                    doubt = -_best_evidence(alone, second, columns, self.bits)
+                    doubt[number] = math.inf  # no record is paired with itself
+                    best = int(doubt.argmin())
+                    if doubt[best] < doubts[row]:
+                        doubts[row] = doubt[best]
+                        pairs[row] = torch.tensor([number, best])
         return Guess(pairs=pairs, doubts=doubts)
+
+
+def _best_evidence(rest: Tensor, second: Tensor, columns: list[Tensor], bits: tuple[int, ...]) -> Tensor:
+    """(c,) of the normals that each of `second` (c, d) leaves of the rest (d,): the evidence in the layout, and of the
+    bits, that are likeliest. columns: (2, k) of each layout. Most pairs of normals tell nothing, and which do is seen
+    in single precision. No uniform of so few bits makes normals beyond a reach: of a pair of sources that leaves
+    several there nothing else is asked."""
+    squares = (rest.float() - second.float()).square_()
+    reach = 2 * math.log(2) * max(bits) + 1
+    found = []
+    for layout, (one, other) in zip(layouts(squares), columns, strict=True):
+        energies = layout[:, 0] + layout[:, 1]
+        beyond = (energies > reach).sum(1)
+        possible = beyond <= _FEW_BEYOND
+        place, pair = ((energies > _TELLING - _MARGIN) & possible[:, None]).nonzero().T
+        left = [rest[column[pair]] - second[place, column[pair]] for column in (one, other)]
+        energy = left[0].square() + left[1].square()
+        telling = energy > _TELLING
+        told = [evidence(energy[telling], place[telling], len(second), number) for number in bits]
+        found += [torch.where(possible, one_of, -_UNLIKELY * beyond) for one_of in told]
+    return torch.stack(found).amax(0)
 
 
 def looked_at(d: int) -> Tensor:
@@ -75,18 +101,16 @@ def looked_at(d: int) -> Tensor:
     return torch.cat([first, d // 2 + first])
 
 
-def evidence(normals: Tensor, bits: int) -> Tensor:
-    """(m,) log-likelihood ratio of lying on the grid 2⁻ᵇ against lying anywhere, from (m, 2, k) normal pairs."""
-    energy = normals.square().sum(1)
-    telling = energy > _TELLING
-    energy, row = energy[telling], telling.nonzero()[:, 0]
+def evidence(energy: Tensor, place: Tensor, count: int, bits: int) -> Tensor:
+    """(count,) log-likelihood ratios of lying on the grid 2⁻ᵇ against lying anywhere, from the energies z₁² + z₂²
+    (m,) of normal pairs that tell something, and for which of `count` each counts."""
     steps = torch.exp(-energy / 2) * 2.0**bits
     miss = steps - steps.round()
     # Float32 rounding of the normals, carried over to u, and a generator's own few roundings.
     spread = steps * (energy + 1) * 2.0**-24.5 + 0.02
-    near = sum(torch.exp(-((miss + turn) / spread).square() / 2) for turn in (-1, 0, 1))
+    near = sum(torch.exp(-((miss + turn) / spread).square() / 2) for turn in (-1, 0, 1)) * (steps > 0.5)
     likely = 0.9 * near / (spread * math.sqrt(2 * math.pi)) + 0.1
-    return torch.zeros(len(normals), dtype=torch.float64).index_add_(0, row, likely.log())
+    return torch.zeros(count, dtype=torch.float64).index_add_(0, place, likely.log())
 
 
 def layouts(normals: Tensor) -> list[Tensor]:

@@ -23,7 +23,7 @@ from mixveil.core.types import AttackBound, AttackKind, Encoder, Guess, Trace, V
 from mixveil.data.row_views import Subset
 
 _PUBLIC_ROWS = 2000
-_PUBLIC_VALUES = 1 << 25
+_PUBLIC_VALUES = 1 << 23
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,7 @@ class LowpassRow(ImageAttack):
     kind: ClassVar[AttackKind] = "reconstruction"
     needs: ClassVar[frozenset[str]] = frozenset({"public"})
     bound: ClassVar[AttackBound | None] = "linear"
+    passes: ClassVar[float] = 60
 
     def __call__(self, view: View, *, stream: Stream) -> Guess:
         return Guess(images=_attacked(view, None, stream))
@@ -47,6 +48,7 @@ class Lowpass(ImageAttack):
     kind: ClassVar[AttackKind] = "reconstruction"
     needs: ClassVar[frozenset[str]] = frozenset({"public", "traces"})
     bound: ClassVar[AttackBound | None] = "linear"
+    passes: ClassVar[float] = 60
 
     def __call__(self, view: View, *, stream: Stream) -> Guess:
         return Guess(images=_attacked(view, model.traces_of(view), stream))

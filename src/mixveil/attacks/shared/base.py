@@ -9,8 +9,12 @@ from typing import ClassVar
 
 from mixveil.core.errors import ArgumentError
 from mixveil.core.randomness import Stream
-from mixveil.core.types import AttackBound, AttackKind, Guess, KnownRecords, View
+from mixveil.core.types import AttackBound, AttackKind, Guess, KnownRecords, Sizes, View
 from mixveil.core.wording.notes import Note, note
+
+PASS = 100.0
+"""A pass over all values is limited by memory: it takes the time of so many operations a value in a product of
+matrices."""
 
 
 class CannotAttackError(ArgumentError):
@@ -23,7 +27,12 @@ class CannotAttackError(ArgumentError):
 
 class BaseAttack(ABC):
     """The declarations of `core.types.Attack`. A new attack sets `name`, `kind`, and what differs here. The sentence of
-    its threat model has the code `threat-` and its name, if it sets no other."""
+    its threat model has the code `threat-` and its name, if it sets no other.
+
+    Attributes:
+        passes: How often it goes through the values of all rows, roughly.
+        products: How many products of all rows with all directions that records vary in it forms.
+    """
 
     name: ClassVar[str]
     kind: ClassVar[AttackKind]
@@ -33,7 +42,10 @@ class BaseAttack(ABC):
     trains: ClassVar[bool] = False
     least_releases: ClassVar[int] = 1
     bound: ClassVar[AttackBound | None] = None
+    learns: ClassVar[bool] = True
     threat: ClassVar[str]
+    passes: ClassVar[float] = 10
+    products: ClassVar[float] = 2
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -46,6 +58,12 @@ class BaseAttack(ABC):
         if missing:
             return note("attack-needs", fields=", ".join(missing))
         return not_linear(view) if self.linear else None
+
+    def work(self, sizes: Sizes) -> float:
+        """Floating-point operations of one call, roughly."""
+        values = float(sizes.rows * sizes.releases) * sizes.values
+        compared = 4 * sizes.candidates if "candidates" in self.needs else 0
+        return values * (PASS * self.passes + 2 * self.products * sizes.directions + compared)
 
     @abstractmethod
     def __call__(self, view: View, *, stream: Stream) -> Guess: ...

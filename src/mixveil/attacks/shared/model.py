@@ -19,7 +19,7 @@ from mixveil.attacks.shared import prior as priors
 from mixveil.attacks.shared.base import CannotAttackError, not_linear
 from mixveil.attacks.shared.prior import Prior, spaced
 from mixveil.core.errors import ArgumentError
-from mixveil.core.types import Batch, Release, Rows, Trace, View
+from mixveil.core.types import Batch, Encoder, Release, Rows, Trace, View
 from mixveil.core.wording.notes import note
 from mixveil.data.covers import Covered
 from mixveil.data.row_views import RowsView
@@ -43,7 +43,7 @@ __all__ = [
     "with_covers",
 ]
 
-_CLIPPED_ROWS, _CLIPPED_VALUES = 2000, 1 << 25
+_CLIPPED_ROWS, _CLIPPED_VALUES = 2000, 1 << 23
 _SEEN = 1e-12  # of the average energy: what public rows must have in a direction to tell what clipping did there
 _ENOUGH = 20  # noisy rows a value, for a covariance of the rows themselves
 
@@ -94,12 +94,29 @@ def prior_of(view: View) -> Prior:
 def entry_of(view: View, t: int, prior: Prior) -> EntryMap:
     """How records enter release t. Without public data it is not known what clipping did, and nothing is assumed.
     Directions in which public records do not vary are taken for an average one."""
-    prepare, mean = view.releases[t].encoder.prepare, prior.mean
-    flat = torch.ones_like(prior.variance)
+    encoder = view.releases[t].encoder
     if view.public is None:
-        return EntryMap(prepare(mean[None])[0], flat, 0 * flat)
+        flat = torch.ones_like(prior.variance)
+        return EntryMap(encoder.prepare(prior.mean[None])[0], flat, 0 * flat)
+    known = _entries(view.public)  # all attacks ask the same
+    for other, of, entry in known:
+        if of is prior and other == encoder:
+            return entry
+    known.append((encoder, prior, _entered(view.public, encoder, prior)))
+    return known[-1][2]
+
+
+@remembered
+def _entries(public: Rows) -> list[tuple[Encoder, Prior, EntryMap]]:
+    """What was found of these public rows so far."""
+    return []
+
+
+def _entered(public: Rows, encoder: Encoder, prior: Prior) -> EntryMap:
+    """How public rows enter what an encoder makes of them."""
+    prepare, mean, flat = encoder.prepare, prior.mean, torch.ones_like(prior.variance)
     most = max(2, min(_CLIPPED_ROWS, _CLIPPED_VALUES // len(mean)))
-    some = view.public.take(spaced(len(view.public), most)).x.to(mean.device)
+    some = public.take(spaced(len(public), most)).x.to(mean.device)
     x, z = some.flatten(1).double(), prepare(some)
     offset = (z - (x - mean)).mean(0)
     if torch.allclose(z, x - mean + offset, atol=1e-9):

@@ -48,6 +48,12 @@ class Pixels:
         mean, std = self._scale(v)
         return torch.minimum(torch.maximum(v, -mean / std), (1 - mean) / std)
 
+    def clamp_(self, v: Tensor) -> None:
+        """The same in place."""
+        mean, std = self._scale(v)
+        for channel, low, high in zip(v.unbind(1), -mean / std, (1 - mean) / std, strict=True):
+            channel.clamp_(float(low), float(high))
+
     def _scale(self, like: Tensor) -> tuple[Tensor, Tensor]:
         """(c, 1, 1) each: ImageNet's where there are three channels, their mean where there are not."""
         mean, std = (torch.tensor(values, dtype=like.dtype, device=like.device) for values in IMAGENET)

@@ -43,12 +43,12 @@ class Metric:
         """The most revealing of (n,) figures."""
         return values.amax() if self.worse == "higher" else values.amin()
 
-    def measure(self, truth: Tensor, guess: Tensor) -> Tensor:
-        """(n,) figures of guesses (n, …)."""
+    def measure(self, truth: Tensor, guess: Tensor, centre: Tensor | None = None) -> Tensor:
+        """(n,) figures of guesses (n, …). centre: the mean of the truth, where these are a part of it; None: all."""
         if self.function is None:
             raise TypeError(f"{self.code} does not compare guesses with the truth one by one")
         if self.centred:
-            centre = truth.mean(0)
+            centre = truth.mean(0) if centre is None else centre
             truth, guess = truth - centre, guess - centre
         return self.function(truth, guess)
 

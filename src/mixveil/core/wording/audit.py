@@ -293,6 +293,8 @@ _VERDICT = {
     "shows as much as the image, so of every reconstruction the nearer of both is measured and shown.",
     "verdict-images-too-weak": f"Pictures: {_TOO_WEAK}",
     "verdict-values-too-weak": f"Values: {_TOO_WEAK}",
+    "verdict-some-public": "Public data: attackers had {used:,} of {rows:,} public records, evenly spread; the profile "
+    "full takes all.",
     "verdict-give-public-data": "Public data may make these attacks stronger: give some.",
     "verdict-linear-possible": "The best linear attacker, who knows the mean, would explain up to {possible:.1%} of "
     "how records differ from it.",
@@ -353,5 +355,17 @@ _VERDICT = {
     "the release itself",
 }
 
-_TABLES = (_THREATS, _NOT_RUN, _BROKEN, _METRICS, _PROMISES, _WARNINGS, _FOUND_WRONG, _VERDICT)
+_ON_THE_WAY = {
+    "audit-without-public": "Give public data (--public): without them attackers are weaker, membership is not tested, "
+    "and this audit may be too weak to tell. Stop here if you have similar images.",
+    "audit-takes": "This audit of {rows:n record} by {attacks:n attack} takes {time} and about {memory:.1f} GB of "
+    "memory on this machine. Both are rough estimates.",
+    "audit-takes-beside-networks": "This audit of {rows:n record} by {attacks:n attack} takes {time}, and longer where "
+    "networks are trained, which is not counted. It takes about {memory:.1f} GB of memory. These are rough estimates.",
+    "about-seconds": "about {about:n second}",
+    "about-minutes": "about {about:n minute}",
+    "attack-found": "{attack}: {figure} {mean:.4g} (knowing nothing: {nothing:.4g})",
+}
+
+_TABLES = (_ON_THE_WAY, _THREATS, _NOT_RUN, _BROKEN, _METRICS, _PROMISES, _WARNINGS, _FOUND_WRONG, _VERDICT)
 WORDS: dict[str, str] = {code: words for table in _TABLES for code, words in table.items()}
