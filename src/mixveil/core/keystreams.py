@@ -38,7 +38,7 @@ def blocks(generator: Generator, key: bytes, counters: NDArray[np.uint64], plane
     if len(key) != KEY_BYTES:
         raise ArgumentError(f"key must have {KEY_BYTES} bytes, got {len(key)}")
     if generator == "philox":
-        return _philox(key, counters, plane)
+        return philox(key, counters, plane)
     return _chacha(key, counters, plane, ROUNDS[generator])
 
 
@@ -86,10 +86,11 @@ def _chacha(key: bytes, counters: NDArray[np.uint64], nonce: int, rounds: int) -
     return np.ascontiguousarray((state + start).T)
 
 
-def _philox(key: bytes, counters: NDArray[np.uint64], plane: int) -> Words:
-    """Four calls a block, told apart by the third word of their counter; the fourth is the plane."""
-    found = np.empty((len(counters), 16), np.uint32)
-    for call in range(4):
+def philox(key: bytes, counters: NDArray[np.uint64], plane: int, calls: int = 4) -> Words:
+    """(m, 4 · calls) words of Philox: the calls of a block are told apart by the third word of their counter; the fourth
+    is the plane."""
+    found = np.empty((len(counters), 4 * calls), np.uint32)
+    for call in range(calls):
         c = [counters & np.uint64(0xFFFFFFFF), counters >> np.uint64(32)]
         c += [np.full_like(counters, call), np.full_like(counters, plane)]
         k0, k1 = (int(word) for word in np.frombuffer(key[:8], "<u4"))

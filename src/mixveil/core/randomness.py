@@ -17,7 +17,7 @@ import os
 import threading
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, NoReturn, Self
+from typing import NoReturn, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +27,7 @@ from torch import Tensor
 from mixveil.core import checks
 from mixveil.core.errors import ArgumentError, MissingDependencyError, StreamError, TooFewRowsError
 from mixveil.core.function_check import check_functions
+from mixveil.core.keystreams import philox
 from mixveil.core.rounded_normals import NOTHING, Doubles, Further, Indices, Mean, rounded
 
 NORMAL_BOUND = math.sqrt(2 * 63 * math.log(2))
@@ -120,15 +121,9 @@ class Stream(ABC):
             self._pairs += count
         return StreamPairs(self, start)
 
+    @abstractmethod
     def further(self, pair: Indices, chunk: int) -> Further:
-        """(m, 2) uint64: 128 bits that belong to each pair alone: AES of its number and that of the chunk, under a key
-        of their own. That is counter mode, at any place."""
-        blocks = np.empty((len(pair), 2), np.uint64)
-        blocks[:, 0], blocks[:, 1] = pair, chunk
-        key = hmac.digest(self._key, b"further", "sha256")
-        Cipher, algorithms, modes = _ciphers()
-        cipher = Cipher(algorithms.AES(key), modes.ECB()).encryptor()
-        return np.frombuffer(cipher.update(blocks.tobytes()), np.uint64).reshape(-1, 2)
+        """(m, 2) uint64: 128 bits that belong to each pair of uniforms alone, at any place."""
 
     def rounded_normals(self, *shape: int, scale: float) -> Tensor:
         """int64: exactly round(scale · N), N standard normals; scale at most 2⁴⁵."""
@@ -291,14 +286,6 @@ class StreamPairs:
         return self.stream.further(pair + self.start, chunk)
 
 
-def _ciphers() -> tuple[Any, Any, Any]:
-    try:
-        from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
-    except ImportError:
-        raise MissingDependencyError("noise needs cryptography: pip install cryptography") from None
-    return Cipher, algorithms, modes
-
-
 class SeededStream(Stream):
     """The same draws for the same seed, on every machine. An attacker who knows the seed can remove the noise."""
 
@@ -316,6 +303,10 @@ class SeededStream(Stream):
     def words(self, n: int) -> Tensor:
         return torch.from_numpy(self._bits.random_raw(n).view(np.int64))
 
+    def further(self, pair: Indices, chunk: int) -> Further:
+        key = hmac.digest(self._key, b"further", "sha256")
+        return philox(key, pair.view(np.uint64), chunk, calls=1).view(np.uint64)
+
 
 class SecureStream(Stream):
     """AES-128 in counter mode under a key from the operating system. The key is never written or shown.
@@ -331,12 +322,17 @@ class SecureStream(Stream):
         self._start(os.urandom(32))
 
     def _start(self, key: bytes) -> None:
-        Cipher, algorithms, modes = _ciphers()
+        try:
+            from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+        except ImportError:
+            raise MissingDependencyError("secure noise needs cryptography: pip install cryptography") from None
         super()._start(key)
         self._process = this_process()
         # The words and the forks have keys of their own: neither key reveals the other.
         word_key = hmac.digest(key, b"words", "sha256")[:16]
         self._cipher = Cipher(algorithms.AES(word_key), modes.CTR(bytes(16))).encryptor()
+        further_key = hmac.digest(key, b"further", "sha256")
+        self._further = Cipher(algorithms.AES(further_key), modes.ECB()).encryptor  # noqa: S305 - of numbers, each once
 
     def words(self, n: int) -> Tensor:
         self._refuse_fork()
@@ -356,8 +352,11 @@ class SecureStream(Stream):
                 self._cipher.update_into(_ZEROS[: len(part)], part)
 
     def further(self, pair: Indices, chunk: int) -> Further:
+        """AES of the pair's number and the chunk's: counter mode at any place, under a key of its own."""
         self._refuse_fork()
-        return super().further(pair, chunk)
+        blocks = np.empty((len(pair), 2), np.uint64)
+        blocks[:, 0], blocks[:, 1] = pair, chunk
+        return np.frombuffer(self._further().update(blocks.tobytes()), np.uint64).reshape(-1, 2)
 
     def fork(self, name: str) -> Self:
         self._refuse_fork()
