@@ -87,8 +87,8 @@ def _chacha(key: bytes, counters: NDArray[np.uint64], nonce: int, rounds: int) -
 
 
 def philox(key: bytes, counters: NDArray[np.uint64], plane: int, calls: int = 4) -> Words:
-    """(m, 4 · calls) words of Philox: the calls of a block are told apart by the third word of their counter; the fourth
-    is the plane."""
+    """(m, 4 · calls) words of Philox: the third word of a counter tells the calls of a block apart, the fourth is the
+    plane."""
     found = np.empty((len(counters), 4 * calls), np.uint32)
     for call in range(calls):
         c = [counters & np.uint64(0xFFFFFFFF), counters >> np.uint64(32)]
