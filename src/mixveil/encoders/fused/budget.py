@@ -25,9 +25,10 @@ are convex: the maximum is at R₀, R½ or R₁. Products of two errors are belo
 `benchmarks/gpu_noise.py` computes the radius for all 2³² words, and cosine and sine for all 2³² words, on the GPU, and
 compares them with float64.
 
-**float64** (`double`). η = 2⁻⁵³. U and T have 64 bits; U must be in [2⁻²⁸, 1 − 2⁻²⁸], so that R is between 2⁻¹³·⁵ and
-6.24.
-- The bits that follow: 2⁻⁶⁵/U in ln U, thus 2⁻³⁷/6.2 in R at the smallest U, and 2⁻⁶⁴/R ≤ 2⁻⁵⁰ where U > ½.
+**float64** (`double`). η = 2⁻⁵³. U has 96 bits where it is below 2⁻¹⁶ or as near to 1, else 64; T has 64. U must be in
+[2⁻⁴⁴, 1 − 2⁻⁴⁴], so that R is between 2⁻²¹·⁵ and 7.82.
+- The bits that follow: where U ≥ 2⁻¹⁶, 2⁻⁶⁴/U in ln U, thus 2⁻⁴⁸/4.7 in R at most; below, 2⁻⁹⁶/U ≤ 2⁻⁵², over 4.7.
+  Near 1 it is 2⁻⁶⁴/R ≤ 2⁻⁵⁶ with 64 bits, and 2⁻⁷⁴ with 96. Of T, 2π·2⁻⁶⁵ of R.
 - u (or 1 − u, where that is smaller) 2η; log 2 ulp, by log1p's quotient 4 more roundings: together 16η relative in R,
   where the square root halves them. Square root, sine and cosine (2 ulp by NVIDIA's tables), θ (3 roundings of at most
   π): 32η of R. Products: 4η. 64η·R covers them.
@@ -42,7 +43,10 @@ import math
 LOW, HIGH = 1 << 20, (1 << 32) - (1 << 22)
 """Words of a radius that float32 can use."""
 
-DOUBLE_EDGE = 1 << 36
+FEW = 1 << 16
+"""Words of a radius below it, or as near to 2³², are rare: float64 takes a third word of their uniforms."""
+
+DOUBLE_EDGE = 1 << 20
 """The smallest of the 2⁶⁴ values of U that float64 can use; the largest is as far from the other end."""
 
 LARGEST_SINGLE = 1 / 16
@@ -78,6 +82,6 @@ def single(scale: float, reach: float) -> float:
 
 def double(scale: float, reach: float) -> float:
     """Of a value computed in float64."""
-    largest = math.sqrt(56 * math.log(2))
-    noise = 2.0**-37 / 6.2 + 2.0**-50 + DOUBLE_PER_RADIUS * largest
+    largest = math.sqrt(88 * math.log(2))
+    noise = 2.0**-48 / 4.7 + 2.0**-54 + DOUBLE_PER_RADIUS * largest
     return _SLACK * (scale * noise + 10 * _E64 * reach + _E64)

@@ -37,7 +37,7 @@ from mixveil.encoders.grid import stored_dtype
 ROWS = 1 << 15
 """Rows of one launch: a grid has fewer than 2¹⁶ in its second direction."""
 
-_OPEN_ROOM = 1 << 16  # open values a launch: one in 10⁸
+_OPEN_ROOM = 1 << 16  # open values a launch: one in 10¹⁰
 
 
 def available(device: torch.device) -> bool:

@@ -42,19 +42,25 @@ def shares(device: torch.device, *, hardware: bool) -> dict[str, float]:
     spread = places(_PLACES)
     u = np.concatenate([spread, 2.0 ** (-12 * spread), 1 - 2.0 ** (-10 * spread)])
     k = (u * 2.0**32).astype(np.int64).clip(budget.LOW, budget.HIGH - 1)
-    turn, more, more_turn = ((np.roll(places(len(u)), by) * 2.0**32).astype(np.int64) for by in (0, 1000, 2000))
-    words = torch.from_numpy(np.stack([k, turn, more, more_turn])).to(device)
+    turn, more, more_turn, last = (
+        (np.roll(places(len(u)), by) * 2.0**32).astype(np.int64) for by in (0, 1000, 2000, 3000)
+    )
+    rare = np.arange(len(u)) % 8 == 0  # U as near to 0 or 1 as float64 takes it
+    k[rare] = np.where(turn[rare] % 2 == 0, 0, (1 << 32) - 1)
+    more[rare] = (budget.DOUBLE_EDGE * 2.0 ** (11.99 * spread[: int(rare.sum())])).astype(np.int64)
+    more[rare] ^= k[rare]
+    words = torch.from_numpy(np.stack([k, turn, more, more_turn, last])).to(device)
     single = torch.empty(3, len(u), dtype=torch.float32, device=device)
     double = torch.empty(3, len(u), dtype=torch.float64, device=device)
     block = 1024
     parts[(len(u) // block,)](words, single, double, len(u), HARDWARE=hardware, BLOCK=block, num_warps=4)
-    radius, angle = _true(k, turn, more, more_turn)
+    radius, angle = _true(k, turn, more, more_turn, last)
     # float32 has the first words alone, and `budget` counts what follows them
     above = np.where(k >= _HALF, budget.ABOVE_HALF, budget.BELOW_HALF)
     found, exact = single.cpu().double().numpy(), double.cpu().numpy()
     true = (np.cos(angle), np.sin(angle))
     return {
-        "radius in float32": _largest(found[0] - radius, above / radius + budget.PER_RADIUS * radius),
+        "radius in float32": _largest((found[0] - radius)[~rare], (above / radius + budget.PER_RADIUS * radius)[~rare]),
         "cosine in float32": _largest(found[1] - true[0], budget.angle_error()),
         "sine in float32": _largest(found[2] - true[1], budget.angle_error()),
         "noise by cosine in float64": _largest(
@@ -65,10 +71,11 @@ def shares(device: torch.device, *, hardware: bool) -> dict[str, float]:
 
 
 def _true(*words: NDArray[np.int64]) -> tuple[Doubles, Doubles]:
-    """R and θ of the middle of cells of 2⁻⁶⁴."""
-    k, turn, more, more_turn = (word.astype(np.float64) for word in words)
-    low = (k + (more + 0.5) * 2.0**-32) * 2.0**-32
-    high = ((2.0**32 - 1 - k) + (2.0**32 - 1 - more + 0.5) * 2.0**-32) * 2.0**-32  # 1 − U, with all its bits
+    """R and θ of the middle of cells of 2⁻⁹⁶ and 2⁻⁶⁴."""
+    k, turn, more, more_turn, last = (word.astype(np.float64) for word in words)
+    low = (k + (more + (last + 0.5) * 2.0**-32) * 2.0**-32) * 2.0**-32
+    rest = (2.0**32 - 1 - more) + (2.0**32 - 1 - last + 0.5) * 2.0**-32
+    high = ((2.0**32 - 1 - k) + rest * 2.0**-32) * 2.0**-32  # 1 − U, with all its bits
     log = np.where(k >= _HALF, np.log1p(-high), np.log(low))
     signed = np.where(turn >= _HALF, turn - 2.0**32, turn)
     return np.sqrt(-2 * log), (signed + (more_turn + 0.5) * 2.0**-32) * (2.0**-32 * 2 * np.pi)

@@ -17,7 +17,8 @@ _LN2: tl.constexpr = tl.constexpr(0.6931471805599453)
 _TURN: tl.constexpr = tl.constexpr(6.283185307179586)
 _LOW: tl.constexpr = tl.constexpr(budget.LOW)
 _USABLE: tl.constexpr = tl.constexpr(budget.HIGH - budget.LOW)
-_EDGE: tl.constexpr = tl.constexpr(budget.DOUBLE_EDGE >> 32)
+_EDGE: tl.constexpr = tl.constexpr(budget.DOUBLE_EDGE)
+_FEW: tl.constexpr = tl.constexpr(budget.FEW)
 _SHIFTER: tl.constexpr = tl.constexpr(12582912.0)  # 1.5 · 2²³: a float32 added to it is rounded to a whole number
 
 
@@ -109,18 +110,25 @@ def fused(
 
 
 @triton.jit
-def _radius64(word, more):
-    """√(−2 ln u) of the middle of a cell of 2⁻⁶⁴, in float64. Above one half the logarithm is that of 1 − e, where
+def _radius64(word, more, last):
+    """√(−2 ln u) in float64, from three words of u. Above one half the logarithm is that of 1 − e, where
     ln(w)·(1 − e − 1)/(w − 1) with w = 1 − e rounded loses nothing."""
     upper = word >= 0x80000000
     head = tl.where(upper, word ^ 0xFFFFFFFF, word).to(tl.float64)
-    rest = tl.where(upper, more ^ 0xFFFFFFFF, more).to(tl.float64) + 0.5
+    rest = tl.where(upper, more ^ 0xFFFFFFFF, more).to(tl.float64)
+    rest += (tl.where(upper, last ^ 0xFFFFFFFF, last).to(tl.float64) + 0.5) * 2.0**-32
     small = (head + rest * 2.0**-32) * 2.0**-32  # u, or 1 − u
     w = tl.where(upper, 1.0 - small, small)
     gap = tl.where(upper & (w != 1.0), w - 1.0, -1.0)
     logarithm = tl.log(w) * tl.where(upper & (w != 1.0), -small / gap, 1.0)
     logarithm = tl.where(upper & (w == 1.0), -small, logarithm)
     return tl.sqrt(-2.0 * logarithm)
+
+
+@triton.jit
+def _rare(word):
+    """Whether U is so near 0 or 1 that a third word of it is needed."""
+    return (word + _FEW) < 2 * _FEW
 
 
 @triton.jit
@@ -131,14 +139,15 @@ def _angle64(word, more):
 
 
 @triton.jit
-def _chosen(lowest, words, further):
-    """The four words of the pair with the lowest flag, in each lane, and the pair's number."""
-    k, w, more_k, more_w, t = words[0], words[8], further[0], further[8], lowest * 0
+def _chosen(lowest, words, further, third):
+    """The words of the pair with the lowest flag, in each lane, and the pair's number."""
+    k, w, more_k, more_w, last, t = words[0], words[8], further[0], further[8], third[0], lowest * 0
     for j in tl.static_range(1, 8):
         hit = (lowest & (0x101 << j)) != 0
         k, w, t = tl.where(hit, words[j], k), tl.where(hit, words[j + 8], w), tl.where(hit, j, t)
         more_k, more_w = tl.where(hit, further[j], more_k), tl.where(hit, further[j + 8], more_w)
-    return k, w, more_k, more_w, t
+        last = tl.where(hit, third[j], last)
+    return k, w, more_k, more_w, last, t
 
 
 @triton.jit
@@ -176,6 +185,15 @@ def doubled(
         number = (tl.load(first_row) + row) * blocks + lane
         words = words_of(number, 0, k0, k1, k2, k3, k4, k5, k6, k7, CHACHA, ROUNDS)
         further = words_of(number, 1, k0, k1, k2, k3, k4, k5, k6, k7, CHACHA, ROUNDS)
+        zero = words[0] ^ words[0]
+        r0, r1, r2, r3, r4, r5, r6, r7 = zero, zero, zero, zero, zero, zero, zero, zero
+        rare = _rare(words[0]) | _rare(words[1]) | _rare(words[2]) | _rare(words[3])
+        rare = rare | _rare(words[4]) | _rare(words[5]) | _rare(words[6]) | _rare(words[7])
+        if tl.max(rare.to(tl.int32), 0) > 0:
+            drawn = words_of(number, 2, k0, k1, k2, k3, k4, k5, k6, k7, CHACHA, ROUNDS)
+            r0, r1, r2, r3 = drawn[0], drawn[1], drawn[2], drawn[3]
+            r4, r5, r6, r7 = drawn[4], drawn[5], drawn[6], drawn[7]
+        third = (r0, r1, r2, r3, r4, r5, r6, r7)
         factor, other_factor, scale = (
             tl.load(factors + row * 3),
             tl.load(factors + row * 3 + 1),
@@ -189,17 +207,18 @@ def doubled(
         while tl.max(flags, 0) > 0:
             lowest = flags & (-flags)
             flags = flags ^ lowest
-            k, w, more_k, more_w, t = _chosen(lowest, words, further)
+            k, w, more_k, more_w, last, t = _chosen(lowest, words, further, third)
             second = lowest >= 0x100
             here = first + (t + tl.where(second, 8, 0)) * 64
             wanted = (lowest != 0) & (here < d)
             angle = _angle64(w, more_w)
-            noise = _radius64(k, more_k) * tl.where(second, tl.sin(angle), tl.cos(angle)) * scale
+            noise = _radius64(k, more_k, last) * tl.where(second, tl.sin(angle), tl.cos(angle)) * scale
             value = _mean64(own_row, other_row, here, wanted, factor, other_factor, centre, PAIRED) + noise
             value = tl.minimum(tl.maximum(value, -bound), bound)
             near = tl.floor(value + 0.5)
             tl.store(out_row + here, near.to(OUT), mask=wanted)
-            unusable = (k < _EDGE) | ((k ^ 0xFFFFFFFF) < _EDGE)
+            unusable = (k == 0) & (more_k < _EDGE)
+            unusable = unusable | ((k == 0xFFFFFFFF) & ((more_k ^ 0xFFFFFFFF) < _EDGE))
             unsure = ((tl.abs(value - near) > most) | unusable) & wanted
             if tl.max(unsure.to(tl.int32), 0) > 0:
                 at = tl.atomic_add(open_count + here * 0, 1, mask=unsure)
@@ -208,8 +227,8 @@ def doubled(
 
 @triton.jit
 def parts(words, single, double, n, HARDWARE: tl.constexpr, BLOCK: tl.constexpr):
-    """For checks: R, cos θ and sin θ, (3, n) in float32 and in float64, of words (4, n) int64: those of U and T, and
-    those that follow."""
+    """For checks: R, cos θ and sin θ, (3, n) in float32 and in float64, of words (5, n) int64: those of U and T, those
+    that follow, and the third of U."""
     here = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     k, w = tl.load(words + here).to(tl.uint32), tl.load(words + n + here).to(tl.uint32)
     more_k, more_w = tl.load(words + 2 * n + here).to(tl.uint32), tl.load(words + 3 * n + here).to(tl.uint32)
@@ -218,6 +237,6 @@ def parts(words, single, double, n, HARDWARE: tl.constexpr, BLOCK: tl.constexpr)
     tl.store(single + n + here, cosine)
     tl.store(single + 2 * n + here, sine)
     angle = _angle64(w, more_w)
-    tl.store(double + here, _radius64(k, more_k))
+    tl.store(double + here, _radius64(k, more_k, tl.load(words + 4 * n + here).to(tl.uint32)))
     tl.store(double + n + here, tl.cos(angle))
     tl.store(double + 2 * n + here, tl.sin(angle))
