@@ -95,11 +95,12 @@ def steps(mixture: Mixture, keystream: Keystream, launch: Launch, out: torch.Ten
 
 
 def times(d: int, rows: int) -> list:
-    """A launch of so many rows of d values, against the floor and against whole tensors."""
-    mixture, few = made(rows, d), made(max(2, rows // 8), d)
+    """So many rows of d values, against the floor and against whole tensors."""
+    mixture, few = made(rows, d), made(max(2, min(rows // 8, (1 << 26) // d)), d)
     values, out = rows * d, torch.empty(rows, d, dtype=torch.int16, device=DEVICE)
     about = {"values_a_row": d, "rows": rows}
-    least = floor(mixture) / values * 1e12
+    launched = mixture.rows(slice(0, encoding.ROWS))
+    least = floor(launched) / launched.own.numel() * 1e12
     plain = seconds(lambda: naive(few)) / few.own.numel() * 1e12
     found = [
         say(work="floor", **about, ps_per_value=least, tb_per_s=10 / least, of_floor=1.0),
@@ -109,8 +110,9 @@ def times(d: int, rows: int) -> list:
         keystream = Keystream(KEY, generator)
         for launch in LAUNCHES:
             whole = seconds(lambda: encoded(mixture, keystream, launch=launch, out=out)) / values * 1e12  # noqa: B023
+            parts = steps(launched, keystream, launch, out[: len(launched.own)])
             found.append(say(work=generator, **about, **dataclasses.asdict(launch), ps_per_value=whole,
-                             of_floor=whole / least, **steps(mixture, keystream, launch, out)))  # fmt: skip
+                             of_floor=whole / least, **parts))  # fmt: skip
     return found
 
 
@@ -171,8 +173,8 @@ def all_rows(part: str) -> list:
         "checks": checks(),
         "times": [
             copy_speed,
-            lambda: times(WIDE // (40 if small else 1), 2 if small else 8192),
-            lambda: times(NARROW, 2 if small else encoding.ROWS),
+            lambda: times(WIDE // (40 if small else 1), 2 if small else encoding.ROWS),
+            lambda: times(NARROW, 2 if small else 8 * encoding.ROWS),
             lambda: release(4 if small else 50_000, WIDE // (40 if small else 1)),
             lambda: blocks_of_an_encoder(2 if small else 10_000, NARROW),
         ],

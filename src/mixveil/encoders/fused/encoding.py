@@ -34,8 +34,8 @@ from mixveil.encoders.fused.function_check import check_functions
 from mixveil.encoders.fused.mixture import Keystream, Launch, Mixture
 from mixveil.encoders.grid import stored_dtype
 
-ROWS = 1 << 15
-"""Rows of one launch: a grid has fewer than 2¹⁶ in its second direction."""
+ROWS = (1 << 16) - 1
+"""Rows of one launch: a grid has no more in its second direction."""
 
 _OPEN_ROOM = 1 << 16  # open values a launch: one in 10¹⁰
 
@@ -117,7 +117,7 @@ class _Size:
         """For how many blocks with doubtful values a row of so many blocks should have room: half as much again as come
         up on average."""
         doubted = 2 * (self.single or 0) + (budget.LOW + (1 << 32) - budget.HIGH) / 2**32
-        return min(blocks, int(1.5 * blocks * layout.WORDS * doubted) + 64)
+        return min(blocks, int(1.5 * blocks * layout.WORDS * doubted) + 32)
 
 
 class _Run:
