@@ -231,12 +231,23 @@ def test_a_biased_library_is_refused(monkeypatch: pytest.MonkeyPatch, name: str,
         got = right(x, *rest, **options)
         return (got * kind(1 + by)).astype(kind) if np.asarray(x).dtype == kind else got
 
-    check_functions.cache_clear()
+    function_check._check_once.cache_clear()
     monkeypatch.setattr(np, name, biased)
     with pytest.raises(StreamError, match=f"{name} of {np.dtype(kind).name} is off by"):
         SeededStream(0).rounded_normals(4, scale=1.0)
     monkeypatch.undo()
     check_functions()
+
+
+def test_threads_that_ask_at_once_ask_one_after_another() -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    before = mpmath.mp.prec
+    function_check._check_once.cache_clear()
+    with ThreadPoolExecutor(8) as pool:
+        for made in [pool.submit(check_functions) for _ in range(16)]:
+            made.result()
+    assert mpmath.mp.prec == before and function_check._check_once.cache_info().misses == 1
 
 
 # Bits are appended, never drawn again; time shows nothing.

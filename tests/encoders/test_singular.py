@@ -16,6 +16,7 @@ from mixveil.core.errors import (
 from mixveil.core.randomness import NORMAL_BOUND, SeededStream
 from mixveil.core.types import Batch, Fact, Mu, Origin, Tau, Trace
 from mixveil.data.images import from_tensors
+from mixveil.data.row_views import InMemoryRows
 from mixveil.encoders.grid import GRID
 from mixveil.encoders.noisy import prepare
 from mixveil.encoders.singular import Singular
@@ -72,6 +73,21 @@ def test_records_outside_the_range_are_clipped_and_rounded_as_exactly(far: float
     for index in range(64):
         mean = float(z[index // 16, index % 16] + z[(index // 16 + 1) % 4, index % 16]) / 2 / encoder.step
         assert int(got.x.flatten()[index]) == nearest(mean + 512 * kept.drawn.normal(index % 32, index >= 32))
+
+
+def test_what_becomes_of_a_record_does_not_depend_on_others() -> None:
+    """A record beyond its range is clipped; those beside it in a block are released as they would be without it."""
+    encoder, _ = Singular().calibrate(Mu(2.0), FACTS)
+    trace = Trace(torch.tensor([[1], [0], [3], [2]]), torch.full((4, 2), 0.5))
+    released = []
+    for value in (1.0, 50.0):
+        x = torch.ones(4, 1, 4, 4)
+        x[0, 0, 0, 0] = value
+        data = InMemoryRows(Batch(x, torch.eye(4)))
+        released.append(encoder.encode(data, torch.arange(4), trace, stream=SeededStream(1)).x)
+    assert torch.equal(released[0][2:], released[1][2:]) and not torch.equal(released[0][:2], released[1][:2])
+    inside = [encoder.inside(data.take(torch.arange(4)).x.flatten(1)).tolist() for data in (data,)]
+    assert inside == [[False, True, True, True]]
 
 
 def test_encoding_block_by_block_is_encoding_at_once() -> None:

@@ -7,6 +7,7 @@ process: float32 against float64 and float64 against mpmath, at the same places 
 from __future__ import annotations
 
 import math
+import threading
 from functools import lru_cache
 from typing import Any
 
@@ -17,6 +18,7 @@ from mixveil.core.errors import StreamError
 from mixveil.core.rounded_normals import DOUBLE, EXTREME, SINGLE, Doubles
 
 _SINGLES, _DOUBLES = 1 << 14, 48
+_lock = threading.Lock()
 _GOLDEN = (math.sqrt(5) - 1) / 2
 
 
@@ -42,28 +44,32 @@ def single_errors(count: int) -> dict[str, float]:
 
 def double_errors(count: int) -> dict[str, float]:
     """The same of float64, and of log1p, against mpmath."""
-    from mpmath import workprec
-
     u = np.concatenate([places(count) / 2, EXTREME ** places(count) / 2])
     angle = math.pi * (2 * places(count) - 1)
     found = {"log": np.log(u), "log1p": np.log1p(-u), "sqrt": np.sqrt(u), "sin": np.sin(angle), "cos": np.cos(angle)}
-    with workprec(200):
-        return {name: _worst(name, angle if name in ("sin", "cos") else u, got) for name, got in found.items()}
+    return {name: _worst(name, angle if name in ("sin", "cos") else u, got) for name, got in found.items()}
 
 
 def _worst(name: str, at: Doubles, got: Doubles) -> float:
     import mpmath
 
-    exact = {"log1p": lambda v: mpmath.log(1 - v)}.get(name, getattr(mpmath, name))
-    pairs = [(exact(mpmath.mpf(v)), mpmath.mpf(value)) for v, value in zip(at.tolist(), got.tolist(), strict=True)]
+    real = mpmath.mp.clone()  # its own: other threads may use that of the module
+    real.prec = 200
+    exact: Any = (lambda v: real.log(1 - v)) if name == "log1p" else getattr(real, name)
+    pairs = [(exact(real.mpf(v)), real.mpf(value)) for v, value in zip(at.tolist(), got.tolist(), strict=True)]
     if name in ("sin", "cos"):
         return max(float(abs(true - value)) for true, value in pairs)
     return max(float(abs(true - value) / abs(true)) for true, value in pairs)
 
 
-@lru_cache(maxsize=1)
 def check_functions() -> None:
     """Refuse to make noise where a function is further off than the proof allows."""
+    with _lock:
+        _check_once()
+
+
+@lru_cache(maxsize=1)
+def _check_once() -> None:
     for kind, errors, accuracy in (
         ("float32", single_errors(_SINGLES), SINGLE),
         ("float64", double_errors(_DOUBLES), DOUBLE),

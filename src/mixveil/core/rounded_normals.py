@@ -8,7 +8,8 @@ never drawn again, and both normals of a pair share them. Three passes decide a 
 1. float32, for all values. One that lies within `Bounds.single` of the middle between two integers is doubtful, and so
    is one whose U lies near 0 or 1.
 2. float64 with 64 further bits, for the doubtful, in batches of one size. `Bounds.double` as above.
-3. Intervals of any precision with as many bits as it takes, for what is left: about one value in 10¹⁰.
+3. Intervals of any precision with as many bits as it takes, for what is left: twice `Bounds.double` of the values, one
+   in 10¹⁰ of records; one in some thousands of sums, whose grid is as fine as 2⁻³² of the noise.
 
 So the integers are exactly those of real arithmetic, given the bits. The proof of both bounds: docs/exactness.md. They
 take that log, sqrt, sin and cos of float32 and float64 are as near as `SINGLE` and `DOUBLE` say (`function_check`).
@@ -26,7 +27,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from mixveil.core.errors import StreamError
+from mixveil.core.errors import ArgumentError, StreamError
 
 Doubles = npt.NDArray[np.float64]
 Singles = npt.NDArray[np.float32]
@@ -167,6 +168,8 @@ def rounded(
     """
     if not out.size:
         return
+    if not out.flags.c_contiguous:
+        raise ArgumentError("out must be contiguous")
     d, flat = out.shape[1], out.reshape(-1)
     half = -(-len(flat) // 2)
     words = _scratch.get("words", 2 * half, np.uint32).reshape(2, half)
@@ -176,7 +179,7 @@ def rounded(
         beyond = bound is not None and mean.largest + most * _SINGLE_RADIUS + 1 > bound
         doubtful = _in_singles(words, scale, mean, wide.single, bound if beyond else None, out)
         share = 2 * wide.single + LOW * 2.0**-31 + 1 - HIGH * 2.0**-31
-        size = math.ceil(share * len(flat) + _SPARE * math.sqrt(share * len(flat)))
+        size = math.ceil(share * len(flat) + _SPARE * math.sqrt(2 * share * len(flat)))  # some come in pairs
         missing = -len(doubtful) % size if len(doubtful) else size
         doubtful = np.concatenate([doubtful, np.zeros(missing, np.int64)])  # time shows nothing of their number
     else:

@@ -78,10 +78,10 @@ class Noisy(Linear):
     def restore(self, z: Tensor) -> Tensor:
         return z + self.centre
 
-    def inside(self, x: Tensor) -> bool:
-        """Whether all values lie in the range that the public facts state."""
-        low, high = x.aminmax()
-        return self.centre - self.amplitude <= float(low) and float(high) <= self.centre + self.amplitude
+    def inside(self, x: Tensor) -> Tensor:
+        """(m,) which rows lie in the range that the public facts state."""
+        low, high = x.aminmax(dim=1)
+        return (self.centre - self.amplitude <= low.double()) & (high.double() <= self.centre + self.amplitude)
 
     def check_units(self, n: int, units: Tensor | None) -> None:
         """Refuse units of more rows than the noise was calibrated for."""
@@ -127,13 +127,15 @@ def on_grid(
     x = [source.flatten(1).float().contiguous() for source in sources]
     if not on_gpu(x[0].device):
         x = [z.cpu() for z in x]
-    inside = all(map(encoder.inside, x))
+    inside = [encoder.inside(z) for z in x]
     never = encoder.amplitude * math.sqrt(x[0].shape[1]) <= encoder.clip * (1 + _ROUNDED)  # is a record clipped
     weights = [share.to(x[0].device) / step for share in shares]
-    if not (inside and never):
-        weights = [w * factors(z, encoder.centre, encoder.clip) for z, w in zip(x, weights, strict=True)]
+    all_inside = all(bool(rows.all()) for rows in inside)
+    if not (all_inside and never):  # by rows: no record changes what becomes of another
+        for w, z, kept in zip(weights, x, inside, strict=True):
+            w *= torch.where(kept & never, 1.0, factors(z, encoder.centre, encoder.clip))
     # No value of a clipped record is larger than the record: there the range does not matter.
-    bounded = (inside or encoder.amplitude >= encoder.clip) and all(map(_fits, weights))
+    bounded = (all_inside or encoder.amplitude >= encoder.clip) and all(map(_fits, weights))
     largest = (encoder.amplitude + 2 * abs(encoder.centre)) / step * (1 + _SLACK)
     terms = _Terms(x, weights, scale / GRID, encoder.centre, most / GRID, largest if bounded else None, bound)
     out = _rounded_on_gpu(terms, stream) if on_gpu(x[0].device) else _rounded(terms, stream)

@@ -25,7 +25,7 @@ MANIFEST = "manifest.json"
 
 _OLD_FORMATS = (FORMAT, "mixveil-statistics")
 _SLACK = 1e-9  # for rounding in recomputed claims
-_TODAY = {"gaussian-secure": "gaussian-exact"}  # noise of before was Gaussian up to rounding: that is still said of it
+_BEFORE = "gaussian-secure"  # noise of before was Gaussian up to rounding: that is still said of it
 _MOST_FILES = 10_000
 _FIELDS = {
     *("format", "version", "kind", "id", "party", "created", "classes", "guarantees", "certified", "reproducible"),
@@ -244,7 +244,9 @@ def _check_certified(stated: Guarantee, settings: PayloadSettings) -> None:
     if not least >= claim.claim * (1 - _SLACK):
         raise FalseClaimError(f"the manifest claims {stated.name} = {least:g}, its settings give {claim.claim:g}")
     facts = {name: value for name, value in stated.assumes.items() if name not in claim.assumes}
-    conditions = {name: _TODAY.get(value, value) for name, value in stated.assumes.items() if name in claim.assumes}
+    conditions = {name: value for name, value in stated.assumes.items() if name in claim.assumes}
+    if conditions.get("noise") == _BEFORE:
+        conditions["noise"] = claim.assumes["noise"]
     if conditions != claim.assumes:
         raise FalseClaimError(f"{stated.name}: its conditions are not those of its settings")
     origins = settings.fact_origins()

@@ -27,7 +27,7 @@ def single_at(word: int, scale: float, reach: float) -> float:
     error += 2.0**-22 * (math.log(2) if u > 0.5 else logarithm) + 2 * SINGLE * logarithm
     radius = math.sqrt(2 * logarithm)
     radius_off = off(logarithm, error) + 2.0**-23 * radius
-    angle_off = 3 * SINGLE * math.pi + 2 * math.pi * 2.0**-33 + 2.0**-20.5
+    angle_off = 3 * SINGLE * math.pi + 2 * math.pi * 2.0**-32 + 2.0**-20.5
     noise = (radius + radius_off) * (1 + angle_off) * (1 + SINGLE) ** 4 - radius
     return float(scale * noise + 6 * SINGLE * reach + SINGLE)
 

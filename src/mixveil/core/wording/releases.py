@@ -32,6 +32,8 @@ WORDS: dict[str, str] = {
     "knows-all-else": "an attacker knows every other record, the weights, the pairing and all that is made of the "
     "release",
     "gaussian-exact": "the noise is exactly Gaussian, on a grid, drawn without looking at the records, and secret",
+    "gaussian-shared": "the noise is a sum of exact Gaussians that honest parties rounded, each to the same grid, "
+    "drawn without looking at the records, and secret",
     "gaussian-secure": "the noise is Gaussian up to float64 rounding, drawn without looking at the records, and secret",
     "worst-record": "the worst record there can be, once clipped; its partner counts as known",
     "average-deviation-from-mean": "the average record's deviation from the mean record, not the worst record's; the "

@@ -13,7 +13,7 @@ R is between R₀ = 0.044 and R₁ = 4.08; the others are doubtful.
 - An error δ of |ln U| is one of δ/R in R, up to a factor 1 + 2⁻¹⁰, as δ/R₀² < 2⁻¹¹.
 - `sqrt.approx.ftz.f32`: 2⁻²³ relative (PTX ISA).
 - T: the conversion of a signed word, the product with 2π/2³² and that constant: 3ε relative to |θ| ≤ π. Bits that
-  follow the word: 2π·2⁻³³.
+  follow the word: 2π·2⁻³².
 - `sin.approx.ftz.f32`, `cos.approx.ftz.f32`: 2⁻²⁰·⁵ absolute on [−π, π] (PTX ISA).
 - s as float32 and the product s·R: 2ε relative. The last multiply-add: ε of the sum, and ε of the product if a compiler
   does not fuse them.
@@ -71,7 +71,7 @@ _ENDS = ((_SHORTEST, ABOVE_HALF), (_MIDDLE, ABOVE_HALF), (_MIDDLE, BELOW_HALF), 
 
 def angle_error() -> float:
     """Of a sine or cosine in float32."""
-    return float(3 * _E32 * math.pi + math.pi * 2.0**-32 + TRIG_ERROR)
+    return float(3 * _E32 * math.pi + 2 * math.pi * 2.0**-32 + TRIG_ERROR)
 
 
 def single(scale: float, reach: float) -> float:

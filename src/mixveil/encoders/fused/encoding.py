@@ -10,8 +10,8 @@ or R·sin θ of a pair of uniforms that have as many bits as are needed (`core/k
 3. The few open values on the CPU, with as many bits as it takes (`core/rounded_normals.decide`).
 
 Where float32 would doubt too much, or the bound needs int32, all values start at step 2. Whether a value is doubtful
-depends on its distance to a half-integer and on the radius; what is computed, and how long, hardly does: a list of
-doubtful values is on average as long for one set of rows as for another.
+depends on its distance to a half-integer and on the radius. How many are doubtful is not hidden: docs/exactness.md says
+what that means.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -69,5 +69,5 @@ class Mixture:
 class Keystream:
     """A key for one release, and the generator under it. Row numbers are never used twice under a key."""
 
-    key: bytes
+    key: bytes = field(repr=False)
     generator: Generator = "chacha20"

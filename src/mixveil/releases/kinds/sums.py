@@ -120,7 +120,7 @@ class SumSettings(PayloadSettings):
         if self.honest == 1:
             return {"gdp": Guarantee("gdp", alone, alone, conditions)}
         mu = alone / math.sqrt(self.honest)
-        shared = {**conditions, "attacker": "sees-sum-with-honest"}
+        shared = {**conditions, "attacker": "sees-sum-with-honest", "noise": "gaussian-shared"}
         return {
             "gdp": Guarantee("gdp", mu, mu, shared),
             "gdp-alone": Guarantee("gdp-alone", alone, alone, conditions),
