@@ -86,9 +86,11 @@ def audit(
     asked["attacks"] = None if attacks is None else [name.strip() for name in attacks.split(",")]
     import mixveil
     from mixveil.core.files import check_new
+    from mixveil.core.memory import keep_freed
     from mixveil.report.audit_page import plain, write_report
 
     check_new(out_dir)
+    keep_freed()
     with _common.observing() as watch:
         found = mixveil.audit(**asked, watch=watch, tell=lambda told: err.print(escape(str(told)), soft_wrap=True))
     command = shlex.join(["mixveil", *sys.argv[1:]])
