@@ -10,11 +10,11 @@ import ctypes
 import sys
 
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD = -1, -2, -3  # mallopt's names for them
-_KEPT = 1 << 30
+_KEPT = 1 << 28
 
 
 def keep_freed() -> bool:
-    """Let this process keep up to 1 GB of freed memory. False where the C library has no such setting."""
+    """Let this process keep up to 256 MB of freed memory, and arrays of that size. False where the C library has no such setting."""
     if not sys.platform.startswith("linux"):
         return False
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
