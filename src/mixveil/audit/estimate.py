@@ -20,7 +20,6 @@ from mixveil.core.watching import Observe, Warn
 from mixveil.core.wording.notes import Note, note
 from mixveil.theory.moments import DENSE_LIMIT
 
-
 _REACHED = 0.45  # of the speed of a product of matrices: an audit of 600 × 12,288 values on two idle cores
 
 
