@@ -14,7 +14,7 @@ _KEPT = 1 << 28
 
 
 def keep_freed() -> bool:
-    """Let this process keep up to 256 MB of freed memory, and arrays of that size. False where the C library has no such setting."""
+    """Let this process keep up to 256 MB of freed memory, and arrays of that size. False where the C library cannot."""
     if not sys.platform.startswith("linux"):
         return False
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
