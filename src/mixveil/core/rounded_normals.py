@@ -41,7 +41,7 @@ EXTREME = 2.0**-42
 """float64 takes U between this and one minus this."""
 _COARSEST = 2.0**-4  # the largest bound with which float32 saves anything
 _SPARE = 8.0  # deviations of the number of doubtful values that a batch has room for
-_CACHED = 1 << 16  # values, or pairs, of a part
+_CACHED = 1 << 17  # values, or pairs, of a part
 _BATCH = 1 << 16  # values that float64 takes at a time, where it takes all
 _FIRST_BITS, _MOST_BITS = 128, 1 << 14
 

@@ -34,7 +34,7 @@ from mixveil.theory.response import keep_probability
 
 P = ParamSpec("P")
 SHARD_BYTES = 64 << 20
-_BLOCK_ELEMENTS = 1 << 19  # values encoded at a time: fewer cost more in calls, more take more memory
+_BLOCK_ELEMENTS = 1 << 20  # values encoded at a time: fewer cost more in calls, more take more memory
 _GPU_ELEMENTS = 1 << 26  # the same on a GPU
 
 
