@@ -38,7 +38,11 @@ def exactness() -> Found:
                 "nearest_to_a_half": min(least for _, _, least in own),
             }
         )
-    return Found(rows, {"bits": PRECISION, "scale": _SCALE, "statistic": "single"}, packages=("numpy", "mpmath"))
+    return Found(
+        rows,
+        {"warm_up": 0, "repetitions": 1, "statistic": "single", "bits": PRECISION, "scale": _SCALE},
+        packages=("numpy", "mpmath"),
+    )
 
 
 def _compared(seed: int, planted: bool) -> tuple[int, int, float]:
