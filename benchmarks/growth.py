@@ -42,7 +42,7 @@ def measured(folder: Path, gigabytes: float = 4.0, values: int = 3072) -> list[d
     found: list[dict[str, Plain]] = []
     per_row: list[float] = []
     for rows in (10_000, 10_000, 100_000, 1_000_000, len(images)):  # the first only warms up
-        os.sync()  # nobody waits for what another has written
+        os.sync()  # no work waits for what another has written
         part = images.part(torch.arange(rows))
         encoder, guarantees = Singular().calibrate(Mu(1.0), settled_facts(part, certified=True, public=None, clip=None))
         with Watched() as watched:

@@ -6,10 +6,11 @@ import math
 from collections.abc import Mapping, Sequence
 from html import escape
 
-from mixveil.report.lines import LEVEL, dashes_of, look, marker
+from mixveil.report.lines import Box, axes, dashes_of, look, marker
 
 Points = Sequence[tuple[float, float]]
-_WIDTH, _LEFT, _RIGHT, _TOP, _BOTTOM = 760, 76, 470, 40, 330
+_WIDTH, _BOX = 760, Box(76, 470, 40, 330)
+_LEFT, _RIGHT, _TOP, _BOTTOM = _BOX
 _LEGEND = 496
 
 
@@ -22,17 +23,13 @@ def log_plot(title: str, across: str, up: str, curves: Mapping[str, Points]) -> 
         right = _LEFT + (_RIGHT - _LEFT) * share(x, columns)
         return round(right, 1), round(_BOTTOM - (_BOTTOM - _TOP) * share(y, rows), 1)
 
-    parts = [f'<text x="{_LEFT}" y="22" style="font-weight:600">{escape(title)}</text>']
-    for y in rows:
-        level = place(columns[0], y)[1]
-        parts.append(f'<line x1="{_LEFT}" x2="{_RIGHT}" y1="{level}" y2="{level}" stroke="#8886" stroke-width=".7"/>')
-        parts.append(f'<text x="{_LEFT - 7}" y="{level + 4}" text-anchor="end">{y:g}</text>')
-    for x in columns:
-        right = place(x, rows[0])[0]
-        parts.append(f'<line x1="{right}" x2="{right}" y1="{_BOTTOM}" y2="{_BOTTOM + 4}" stroke="{LEVEL}"/>')
-        parts.append(f'<text x="{right}" y="{_BOTTOM + 19}" text-anchor="middle">{x:g}</text>')
-    middle = (_LEFT + _RIGHT) / 2
-    parts.append(f'<text x="{middle}" y="{_BOTTOM + 40}" text-anchor="middle">{escape(f"{up} over {across}")}</text>')
+    parts = axes(
+        title,
+        f"{up} over {across}",
+        _BOX,
+        [(place(x, rows[0])[0], f"{x:g}") for x in columns],
+        [(place(columns[0], y)[1], f"{y:g}") for y in rows],
+    )
     for number, (name, points) in enumerate(curves.items()):
         places, down = [place(*point) for point in sorted(points)], _TOP + 8 + 22 * number
         parts += [_line(number, places), _line(number, [(_LEGEND, down), (_LEGEND + 30, down)])]

@@ -19,6 +19,8 @@ _MARKERS = ("circle", "square", "triangle", "diamond", "cross", "plus", "down", 
 _DASHES = ("", "9 3", "2 3", "9 3 2 3")
 LEVEL = "#7a8490"
 
+Marks = Sequence[tuple[float, str]]
+
 
 class Curve(NamedTuple):
     """points: (x, y). style: which colour, marker and dashes; None for a level that no attack reached by itself.
@@ -188,3 +190,27 @@ def _in_words(title: str, across: str, curves: Sequence[Curve], shares: bool) ->
         for curve in curves
     ]
     return f"{title} over {across}, logarithmic: {'; '.join(said)}"
+
+
+class Box(NamedTuple):
+    """Where a plot's axes lie, in pixels."""
+
+    left: int
+    right: int
+    top: int
+    bottom: int
+
+
+def axes(title: str, across: str, box: Box, columns: Marks, rows: Marks) -> list[str]:
+    """A plot's title, its axes, and what is across. columns, rows: where a mark is, in pixels, and what it says."""
+    left, right, _, bottom = box
+    parts = [f'<text x="{left}" y="22" style="font-weight:600">{escape(title)}</text>']
+    for level, said in rows:
+        parts.append(f'<line x1="{left}" x2="{right}" y1="{level}" y2="{level}" stroke="#8886" stroke-width=".7"/>')
+        parts.append(f'<text x="{left - 7}" y="{level + 4}" text-anchor="end">{said}</text>')
+    for place, said in columns:
+        parts.append(f'<line x1="{place}" x2="{place}" y1="{bottom}" y2="{bottom + 4}" stroke="{LEVEL}"/>')
+        parts.append(f'<text x="{place}" y="{bottom + 19}" text-anchor="middle">{said}</text>')
+    middle = (left + right) / 2
+    parts.append(f'<text x="{middle}" y="{bottom + 40}" text-anchor="middle">{escape(across)}</text>')
+    return parts

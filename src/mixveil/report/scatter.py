@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from html import escape
 from typing import NamedTuple
 
-from mixveil.report.lines import LEVEL, look, marker, shown, ticks
+from mixveil.report.lines import Box, axes, look, marker, shown, ticks
 
 _WIDTH, _HEIGHT = 640, 340
-_LEFT, _RIGHT, _TOP, _BOTTOM = 66, 450, 40, 286
+_BOX = Box(66, 450, 40, 286)
+_LEFT, _RIGHT, _TOP, _BOTTOM = _BOX
 _LEGEND = 474
 
 
@@ -32,17 +33,13 @@ def scatter(title: str, across: str, dots: Sequence[Dot], *, shares: bool) -> st
         right = _LEFT + (_RIGHT - _LEFT) * (x - columns[0]) / (columns[-1] - columns[0])
         return round(right, 1), round(_BOTTOM - (_BOTTOM - _TOP) * (y - rows[0]) / (rows[-1] - rows[0]), 1)
 
-    parts = [f'<text x="{_LEFT}" y="22" style="font-weight:600">{escape(title)}</text>']
-    for y in rows:
-        level = place(columns[0], y)[1]
-        parts.append(f'<line x1="{_LEFT}" x2="{_RIGHT}" y1="{level}" y2="{level}" stroke="#8886" stroke-width=".7"/>')
-        parts.append(f'<text x="{_LEFT - 7}" y="{level + 4}" text-anchor="end">{shown(y, shares)}</text>')
-    for x in columns:
-        right = place(x, rows[0])[0]
-        parts.append(f'<line x1="{right}" x2="{right}" y1="{_BOTTOM}" y2="{_BOTTOM + 4}" stroke="{LEVEL}"/>')
-        parts.append(f'<text x="{right}" y="{_BOTTOM + 19}" text-anchor="middle">{x:g}</text>')
-    middle = (_LEFT + _RIGHT) / 2
-    parts.append(f'<text x="{middle}" y="{_BOTTOM + 40}" text-anchor="middle">{escape(across)}</text>')
+    parts = axes(
+        title,
+        across,
+        _BOX,
+        [(place(x, rows[0])[0], f"{x:g}") for x in columns],
+        [(place(columns[0], y)[1], shown(y, shares)) for y in rows],
+    )
     parts += [_dot(dot, place(dot.x, dot.y), groups.index(dot.group)) for dot in dots]
     for number, group in enumerate(groups):
         down = _TOP + 8 + 20 * number

@@ -93,7 +93,7 @@ class Rings:
 
 
 class _Level(NamedTuple):
-    """One step: places that stay and go, (m,) among those before it; and among those that stay, each one's neighbours
+    """One step: places that stay and go, (m,) among those before it; and among those that stay, each place's neighbours
     before and after it."""
 
     stay: Tensor
