@@ -6,7 +6,8 @@ The factors a, the noise s and the centre c are float64 numbers, x are float32 n
 or R·sin θ of a pair of uniforms that have as many bits as are needed (`core/keystreams.py`, `layout`).
 
 1. All values in float32, noise made inside the kernel. A value within `budget.single` of a half-integer is doubtful.
-2. Doubtful values in float64, with 64 bits of the same uniforms, or 96 near the ends of U. Within `budget.double` a value is still open.
+2. Doubtful values in float64, with 64 bits of the same uniforms, or 96 near the ends of U. Within `budget.double` a
+   value is still open.
 3. The few open values on the CPU, with as many bits as it takes (`core/rounded_normals.decide`).
 
 Where float32 would doubt too much, or the bound needs int32, all values start at step 2. Whether a value is doubtful
