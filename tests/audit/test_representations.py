@@ -151,7 +151,7 @@ def test_without_public_data_knowing_nothing_is_the_middle_of_the_range() -> Non
     assert figure.know_nothing == pytest.approx(float((truth - 0.5).square().mean()))
     found = audited(MAPS)
     worst = (found.images["read-off"] / 255 - truth).square().flatten(1).mean(1)  # shown in 256 steps
-    assert torch.allclose(found.errors("read-off"), worst.double(), atol=1e-6)
+    assert torch.allclose(found.errors["read-off"], worst.double(), atol=1e-6)
     assert (figure.mean, figure.worst) == pytest.approx((float(worst.mean()), float(worst.min())), rel=0.02)
 
 

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from mixveil.attacks.catalogue import attacks as known_attacks
+from mixveil.attacks.shared.prior import spaced
 from mixveil.attacks.shared.training import NO_CACHE, TrainingCache, with_cache
 from mixveil.audit import verdict
 from mixveil.audit.ceilings import membership_bounds, unit_rows
@@ -28,11 +29,12 @@ from mixveil.audit.guarantees_found import by_value, label_faults, noise_faults,
 from mixveil.audit.judge import Judge, told
 from mixveil.audit.measuring import Measure
 from mixveil.audit.perceptual import Perceptual
-from mixveil.audit.public import with_some_public
+from mixveil.audit.public import held, with_some_public
 from mixveil.audit.sample import sample, unit_sample
 from mixveil.audit.thumbnails import SmallImages
 from mixveil.audit.truth import check_truth, in_record_order, inspect, ranged, rows_first, unsure
 from mixveil.core.errors import ArgumentError
+from mixveil.core.memory import give_back
 from mixveil.core.randomness import Stream
 from mixveil.core.types import Attack, Dataset, Rows, View
 from mixveil.core.watching import Observe, Warn, unheard, unobserved
@@ -95,6 +97,7 @@ def unpromised(
         spread=float(known.scaled(known.pixels).var(0, correction=0).mean()),
         moved=None,
         images=measured.images,
+        errors=measured.errors,
     )
 
 
@@ -109,7 +112,7 @@ def audit(
     view: View,
     truth: Dataset,
     *,
-    others: Tensor | None = None,
+    others: Rows | Tensor | None = None,
     names: Sequence[str] | None = None,
     profile: str = "quick",
     stream: Stream,
@@ -124,7 +127,7 @@ def audit(
     """Attack the releases of `truth` in every way that the view allows.
 
     Args:
-        others: (m, …) images that are not in the releases, for membership.
+        others: Images that are not in the releases, for membership.
         names: The attacks to run; else all, but those that train a network only where the profile says so.
         stream: Of the attacks' own draws.
         watch, tell: Are told how far it is; and what it lacks and takes before it begins, and what attacks find.
@@ -140,14 +143,15 @@ def audit(
     rows = min(most, len(view.releases[0].payload))
     counted, course = begun(view, truth, others, asked, trains, rows, limits, looking, tell=tell, watch=watch)
     with course.step("records"):
-        truth = ranged(truth)
+        truth = ranged(held(truth))
         view, truth = rows_first(in_record_order(view), truth)
         view, mixed = with_covers(view, truth, covers)
         view, of_public = with_some_public(view, limits.public)
         inspected = inspect(view, mixed)
-        others, overlap = strangers(truth, view.public, others)
-        known, spread, numbers = _sampled(view, truth, mixed, others, most, pictures, stream)
-        units = _units(view, truth, mixed, known.view, others, most, stream)
+        strange, overlap = strangers(truth, view.public, _taken(others, max(rows, LEAST_STRANGERS)))
+        known, spread, numbers = _sampled(view, truth, mixed, strange, most, pictures, stream)
+        units = _units(view, truth, mixed, known.view, strange, most, stream)
+        del strange  # they are among the candidates
     with course.step("public"):
         _ = known.know_nothing  # what records are like, by public data: attacks take the same
         measured = Measure(known, looking)
@@ -178,6 +182,7 @@ def audit(
         spread=spread.energy / len(spread.mean) / known.span**2,
         moved=inspected[0].moved if view.traces is not None and by_value(view.releases[0]) else None,
         images=measured.images,
+        errors=measured.errors,
         curves=measured.curves,
         pictures={} if known.pictures is None else {"original": known.pictures, **measured.pictures},
     )
@@ -205,6 +210,13 @@ def _sampled(
     among = covered(view, len(truth))
     among = None if among is None else among[numbers]
     return GroundTruth(seen, records, spread, len(view.releases[0].payload), originals, among), spread, numbers
+
+
+def _taken(others: Rows | Tensor | None, most: int) -> Tensor | None:
+    """No more than are needed, in memory."""
+    if others is None or isinstance(others, Tensor):
+        return others
+    return others.take(spaced(len(others), most)).x
 
 
 def _candidates(own: Tensor, others: Tensor) -> Tensor:
@@ -239,6 +251,7 @@ def _run(judge: Judge, attack: Attack, trains: bool, course: Course, tell: Warn)
     before = len(judge.measure.figures)
     with course.step(attack.name):
         run = judge.run(attack)
+    give_back()
     for said in soon(run, judge.measure.figures[before:]):
         tell(said)
     return run
@@ -280,6 +293,7 @@ def strangers(truth: Dataset, public: Rows | None, others: Tensor | None) -> tup
     if others is None:
         return torch.empty(0, *truth.shape), notes
     strange = torch.tensor([fingerprint(row.flatten().double()) not in own for row in others], dtype=torch.bool)
-    if not bool(strange.all()):
-        notes.append(note("strangers-among-private", images=int((~strange).sum())))
+    if bool(strange.all()):
+        return others, notes
+    notes.append(note("strangers-among-private", images=int((~strange).sum())))
     return others[strange], notes

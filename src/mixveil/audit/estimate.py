@@ -15,7 +15,7 @@ from mixveil.audit.figures import AttackRun, Figure, attack_title, caption
 from mixveil.audit.metrics.catalogue import BY_CODE
 from mixveil.audit.perceptual import Perceptual
 from mixveil.audit.work import Counted, check_memory, speed
-from mixveil.core.types import Attack, Dataset, KnownRecords, Sizes, Units, View
+from mixveil.core.types import Attack, Dataset, KnownRecords, Rows, Sizes, Units, View
 from mixveil.core.watching import Observe, Warn
 from mixveil.core.wording.notes import Note, note
 from mixveil.theory.moments import DENSE_LIMIT
@@ -35,7 +35,7 @@ class Limits(Protocol):
 def begun(
     view: View,
     truth: Dataset,
-    others: Tensor | None,
+    others: Rows | Tensor | None,
     asked: Sequence[Attack],
     trains: bool,
     rows: int,
@@ -70,7 +70,7 @@ def _products(shape: Sequence[int], rows: int) -> int:
     return sum(shape) if len(shape) == 3 else min(values, rows, DENSE_LIMIT)
 
 
-def will_not_run(view: View, asked: Sequence[Attack], trains: bool, others: Tensor | None) -> set[str]:
+def will_not_run(view: View, asked: Sequence[Attack], trains: bool, others: Rows | Tensor | None) -> set[str]:
     """The names of attacks that cannot run on such a view, as far as that is seen before the records are."""
     none = torch.empty(0, dtype=torch.int64)
     nothing = torch.empty(0, *view.releases[0].shape)

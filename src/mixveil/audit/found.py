@@ -35,7 +35,9 @@ class Audit:
         promised: What all releases together promise of membership, to units first.
         spread: The variance of a value of the records, in units of the range squared.
         moved: What choosing the rows can have done to a test of single values' noise; None where none was made.
-        images: (n, …) uint8 the records as attacks guess them, by attack: 0 is `low`, 255 is `high`. They are shown.
+        images: (n, …) uint8 the records as attacks guess them, by attack: 0 is `low`, 255 is `high`. They are shown,
+            large pictures smaller than they are.
+        errors: (n,) the mean squared errors of these guesses at full size, in units of the range squared, by attack.
         curves: ROCs, by attack.
         pictures: The images behind features, `original` and as attacks guess them.
     """
@@ -56,13 +58,9 @@ class Audit:
     warnings: tuple[Note, ...] = ()
     verdict: tuple[Note, ...] = ()
     images: Mapping[str, Tensor] = field(default_factory=dict, repr=False)
+    errors: Mapping[str, Tensor] = field(default_factory=dict, repr=False)
     curves: Mapping[str, Roc] = field(default_factory=dict, repr=False)
     pictures: Mapping[str, Tensor] = field(default_factory=dict, repr=False)
-
-    def errors(self, attack: str) -> Tensor:
-        """(n,) the mean squared errors of an attack's guesses as they are shown, in units of the range squared."""
-        both = zip(torch.split(self.pixels, self._block), torch.split(self.images[attack], self._block), strict=True)
-        return torch.cat([mse((one - self.low) / (self.high - self.low), other.double() / 255) for one, other in both])
 
     @cached_property
     def spreads(self) -> Tensor:

@@ -56,8 +56,9 @@ class GroundTruth:
 
     @cached_property
     def pixels(self) -> Tensor:
-        """(n, …) the values of these records."""
-        return self.own.take(torch.arange(self.n)).x
+        """(n, …) the values of these records: the first candidates are the same ones."""
+        candidates = self.view.candidates
+        return self.own.take(torch.arange(self.n)).x if candidates is None else candidates[: self.n]
 
     @cached_property
     def labels(self) -> Tensor:

@@ -28,7 +28,8 @@ _CONTROLS = 3  # releases without the records, on which they must not be told fr
 _TRIED = 150  # steps of a training that only shows whether there is one
 
 Outcome = tuple[Status, Note | None]
-Did = Callable[[Attack, Literal["tried", "control", "attack", "alone", "measured"]], None]
+Stage = Literal["tried", "control", "attack", "alone", "measured"]
+Did = Callable[[Attack, Stage], None]
 
 
 class Judge:
@@ -67,7 +68,7 @@ class Judge:
             status, why = "broken", note("training-failed", error=type(error).__name__)
         if status != "ran":  # what was measured before it failed does not count
             del self.measure.figures[before:]
-            for guesses in (self.measure.images, self.measure.pictures, self.measure.curves):
+            for guesses in (self.measure.images, self.measure.errors, self.measure.pictures, self.measure.curves):
                 guesses.pop(attack.name, None)
         return told(attack, status, why)
 
@@ -155,18 +156,20 @@ class Judge:
         """With a tenth, half and nine tenths of the records known, each guessed while it is not; by the best of up to
         three priors: from public data, from the release, and from the known records themselves."""
         view, pixels = self.truth.view, self.truth.pixels
-        guesses = known_records.guessed(attack, view, pixels, self.stream.fork(attack.name))
-        self.did(attack, "attack")
-        others = [] if view.public is None else [False]
-        others += [True] if pixels[0].numel() <= known_records.TAUGHT_VALUES else []
-        for taught in others:
-            unaided = replace(view, public=None)
-            more = known_records.guessed(attack, unaided, pixels, self.stream.fork(attack.name), taught=taught)
-            better = {share: self.measure.better(attack, Guess(more[share]), Guess(guesses[share])) for share in more}
-            guesses = {share: more[share] if better[share] else guess for share, guess in guesses.items()}
-        self.did(attack, "alone")
-        for share, guess in guesses.items():
-            self.measure.reconstruction(attack, guess, known=share)
+        unaided = [(replace(view, public=None), False)] if view.public is not None else []
+        taught = [(replace(view, public=None), True)] if pixels[0].numel() <= known_records.TAUGHT_VALUES else []
+        order = self.stream.fork(attack.name).permutation(len(pixels))
+        stages: tuple[Stage, ...] = ("attack", "alone", "measured")
+        for share, stage in zip(known_records.SHARES, stages, strict=True):  # guesses of large images fill the memory
+            parts, best = known_records.folds(order, share), None
+            for seen, by_known in [(view, False), *unaided, *taught]:
+                stream = self.stream.fork(attack.name)
+                guess = known_records.guessed(attack, seen, pixels, parts, stream, taught=by_known)
+                if best is None or self.measure.better(attack, Guess(guess), Guess(best)):
+                    best = guess
+            if best is not None:
+                self.measure.reconstruction(attack, best, known=share)
+            self.did(attack, stage)
 
     def _broken(self, attack: Attack) -> Note | None:
         """Why it shows nothing here: it fails even where there is no defence."""

@@ -7,7 +7,6 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from mixveil.core.errors import ArgumentError
 from mixveil.core.randomness import Stream
 from mixveil.core.types import Attack, Batch, KnownRecords, View
 from mixveil.data.row_views import InMemoryRows
@@ -19,7 +18,10 @@ SHARES = (0.1, 0.5, 0.9)
 """Of the records that an attacker has."""
 
 
-def folds(order: Tensor, share: float) -> list[tuple[Tensor, Tensor]]:
+Folds = list[tuple[Tensor, Tensor]]
+
+
+def folds(order: Tensor, share: float) -> Folds:
     """(wanted, known): each record is wanted once, while that share of the others, and not it, is known. order: (n,) in
     a random one; of the first fold, a larger share holds all of a smaller one."""
     n = len(order)
@@ -27,22 +29,17 @@ def folds(order: Tensor, share: float) -> list[tuple[Tensor, Tensor]]:
     return [(order[start : start + hidden], order.roll(-start)[hidden:]) for start in range(0, n, hidden)]
 
 
-def guessed(attack: Attack, view: View, pixels: Tensor, stream: Stream, *, taught: bool = False) -> dict[float, Tensor]:
-    """(n, …) guesses of the records that have rows, by share. pixels: (n, …) these records. Records that only others'
-    rows hold, where a part of a release is seen, are never known. taught: what records are like is learned from the
-    known ones."""
-    order = stream.permutation(len(pixels))
+def guessed(
+    attack: Attack, view: View, pixels: Tensor, parts: Folds, stream: Stream, *, taught: bool = False
+) -> Tensor:
+    """(n, …) float32 guesses of the records that have rows, each while others are known, by `folds`. pixels: (n, …)
+    these records. Records that only others' rows hold, where a part of a release is seen, are never known. taught: what
+    records are like is learned from the known ones."""
     guess = None if taught else attack.knowing(view, stream=stream)
-    guesses = {}
-    for share in SHARES:
-        images = torch.empty(pixels.shape, dtype=torch.float64)
-        for wanted, known in folds(order, share):
-            given = pixels[known]
-            public = InMemoryRows(Batch(given, torch.zeros(len(known), 1)))
-            ask = guess or attack.knowing(replace(view, public=public), stream=stream)
-            found = ask(KnownRecords(known, given)).images
-            if found is None:
-                raise ArgumentError(f"{attack.name} needs known records, and guesses no others")
-            images[wanted] = found[wanted]
-        guesses[share] = images
-    return guesses
+    images = torch.empty(pixels.shape)
+    for wanted, known in parts:
+        given = pixels[known]
+        public = InMemoryRows(Batch(given, torch.zeros(len(known), 1)))
+        ask = guess or attack.knowing(replace(view, public=public), stream=stream)
+        images[wanted] = ask(KnownRecords(known, given), wanted).float()
+    return images

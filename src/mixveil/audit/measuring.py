@@ -15,11 +15,12 @@ from mixveil.audit.ground_truth import GroundTruth
 from mixveil.audit.metrics import counts, detection, signs, sources
 from mixveil.audit.metrics.catalogue import BY_CODE, METRICS, Metric
 from mixveil.audit.perceptual import Perceptual
+from mixveil.audit.thumbnails import small
 from mixveil.core.types import Attack, Guess, Rows
 from mixveil.data import similarity
 
 _ROC_CANDIDATES = 1000
-_BLOCK_VALUES = 1 << 21  # of records that are measured at a time
+_BLOCK_VALUES = 1 << 18  # of records that are measured at a time: they stay in a processor's cache
 _MEAN_OF = 5000
 
 
@@ -28,8 +29,9 @@ class Measure:
 
     Attributes:
         figures: Of all attacks so far.
-        images: (n, …) uint8 guesses at records by attack: 0 and 255 are the ends of their range. They are shown, and
-            all that is measured is measured before.
+        images: (n, …) uint8 guesses at records by attack: 0 and 255 are the ends of their range. They are shown, large
+            pictures smaller than they are, and all that is measured is measured before.
+        errors: (n,) the mean squared errors of these guesses at their full size, in units of the range squared.
         pictures: (n, c, h, w) guesses at the images behind features, in [0, 1], by attack.
         curves: ROCs of links or scores, by attack.
     """
@@ -40,6 +42,7 @@ class Measure:
         self._equal = self_test.same(truth.pixels)
         self.figures: list[Figure] = []
         self.images: dict[str, Tensor] = {}
+        self.errors: dict[str, Tensor] = {}
         self.pictures: dict[str, Tensor] = {}
         self.curves: dict[str, detection.Roc] = {}
 
@@ -73,7 +76,7 @@ class Measure:
         """Of guessed records (n, …). known: the share of records that the attacker has already."""
         name = attack.name if known is None else f"{attack.name}-{100 * known:.0f}"
         guess, bound = self.truth.nearer(guess), ceilings.error_bound(self.truth, attack.bound)
-        self.images[name] = torch.cat([_in_8_bits(self.truth.scaled(part)) for part in torch.split(guess, self._block)])
+        self._keep(name, guess)
         measured = self._compared(guess)
         unclamped = float(self._errors(guess).mean()) if bound is not None else 0.0
         for metric, values in measured.items():
@@ -85,6 +88,17 @@ class Measure:
             values = look.apart(self.truth.scaled(guess[look.rows]).clamp(0, 1))
             figure = _averaged(name, attack, BY_CODE[look.name], values, look.nothing)
             self.figures.append(replace(figure, known=known, records=len(values)))
+
+    def _keep(self, name: str, guess: Tensor) -> None:
+        """Guessed records (n, …) as they are shown, and their errors."""
+        images, errors = [], []
+        for truth, part in zip(
+            torch.split(self.truth.pixels, self._block), torch.split(guess, self._block), strict=True
+        ):
+            shown = _in_8_bits(self.truth.scaled(part))
+            errors.append(similarity.mse(self.truth.scaled(truth), shown.double() / 255))
+            images.append(small(shown))
+        self.images[name], self.errors[name] = torch.cat(images), torch.cat(errors)
 
     def _compared(self, guess: Tensor) -> dict[Metric, Tensor]:
         """(n,) figures of guessed records (n, …), by metric: a few records at a time, as they are in double precision

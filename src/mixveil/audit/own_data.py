@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
 
 from mixveil.attacks.shared.training import TrainingCache
 from mixveil.audit.found import Audit
@@ -75,8 +74,8 @@ class AuditedKind(NamedTuple):
     more: list[Note]
 
 
-def public_halves(public: Any, data: Dataset) -> tuple[Subset | None, Tensor | None]:
-    """Public data in two halves: what the attacker knows, and images that are not in the release."""
+def public_halves(public: Any, data: Dataset) -> tuple[Subset | None, Subset | None]:
+    """Public data in two halves: what the attacker knows, and some images that are not in the release."""
     if public is None:
         return None, None
     check_same_kind(data, public)
@@ -85,7 +84,7 @@ def public_halves(public: Any, data: Dataset) -> tuple[Subset | None, Tensor | N
         raise ArgumentError(f"{len(public)} rows are too few for public data")
     strange = torch.arange(1, len(public), 2)
     some = torch.linspace(0, half - 1, min(half, len(data), _MOST_OTHERS)).long()
-    return known_half(public), public.take(strange[some]).x
+    return known_half(public), Subset(public, strange[some])
 
 
 def public_whole(public: Images | None, data: Dataset) -> Images | None:

@@ -1,4 +1,5 @@
-"""The public data that attackers have: as many as attacks learn more from, read once and held in memory."""
+"""Rows that are read once and held in memory: those that were released, and the public data that attackers have, as
+many as attacks learn more from."""
 
 from __future__ import annotations
 
@@ -8,11 +9,11 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from mixveil.core.types import Batch, Rows, View
+from mixveil.core.types import Batch, Dataset, Rows, View
 from mixveil.core.wording.notes import Note, note
 from mixveil.data.row_views import RowsView, Subset
 
-_HELD = 1 << 28  # values; of more rows, attacks read those that they need
+_HELD = 1 << 28  # values; more rows are read whenever they are needed
 _BLOCK_VALUES = 1 << 22
 
 
@@ -33,6 +34,11 @@ class Held(RowsView):
 
     def take(self, index: Tensor) -> Batch:
         return Batch(self.x[index], self.y[index])
+
+
+def held(rows: Dataset) -> Dataset:
+    """The same rows in memory, if they are not too many: an audit reads all of them a dozen times."""
+    return Held.of(rows) if len(rows) * math.prod(rows.shape) <= _HELD else rows
 
 
 def with_some_public(view: View, most: int) -> tuple[View, list[Note]]:

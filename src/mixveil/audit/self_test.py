@@ -26,6 +26,7 @@ from mixveil.features.split.layers import BatchNorm
 from mixveil.releases.representations import in_memory
 
 _ROWS, _VALUES, _LEAST_ROWS = 300, 1 << 21, 60
+_AT_ONCE = 1 << 22  # values of rows that are encoded at a time
 _PAIR_ROWS = 16
 _COVERS, _FIRST = 500, 0.25
 _PICTURES = 0.97  # what a brief training may leave of the error of pictures: features show them least
@@ -234,12 +235,14 @@ def released(
     like: Release, encoder: Encoder, part: Subset, stream: Stream, covers: Rows | None = None
 ) -> tuple[Release, Trace]:
     """A release of these rows in memory, with its trace. covers: what the encoder mixes in, if anything."""
-    index = torch.arange(len(part))
-    trace = encoder.plan(len(part), stream=stream.fork("plan"))
+    trace, noise = encoder.plan(len(part), stream=stream.fork("plan")), stream.fork("noise")
     rows = part if covers is None else Covered(part, covers)
-    batch = encoder.encode(rows, index, trace, stream=stream.fork("noise"))
-    payload = InMemoryRows(batch if encoder.step is None else Batch(batch.x.float() * encoder.step, batch.y))
-    return like.with_(payload=payload, encoder=encoder, guarantees=()), trace
+    batches = []
+    for index in torch.split(torch.arange(len(part)), max(1, _AT_ONCE // math.prod(part.shape))):
+        x, y = encoder.encode(rows, index, trace, stream=noise)
+        batches.append(Batch(x if encoder.step is None else x.float() * encoder.step, y))
+    batch = batches[0] if len(batches) == 1 else Batch(*(torch.cat(column) for column in zip(*batches, strict=True)))
+    return like.with_(payload=InMemoryRows(batch), encoder=encoder, guarantees=()), trace
 
 
 def _coarse(like: Release, x: Tensor, trace: Trace, clean: Release, stream: Stream) -> Release:

@@ -261,7 +261,7 @@ def _point(value: float, result: Audit, numbers: Tensor, chosen: dict[str, int])
     priors = {figure.attack for figure in result.figures if figure.kind == "prior"}
     images = {name: guess for name, guess in result.images.items() if name not in priors and guess.dim() == 4}
     for name, guess in images.items():
-        most = int((result.errors(name) / result.spreads.clamp(min=1e-12)).argmin())
+        most = int((result.errors[name] / result.spreads.clamp(min=1e-12)).argmin())
         best[name] = thumbnails(result, guess, most, numbers)
         followed[name] = thumbnails(result, guess, chosen.setdefault(name, most), numbers)
     return SweepPoint(value, sigma, result.figures, result.attacks, followed, best)

@@ -81,6 +81,13 @@ def shrunk(image: Tensor, side: int) -> Tensor:
     return _within(image.float().clamp(0, 1)[None], side)[0].clone()
 
 
+def small(images: Tensor) -> Tensor:
+    """(n, …) uint8: pictures (n, c, h, w) no wider or higher than `LARGEST`, in proportion; others as they are."""
+    if images.dim() != 4 or max(images.shape[2:]) <= LARGEST:
+        return images
+    return (_within(images.float() / 255, LARGEST) * 255).round().to(torch.uint8)
+
+
 @dataclass(frozen=True)
 class SmallImages(RowsView):
     """Images in [0, 1], no larger than `LARGEST_GUESSED`: what attackers who turn features back into pictures guess."""

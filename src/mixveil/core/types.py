@@ -710,5 +710,6 @@ class Attack(Protocol):
 
     def __call__(self, view: View, *, stream: Stream) -> Guess: ...
 
-    def knowing(self, view: View, *, stream: Stream) -> Callable[[KnownRecords], Guess]:
-        """What the attack guesses with some records known. An audit asks with many sets of them, one after another."""
+    def knowing(self, view: View, *, stream: Stream) -> Callable[[KnownRecords, Tensor], Tensor]:
+        """What the attack guesses of wanted records (m,), with others known: (m, …). An audit asks with many sets of
+        them, one after another."""

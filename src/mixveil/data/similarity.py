@@ -13,6 +13,7 @@ from torch import Tensor
 from mixveil.core.errors import ArgumentError
 
 _WINDOW, _SIGMA = 11, 1.5
+_AT_ONCE = 1 << 18  # values of images that are compared at a time: they stay in a processor's cache
 SSIM = (0.01**2, 0.03**2)  # C₁ and C₂, for values in [0, 1]
 PUBLISHED_SSIM = (0.012, 0.032)  # the paper's constants, for the comparison with its table only
 
@@ -49,13 +50,20 @@ def ssim(truth: Tensor, guess: Tensor, constants: tuple[float, float] = SSIM) ->
     constants: C₁ and C₂, which keep the quotients stable."""
     if truth.dim() != 4:
         raise ArgumentError(f"ssim needs images (n, c, h, w), got {tuple(truth.shape)}")
-    x, y = truth.double(), guess.double().view_as(truth)
+    y, size = guess.view_as(truth), len(truth)
+    if truth.device.type == "cpu":
+        size = max(1, _AT_ONCE // max(1, truth[:1].numel()))
+    parts = zip(torch.split(truth, size), torch.split(y, size), strict=True)
+    return torch.cat([_ssim(one.double(), other.double(), constants) for one, other in parts])
+
+
+def _ssim(x: Tensor, y: Tensor, constants: tuple[float, float]) -> Tensor:
     c1, c2 = constants
     mean_x, mean_y = _blurred(x), _blurred(y)
-    variance_x, variance_y = _blurred(x * x) - mean_x**2, _blurred(y * y) - mean_y**2
-    covariance = _blurred(x * y) - mean_x * mean_y
-    luminance = (2 * mean_x * mean_y + c1) / (mean_x**2 + mean_y**2 + c1)
-    structure = (2 * covariance + c2) / (variance_x + variance_y + c2)
+    product, squares = mean_x * mean_y, mean_x.square().addcmul_(mean_y, mean_y)
+    covariance, variances = _blurred(x * y) - product, _blurred(torch.addcmul(x * x, y, y)) - squares
+    luminance = (2 * product + c1) / (squares + c1)
+    structure = (2 * covariance + c2) / (variances + c2)
     return (luminance * structure).view(len(x), -1).mean(1)
 
 
@@ -95,12 +103,16 @@ def _moments(images: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _blurred(images: Tensor) -> Tensor:
-    """(n, c, h', w') means under SSIM's window, in every place where it fits."""
-    window = _window(images)
-    planes = images.reshape(-1, 1, *images.shape[2:])
-    rows = torch.nn.functional.conv2d(planes, window.view(1, 1, -1, 1))
-    found = torch.nn.functional.conv2d(rows, window.view(1, 1, 1, -1))
-    return found.view(*images.shape[:2], *found.shape[2:])
+    """(n, c, h', w') means under SSIM's window, in every place where it fits: of one side after the other, the images
+    moved and added. Of few images that is faster than a convolution, by far in double precision."""
+    window = _window(images).tolist()
+    for side in (2, 3):
+        places = images.shape[side] - len(window) + 1
+        found = images.narrow(side, 0, places) * window[0]
+        for shift, weight in enumerate(window[1:], 1):
+            found.add_(images.narrow(side, shift, places), alpha=weight)
+        images = found
+    return images
 
 
 def _window(images: Tensor) -> Tensor:

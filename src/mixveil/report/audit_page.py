@@ -157,7 +157,7 @@ def _pictures(found: Audit) -> dict[str, Tensor]:
     originals, span = found.pixels, found.high - found.low
     priors = {figure.attack for figure in found.figures if figure.kind == "prior"}
     attacks = {name: images for name, images in found.images.items() if name not in priors}
-    errors = {name: found.errors(name) for name in attacks}
+    errors = {name: found.errors[name] for name in attacks}
     if errors:
         best = min(errors, key=lambda name: float(errors[name].mean()))
         index = (errors[best] / found.spreads.clamp(min=1e-12)).argsort()[:_SHOWN]
@@ -167,8 +167,15 @@ def _pictures(found: Audit) -> dict[str, Tensor]:
     pictures["original"] = (originals[index] - found.low) / span
     if found.kind not in _WITHOUT_ROWS:
         pictures["released"] = released(found, index)
-    clamped = {name: images.clamp(0, 1).float().contiguous() for name, images in pictures.items()}
-    return clamped | {"index": found.numbers[index]} | _behind_features(found)
+    kept = {name: _kept(images) for name, images in pictures.items()}
+    return kept | {"index": found.numbers[index]} | _behind_features(found)
+
+
+def _kept(images: Tensor) -> Tensor:
+    """Records (n, …) in [0, 1]; pictures no larger than those that are shown."""
+    if images.dim() != 4:
+        return images.clamp(0, 1).float().contiguous()
+    return torch.stack([shrunk(image, LARGEST) for image in images])
 
 
 def _behind_features(found: Audit) -> dict[str, Tensor]:

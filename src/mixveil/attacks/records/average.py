@@ -60,10 +60,14 @@ class Average(BaseAttack):
             raise CannotAttackError(note("attack-needs-equal-rows"))
         model.check_linear(view)
         prior = model.prior_of(view)
-        releases, classes = understood(view, prior, stream)
-        if len(releases) == 1 or releases[0].weight.shape[1] == 1:
-            return Guess(images=prior.images(view, averaged(releases, prior.variance)[0]))
-        mixings, noises = [], []
+        ways, classes = _read(view, prior, stream)
+        if len(ways) == 1 or ways[0].weights.shape[2] == 1:
+
+            def of_rows(rows: slice) -> Tensor:
+                return averaged([way.turned(classes, rows) for way in ways], prior.variance)[0]
+
+            return Guess(images=model.images_by_rows(view, prior, of_rows))
+        releases, mixings, noises = [way.turned(classes) for way in ways], [], []
         for own, (partner, chance) in zip(releases, partners(view, releases, classes, prior), strict=True):
             source = torch.stack([torch.arange(len(partner)), partner], dim=1)
             weight = torch.cat([own.weight[:, :1], own.weight[:, 1:] * (chance > 0)], dim=1)
@@ -79,18 +83,8 @@ def understood(view: View, prior: model.Prior, stream: Stream) -> tuple[list[Own
 
     A label of two classes shows both weights. Which of them is the record's own class follows from all its rows: it is
     in each of their labels, and the noise goes with the other weight. A label of one class shows no weight."""
-    tried = []
-    for t, release in enumerate(view.releases):
-        entry = model.entry_of(view, t, prior)
-        rows = model.coordinates(release, entry, prior)
-        tried.append(_both_ways(release, entry, rows, prior, stream.fork(f"law {t}")))
-    n, classes = len(tried[0].rows), len(view.releases[0].classes)
-    score = torch.zeros(n, classes, dtype=torch.float64)
-    for way in tried:
-        absent = way.likely.amin(1, keepdim=True) - _LIE
-        score += absent.expand(n, classes).scatter(1, way.classes.flip(1), way.likely.flip(1))
-    own_class = score.argmax(1)
-    return [way.turned(own_class) for way in tried], own_class
+    ways, classes = _read(view, prior, stream)
+    return [way.turned(classes) for way in ways], classes
 
 
 class _Ways(NamedTuple):
@@ -101,53 +95,87 @@ class _Ways(NamedTuple):
     weights: Tensor
     likely: Tensor
     loose: Tensor
-    rows: Tensor
     release: Release
     entry: model.EntryMap
     prior: model.Prior
 
-    def turned(self, own_class: Tensor) -> OwnRows:
-        """Read so that the own class is this one, where the label has it; else as the row itself is likelier."""
-        n = torch.arange(len(self.rows))
-        here = self.classes == own_class[:, None]
-        way = torch.where(here.any(1), here.long().argmax(1), self.likely.argmax(1))
-        weight, other = self.weights[n, way], self.classes[n, 1 - way]
+    def turned(self, own_class: Tensor, rows: slice | None = None) -> OwnRows:
+        """Read so that the own class is this one, where the label has it; else as the row itself is likelier. All rows,
+        or some."""
+        rows = rows or slice(0, len(self.classes))
+        classes, n = self.classes[rows], torch.arange(rows.stop - rows.start)
+        here = classes == own_class[rows, None]
+        way = torch.where(here.any(1), here.long().argmax(1), self.likely[rows].argmax(1))
+        weight, other = self.weights[rows][n, way], classes[n, 1 - way]
         noise = row_noise(self.release, weight, self.prior, self.entry)
-        if bool(self.loose.any()):  # a weight that is off by a little shows both records in the rest
-            noise = noise + 2 * self.loose * self.entry.gain.square() * self.prior.variance
-        return OwnRows(weight, self.rows, noise, self.entry.gain, other)
+        if bool(self.loose[rows].any()):  # a weight that is off by a little shows both records in the rest
+            noise = noise + 2 * self.loose[rows] * self.entry.gain.square() * self.prior.variance
+        seen = model.coordinates_of(self.release, self.entry, self.prior, rows)
+        return OwnRows(weight, seen, noise, self.entry.gain, other)
 
 
-def _both_ways(release: Release, entry: model.EntryMap, rows: Tensor, prior: model.Prior, stream: Stream) -> _Ways:
+def _read(view: View, prior: model.Prior, stream: Stream) -> tuple[list[_Ways], Tensor]:
+    """Every release both ways, and (n,) the classes of the records."""
+    tried = [
+        _both_ways(release, model.entry_of(view, t, prior), prior, stream.fork(f"law {t}"))
+        for t, release in enumerate(view.releases)
+    ]
+    n, classes = len(tried[0].classes), len(view.releases[0].classes)
+    score = torch.zeros(n, classes, dtype=torch.float64)
+    for way in tried:
+        absent = way.likely.amin(1, keepdim=True) - _LIE
+        score += absent.expand(n, classes).scatter(1, way.classes.flip(1), way.likely.flip(1))
+    return tried, score.argmax(1)
+
+
+def _both_ways(release: Release, entry: model.EntryMap, prior: model.Prior, stream: Stream) -> _Ways:
     law = release.encoder.plan(_DRAWS, stream=stream).weight.double()
     if law.shape[1] > 2:
         raise CannotAttackError(note("attack-needs-pairs"))
-    n = len(rows)
-    y = release.payload.take(torch.arange(n)).y.double()
+    n, values = len(release.payload), len(prior.mean)
+    y = torch.cat([release.payload.take(torch.arange(r.start, r.stop)).y.double() for r in model.in_parts(n, values)])
     if law.shape[1] == 1:
         classes = y.argmax(1, keepdim=True).expand(n, 2)
-        return _Ways(classes, torch.ones(n, 2, 1), torch.zeros(n, 2), torch.zeros(n, 1), rows, release, entry, prior)
+        return _Ways(classes, torch.ones(n, 2, 1), torch.zeros(n, 2), torch.zeros(n, 1), release, entry, prior)
     shares, classes = y.topk(2, dim=1) if y.shape[1] > 1 else (y.expand(n, 2), y.argmax(1)[:, None].expand(n, 2))
     several = (y > 0).sum(1) > 1
     weights = torch.stack([shares, shares.flip(1)], dim=1)
-    likely = torch.full((n, 2), -torch.inf, dtype=torch.float64)
-    for way in range(2):
-        likely[several, way] = _likelihood(release, entry, rows[several], weights[several, way], prior)
-    alone = (~several).nonzero()[:, 0]
     classes = torch.where(several[:, None], classes, classes[:, :1])
     tried = law[law[:, 0].argsort()][model.spaced(len(law), _STEPS)]
-    guess = torch.stack([_likelihood(release, entry, rows[alone], w.expand(len(alone), 2), prior) for w in tried], 1)
-    chance, loose = guess.softmax(1), torch.zeros(n, 1, dtype=torch.float64)
-    weights[alone], likely[alone] = (chance @ tried)[:, None], guess.logsumexp(1, keepdim=True)
+    likely, guess = _likelihoods(release, entry, prior, weights, several, tried)
+    alone = (~several).nonzero()[:, 0]
+    chance, loose = guess[alone].softmax(1), torch.zeros(n, 1, dtype=torch.float64)
+    weights[alone], likely[alone] = (chance @ tried)[:, None], guess[alone].logsumexp(1, keepdim=True)
     loose[alone] = (chance * (tried[:, 0] - chance @ tried[:, :1]).square()).sum(1, keepdim=True)
-    return _Ways(classes, weights, likely, loose, rows, release, entry, prior)
+    return _Ways(classes, weights, likely, loose, release, entry, prior)
 
 
-def _likelihood(release: Release, entry: model.EntryMap, rows: Tensor, weight: Tensor, prior: model.Prior) -> Tensor:
-    """(m,) log-density of rows with these weights, whatever records are in them, without the constant."""
+def _likelihoods(
+    release: Release, entry: model.EntryMap, prior: model.Prior, weights: Tensor, several: Tensor, tried: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Log-densities of rows, whatever records are in them, without the constant: (n, 2) of `several` with their weights
+    (n, 2, 2) both ways, −∞ of the others; (n, w) of the others with each of the weights that are tried (w, 2)."""
+    n, count = len(several), prior.directions.count
+    likely = torch.full((n, 2), -torch.inf, dtype=torch.float64)
+    guess = torch.zeros(n, len(tried), dtype=torch.float64)
+    common = _spread(release, entry, prior, tried)
+    volume, precision = common.log() @ count, common.reciprocal()
+    for rows in model.in_parts(n, len(prior.variance)):
+        squares = model.coordinates_of(release, entry, prior, rows).square_()
+        places = torch.arange(rows.start, rows.stop)
+        mixed, alone = places[several[rows]], places[~several[rows]]
+        guess[alone] = -0.5 * (volume + squares[~several[rows]] @ precision.T)
+        for way in range(2):
+            spread = _spread(release, entry, prior, weights[mixed, way])
+            form = (squares[several[rows]] / spread).sum(1)
+            likely[mixed, way] = -0.5 * (spread.log_() @ count + form)
+    return likely, guess
+
+
+def _spread(release: Release, entry: model.EntryMap, prior: model.Prior, weight: Tensor) -> Tensor:
+    """(m, k) the variance of rows with these weights, whatever records are in them."""
     signal = weight.square().sum(1, keepdim=True) * entry.gain.square() * prior.variance
-    spread = signal + row_noise(release, weight, prior, entry)
-    return -0.5 * (prior.directions.count * spread.log() + rows.square() / spread).sum(1)
+    return signal + row_noise(release, weight, prior, entry)
 
 
 def _partner_variance(own: OwnRows, variance: Tensor) -> Tensor:

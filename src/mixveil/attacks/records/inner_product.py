@@ -44,5 +44,6 @@ class InnerProductSquares(InnerProduct):
 
     def __call__(self, view: View, *, stream: Stream) -> Guess:
         seen = zip(view.releases, first_rows(view), strict=False)
-        rows = torch.cat([squares(release, x) for release, x in seen])
+        parts = [squares(release, x) for release, x in seen]
+        rows = torch.cat(parts) if len(parts) > 1 else parts[0]
         return Guess(alike=whitening(rows, view.releases[0].shape).alike(rows))

@@ -53,20 +53,26 @@ class InnerProductAverage(BaseAttack):
 def _under_noise(view: View, laws: list[Tensor]) -> Tensor:
     """(n, …) the best linear estimates from own rows alone, by directions: all else in a row counts as noise."""
     prior = model.prior_of(view)
-    evidence, precision = torch.zeros(1), 1 / prior.variance
+    precision, parts = 1 / prior.variance, []
     for t, (release, law) in enumerate(zip(view.releases, laws, strict=True)):
         entry, own = model.entry_of(view, t, prior), float(law[:, 0].mean())
         others = (float(law.square().sum(1).mean()) - own**2) * entry.gain.square() * prior.variance
         noise = float(release.encoder.deviation(law).square().mean())
         rest = (others + noise + entry.spread).clamp(min=1e-9 * float(prior.variance.max()))
-        evidence = evidence + own * entry.gain / rest * model.coordinates(release, entry, prior)
         precision = precision + (own * entry.gain).square() / rest
-    return prior.images(view, evidence / precision)
+        parts.append((release, entry, own * entry.gain / rest))
+
+    def of_rows(rows: slice) -> Tensor:
+        told = [worth / precision * model.coordinates_of(r, entry, prior, rows) for r, entry, worth in parts]
+        return torch.stack(told).sum(0) if len(told) > 1 else told[0]
+
+    return model.images_by_rows(view, prior, of_rows)
 
 
 def _without_noise(view: View, law: Tensor) -> Tensor:
     """(n, …) averages of own rows; then, of enough releases, the solution of all rows."""
     rows, encoder = first_rows(view), view.releases[0].encoder
+    mean = torch.stack([x.mean(0) for x in rows]).mean(0)
     flat = centred(rows)
     space = whitening(flat, view.releases[0].shape)
     seen = space.coordinates(flat).view(len(rows), *rows[0].shape)
@@ -75,7 +81,6 @@ def _without_noise(view: View, law: Tensor) -> Tensor:
     if len(rows) >= _SOLVED and law.shape[1] > 1 and not encoder.covers:
         for _ in range(_ROUNDS):
             found = _solved(seen, _weights(seen, found, space.variance.sqrt(), law.shape[1]))
-    mean = torch.stack([x.mean(0) for x in rows]).mean(0)
     return encoder.restore(space.back(found) + mean).view(-1, *view.releases[0].shape)
 
 

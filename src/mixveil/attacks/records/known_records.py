@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
-from mixveil.attacks.records.lmmse import row_noise, solved_along, unmixed
+from mixveil.attacks.records.lmmse import Columns, row_noises, solved_along, unmixed
 from mixveil.attacks.shared import model
 from mixveil.attacks.shared.base import BaseAttack, mixes_covers
 from mixveil.attacks.shared.model import MixingMatrix
@@ -43,9 +43,9 @@ class KnownRecordsAttack(BaseAttack):
         _check(view.known, solver.mixings[0].records, view.releases[0].shape)
         return Guess(images=solver.images(view.known))
 
-    def knowing(self, view: View, *, stream: Stream) -> Callable[[KnownRecords], Guess]:
+    def knowing(self, view: View, *, stream: Stream) -> Callable[[KnownRecords, Tensor], Tensor]:
         solver = Solver(view)  # what does not depend on the known records is made once
-        return lambda known: Guess(images=solver.images(known))
+        return solver.wanted
 
 
 class Solver:
@@ -65,11 +65,15 @@ class Solver:
         unknown[known.records[inside]] = False
         found = torch.empty(n, *images.shape[1:], dtype=torch.float64)
         found[known.records[inside]] = images[inside]
-        found[unknown] = self.prior.images(self.view, self.coordinates(known, unknown.nonzero()[:, 0]))
+        found[unknown] = self.wanted(known, unknown.nonzero()[:, 0])
         return found
 
+    def wanted(self, known: KnownRecords, wanted: Tensor) -> Tensor:
+        """(m, …) of the wanted ones among the records that are not known."""
+        return self.prior.images(self.view, self.coordinates(known, wanted))
+
     def coordinates(self, known: KnownRecords, wanted: Tensor) -> Tensor:
-        """(m, k) of the wanted ones among the records that are not known."""
+        """(m, k) of the wanted ones."""
         if not len(wanted):
             return self.seen[0][:0]
         hidden = torch.ones(self.mixings[0].records, dtype=torch.bool)
@@ -78,23 +82,57 @@ class Solver:
         mixings, seen, noises = (list(column) for column in zip(*parts, strict=True))
         solve = solved_along if len(parts) == 1 and self.mixings[0].paired else unmixed
         found = solve(mixings, seen, noises, [e.gain for e in self.entries], self.prior.variance)
-        return found[_places(hidden)[wanted]]
+        place = _places(hidden)[wanted]
+        return found if torch.equal(place, torch.arange(len(found))) else found[place]
 
-    def _without(self, t: int, known: KnownRecords, hidden: Tensor) -> tuple[MixingMatrix, Tensor, Tensor]:
+    def _without(self, t: int, known: KnownRecords, hidden: Tensor) -> tuple[MixingMatrix, Columns, Columns]:
         """Release t without what is known: the mixing of unknown records, the rows that hold any, and their noise."""
         release, entry, mixing = self.view.releases[t], self.entries[t], self.mixings[t]
         rows = hidden[mixing.source].any(1)
-        source, weight, seen = mixing.source[rows], mixing.weight[rows], self.seen[t][rows]
+        source, weight, taken = mixing.source[rows], mixing.weight[rows], []
         number = torch.zeros(len(hidden), dtype=torch.int64)
         number[known.records] = torch.arange(len(known.records))
         for place, share in zip(source.T, weight.T, strict=True):
-            given = ~hidden[place]
-            entered = release.encoder.prepare(known.images[number[place[given]]]) - entry.offset
-            seen[given] -= share[given, None] * self.prior.directions.coordinates(entered)
+            given = (~hidden[place]).nonzero()[:, 0]
+            held = self._entered(t, known.images, number[place[given]])
+            taken.append((given, held.mul_(share[given, None])))
         left = weight * hidden[source]
-        noise = row_noise(release, weight, self.prior, entry, bent=left)
+        noise = row_noises(release, weight, self.prior, entry, bent=left)
         places = torch.where(hidden[source], _places(hidden)[source], -1)
-        return MixingMatrix(places, left, int(hidden.sum())), seen, noise
+        return MixingMatrix(places, left, int(hidden.sum())), _Rest(self.seen[t], rows.nonzero()[:, 0], taken), noise
+
+    def _entered(self, t: int, images: Tensor, index: Tensor) -> Tensor:
+        """(m, k) of some images, as they enter release t."""
+        release, entry, directions = self.view.releases[t], self.entries[t], self.prior.directions
+        found = self.seen[t].new_empty(len(index), self.seen[t].shape[1])
+        for part in model.in_parts(len(index), found.shape[1]):
+            found[part] = directions.coordinates(release.encoder.prepare(images[index[part]]) - entry.offset)
+        return found
+
+
+class _Rest(NamedTuple):
+    """(m, k) some rows of a release without what is known of them, made of some columns at a time.
+
+    Attributes:
+        seen: (n, k) the whole release.
+        rows: (m,) their numbers in it.
+        taken: Places among the m rows, and what is taken away there.
+    """
+
+    seen: Tensor
+    rows: Tensor
+    taken: list[tuple[Tensor, Tensor]]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return len(self.rows), self.seen.shape[1]
+
+    def __getitem__(self, index: tuple[slice, slice]) -> Tensor:  # type: ignore[override]
+        rows, columns = index
+        found = self.seen[:, columns][self.rows]
+        for place, known in self.taken:
+            found[place] -= known[:, columns]
+        return found[rows]
 
 
 def _places(hidden: Tensor) -> Tensor:

@@ -30,7 +30,9 @@ from mixveil.core.wording.notes import Note
 
 STRONG = math.log(20)  # evidence that no look-alike gives by chance more than once in 20
 
-_BLOCK = 4096  # candidates, and rows, that are compared at a time
+_BLOCK, _BLOCK_VALUES = 4096, 1 << 23  # candidates, and rows, that are compared at a time, and values of either
+_WEIGHED = 1 << 18  # values whose likelihoods are made at a time: they stay in a processor's cache
+_ENTERED = 1 << 22  # values of candidates that enter a release at a time
 _MOST_LINKS = 1 << 27  # ratios that are given as a matrix
 
 
@@ -113,22 +115,24 @@ class _Asked:
             raise ArgumentError("this attack needs candidates")
         prior, self.device = model.prior_of(view), model.device_of(view)
         self.candidates, self.rows = len(view.candidates), len(view.releases[0].payload)
-        self.count = prior.directions.count
+        self.directions = len(prior.variance)
         self.of: list[tuple[Tensor, _Likelihoods]] = []
         for t, (release, trace) in enumerate(zip(view.releases, model.traces_of(view), strict=True)):
             entry = model.entry_of(view, t, prior)
-            asked = prior.variance.new_empty(self.candidates, len(prior.variance))
-            for part in _parts(self.candidates):
+            asked = prior.variance.new_empty(self.candidates, self.directions)
+            for part in _parts(self.candidates, max(1, _ENTERED // self.directions)):
                 entered = release.encoder.prepare(view.candidates[part].to(self.device)) - entry.offset
                 asked[part] = prior.directions.coordinates(entered)
             rows = model.coordinates(release, entry, prior)
-            self.of.append((asked, _Likelihoods(release, trace, rows, entry.variance(prior), self.count)))
+            count = prior.directions.count
+            self.of.append((asked, _Likelihoods(release, trace, rows, entry.variance(prior), count)))
 
     def blocks(self) -> Iterator[tuple[slice, slice, Tensor]]:
         """Candidates, rows, and (c, n) log-likelihood ratios of each candidate being each record, from all releases."""
-        for rows in _parts(self.rows):
+        most = max(1, min(_BLOCK, _BLOCK_VALUES // self.directions))
+        for rows in _parts(self.rows, most):
             weighed = [(asked, likelihoods.weighed(rows)) for asked, likelihoods in self.of]
-            for candidates in _parts(self.candidates):
+            for candidates in _parts(self.candidates, most):
                 yield candidates, rows, _added([terms.ratios(asked[candidates]) for asked, terms in weighed])
 
 
@@ -162,51 +166,67 @@ class _Likelihoods:
 
     def weighed(self, part: slice) -> _Terms:
         """Of the records that own these rows."""
+        size, k = part.stop - part.start, self.rows.shape[1]
+        found = _Terms(*(self.rows.new_empty(shape) for shape in ((size,), (size, k), (size, k))))
+        at_once = size if self.rows.device.type == "cuda" else max(1, _WEIGHED // k)
+        for some in _parts(size, at_once):
+            self._weigh(slice(part.start + some.start, part.start + some.stop), _Terms(*(x[some] for x in found)))
+        return found
+
+    def _weigh(self, part: slice, into: _Terms) -> None:
         r = torch.arange(part.start, part.stop, device=self.rows.device)
-        neither, alone = self._neither(r), self._alone(r)
-        spread = self.other[r].square() * self.variance + self.noise[r]
-        terms = _terms(self.rows[r], self.own[r], spread, self.count)
-        terms.constant.add_(alone)
-        held = self.behind[r] >= 0
+        x, neither = self.rows[part], self._neither(r)
+        around = _around(x, self.own[r], self._covered(self.other, r), self.count, into.first, into.second)
+        alone = self.count * neither.log() + x.square() / neither
+        into.constant.copy_(0.5 * (alone.sum(1) - around))
+        held = (self.behind[r] >= 0).nonzero()[:, 0]
+        if not len(held):
+            return
         r, p = r[held], self.behind[r[held]]
-        spread = self.own[p].square() * self.variance + self.noise[p]
-        more = _terms(self.rows[p], self.other[p], spread, self.count)
+        x, y, neither, covered = self.rows[r], self.rows[p], neither[held], self._covered(self.own, p)
+        first, second = torch.empty_like(x), torch.empty_like(x)
+        around = _around(y, self.other[p], covered, self.count, first, second)
         shared = self.own[r] * self.other[p] * self.variance
-        together = _together(self.rows[r], self.rows[p], neither[held], self._neither(p), shared, self.count)
-        for mine, added in zip(terms, (more.constant + together - alone[held], *more[1:]), strict=True):
-            mine[held] += added
-        return terms
+        together = _together(x, y, neither, self._neither(p), shared, self.count)
+        into.first.index_add_(0, held, first)
+        into.second.index_add_(0, held, second)
+        into.constant.index_add_(0, held, 0.5 * (together - alone[held].sum(1) - around))
 
     def _neither(self, rows: Tensor) -> Tensor:
         """(m, k) the variance of rows whatever records are in them."""
-        return (self.own[rows].square() + self.other[rows].square()) * self.variance + self.noise[rows]
+        return torch.addcmul(self.noise[rows], self.own[rows].square() + self.other[rows].square(), self.variance)
 
-    def _alone(self, rows: Tensor) -> Tensor:
-        neither = self._neither(rows)
-        return 0.5 * (self.count * neither.log() + self.rows[rows].square() / neither).sum(1)
+    def _covered(self, share: Tensor, rows: Tensor) -> Tensor:
+        """(m, k) the variance of rows around one of their records: the other ones, by their share, and the noise."""
+        return torch.addcmul(self.noise[rows], share[rows].square(), self.variance)
 
 
-def _terms(rows: Tensor, share: Tensor, spread: Tensor, count: Tensor) -> _Terms:
-    """The log-density of rows around share · candidate with that spread, without the constant of the normal law."""
-    alone = -0.5 * (count * spread.log() + rows.square() / spread).sum(1)
-    return _Terms(alone, share * rows / spread, share.square() / spread)
+def _around(rows: Tensor, share: Tensor, spread: Tensor, count: Tensor, first: Tensor, second: Tensor) -> Tensor:
+    """(m,) minus twice the log-density of rows around no candidate, with that spread, without the constant of the
+    normal law. What a candidate adds goes into `first` and `second`, as `_Terms` has it."""
+    torch.div(share, spread, out=second)
+    torch.mul(rows, second, out=first)
+    second *= share
+    return (count * spread.log() + rows.square() / spread).sum(1)
 
 
 def _together(x: Tensor, y: Tensor, spread_x: Tensor, spread_y: Tensor, shared: Tensor, count: Tensor) -> Tensor:
-    """(m,) minus the log-density, without the constant, of pairs of rows that have a covariance."""
+    """(m,) the same of pairs of rows that have a covariance."""
     determinant = spread_x * spread_y - shared.square()
     form = (x.square() * spread_y + y.square() * spread_x - 2 * x * y * shared) / determinant
-    return 0.5 * (count * determinant.log() + form).sum(1)
+    return (count * determinant.log() + form).sum(1)
 
 
 def fit(asked: Tensor, rows: Tensor, share: Tensor, spread: Tensor, count: Tensor) -> Tensor:
     """(c, n) log-density of rows around share·candidate with that spread, without the constant. count: (k,) for how
     many directions each coordinate stands."""
-    return _terms(rows, share, spread, count).ratios(asked)
+    first, second = torch.empty_like(rows), torch.empty_like(rows)
+    around = _around(rows, share, spread, count, first, second)
+    return _Terms(-0.5 * around, first, second).ratios(asked)
 
 
-def _parts(count: int) -> Iterator[slice]:
-    return (slice(start, min(start + _BLOCK, count)) for start in range(0, count, _BLOCK))
+def _parts(count: int, size: int) -> Iterator[slice]:
+    return (slice(start, min(start + size, count)) for start in range(0, count, size))
 
 
 def _added(parts: list[Tensor]) -> Tensor:

@@ -12,9 +12,9 @@ For Gaussian records no attacker, linear or not, has a smaller squared error.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -32,6 +32,29 @@ _STEPS = 1000
 _PRECISION = 1e-9
 
 
+class Columns(Protocol):
+    """(n, k) numbers of which some columns are asked at a time: a tensor, or what takes less memory."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    def __getitem__(self, index: tuple[slice, slice]) -> Tensor: ...
+
+
+class Product(NamedTuple):
+    """of_rows (n, r) times of_columns (r, k), made of some columns at a time."""
+
+    of_rows: Tensor
+    of_columns: Tensor
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return len(self.of_rows), self.of_columns.shape[1]
+
+    def __getitem__(self, index: tuple[slice, slice]) -> Tensor:  # type: ignore[override]
+        rows, columns = index
+        return self.of_rows[rows] @ self.of_columns[:, columns]
+
+
 @dataclass(frozen=True)
 class Lmmse(BaseAttack):
     """From all rows of all releases, with the pairing known: the strongest linear attack there is."""
@@ -43,9 +66,7 @@ class Lmmse(BaseAttack):
 
     def __call__(self, view: View, *, stream: Stream) -> Guess:
         prior = model.prior_of(view)
-        mixings, seen, noises, entries = equations(view, prior)
-        found = unmixed(mixings, seen, noises, [entry.gain for entry in entries], prior.variance)
-        return Guess(images=prior.images(view, found[: len(seen[0])]))
+        return Guess(images=prior.images(view, estimated(view, prior)))
 
 
 @dataclass(frozen=True)
@@ -59,30 +80,46 @@ class LmmseRow(BaseAttack):
 
     def __call__(self, view: View, *, stream: Stream) -> Guess:
         traces, prior = model.traces_of(view), model.prior_of(view)
-        precision, evidence = 1 / prior.variance, torch.zeros_like(prior.variance[:1])
-        for t, (release, trace) in enumerate(zip(view.releases, traces, strict=True)):
-            entry, weight = model.entry_of(view, t, prior), trace.weight.double()
-            others = weight[:, 1:].square().sum(1, keepdim=True)
-            share = weight[:, :1] * entry.gain
-            covered = others * entry.gain.square() * prior.variance + row_noise(release, trace.weight, prior, entry)
-            evidence = evidence + share / covered * model.coordinates(release, entry, prior)
-            precision = precision + share.square() / covered
-        return Guess(images=prior.images(view, evidence / precision))
+        entries = [model.entry_of(view, t, prior) for t in range(len(traces))]
+
+        def of_rows(rows: slice) -> Tensor:
+            precision, evidence = 1 / prior.variance, torch.zeros_like(prior.variance[:1])
+            for release, trace, entry in zip(view.releases, traces, entries, strict=True):
+                weight = trace.weight[rows].double()
+                others = weight[:, 1:].square().sum(1, keepdim=True)
+                share = weight[:, :1] * entry.gain
+                covered = others * entry.gain.square() * prior.variance + row_noise(release, weight, prior, entry)
+                evidence = evidence + share / covered * model.coordinates_of(release, entry, prior, rows)
+                precision = precision + share.square() / covered
+            return evidence / precision
+
+        return Guess(images=model.images_by_rows(view, prior, of_rows))
+
+
+def estimated(view: View, prior: model.Prior) -> Tensor:
+    """(n, k) the posterior means of the records that have rows."""
+    mixings, seen, noises, entries = equations(view, prior)
+    found = unmixed(mixings, seen, noises, [entry.gain for entry in entries], prior.variance)
+    return found[: len(seen[0])]
 
 
 def equations(
     view: View, prior: model.Prior
-) -> tuple[list[MixingMatrix], list[Tensor], list[Tensor], list[model.EntryMap]]:
+) -> tuple[list[MixingMatrix], list[Tensor], list[Columns], list[model.EntryMap]]:
     """Of each release: its mixing, its rows (n, k), their noise (n, k or 1), and how records enter."""
     traces = model.traces_of(view)
     entries = [model.entry_of(view, t, prior) for t in range(len(traces))]
     seen = [model.coordinates(r, entry, prior) for r, entry in zip(view.releases, entries, strict=True)]
-    noises = [row_noise(r, t.weight, prior, e) for r, t, e in zip(view.releases, traces, entries, strict=True)]
+    noises = [row_noises(r, t.weight, prior, e) for r, t, e in zip(view.releases, traces, entries, strict=True)]
     return MixingMatrix.of(traces), seen, noises, entries
 
 
 def unmixed(
-    mixings: list[MixingMatrix], seen: list[Tensor], noises: list[Tensor], gains: list[Tensor], variance: Tensor
+    mixings: list[MixingMatrix],
+    seen: Sequence[Columns],
+    noises: Sequence[Columns],
+    gains: list[Tensor],
+    variance: Tensor,
 ) -> Tensor:
     """(records, k): the posterior mean of independent records of that variance (k,), from rows (n, k) that are W
     times gain times records plus noise (n, k or 1)."""
@@ -91,27 +128,31 @@ def unmixed(
     parts = zip(noises, gains, strict=True)
     alike = all(noise.shape[1] == 1 and torch.equal(g, g[:1].expand_as(g)) for noise, g in parts)
     if alike and mixings[0].records <= _DENSE:
-        return _solved_at_once(mixings, seen, noises, gains, variance)
+        return _solved_at_once(mixings, _whole(seen), _whole(noises), gains, variance)
     return _by_blocks(_solved_in_steps, mixings, seen, noises, gains, variance)
 
 
 Solve = Callable[[list[MixingMatrix], list[Tensor], list[Tensor], list[Tensor], Tensor], Tensor]
 
 
+def _whole(parts: Sequence[Columns]) -> list[Tensor]:
+    return [part[:, :] for part in parts]
+
+
 def _by_blocks(
     solve: Solve,
     mixings: list[MixingMatrix],
-    seen: list[Tensor],
-    noises: list[Tensor],
+    seen: Sequence[Columns],
+    noises: Sequence[Columns],
     gains: list[Tensor],
     variance: Tensor,
 ) -> Tensor:
     """(records, k) solved by blocks of directions, which do not depend on one another."""
     records, count = mixings[0].records, seen[0].shape[1]
     variance, gains = variance.expand(count), [gain.expand(count) for gain in gains]
-    found = seen[0].new_empty(records, count)
+    found = variance.new_empty(records, count)
     for part in directions(records, count, found.device):
-        of_part = [noise if noise.shape[1] == 1 else noise[:, part] for noise in noises]
+        of_part = [noise[:, :] if noise.shape[1] == 1 else noise[:, part] for noise in noises]
         rows, gain = [x[:, part] for x in seen], [g[part] for g in gains]
         found[:, part] = solve(mixings, rows, of_part, gain, variance[part])
     return found
@@ -142,7 +183,11 @@ def _solved_at_once(
 
 
 def solved_along(
-    mixings: list[MixingMatrix], seen: list[Tensor], noises: list[Tensor], gains: list[Tensor], variance: Tensor
+    mixings: list[MixingMatrix],
+    seen: Sequence[Columns],
+    noises: Sequence[Columns],
+    gains: list[Tensor],
+    variance: Tensor,
 ) -> Tensor:
     """The same, directly: of one release in which each record has one partner and is the partner of one. A source of
     −1 is none; rows with an own record come in the records' order."""
@@ -187,16 +232,21 @@ def conjugate_gradients(matrix: Callable[[Tensor], Tensor], target: Tensor, diag
     return z
 
 
-def row_noise(
+def row_noise(release: Release, weight: Tensor, prior: model.Prior, entry: model.EntryMap) -> Tensor:
+    """(n, k or 1) the variance of all in a row that is not its records: noise, and what clipping bent."""
+    return row_noises(release, weight, prior, entry)[:, :]
+
+
+def row_noises(
     release: Release, weight: Tensor, prior: model.Prior, entry: model.EntryMap, bent: Tensor | None = None
-) -> Tensor:
-    """(n, k or 1) the variance of all in a row that is not its records: noise, and what clipping bent. bent: (n, 2)
-    the weights of the records that are not known; None: of all."""
+) -> Columns:
+    """The same of many rows. bent: (n, 2) the weights of the records that are not known; None: of all."""
     noise = model.noise_variance(release, weight)
     noise = noise.clamp(min=float(prior.variance.max()) * _NOISELESS)[:, None]
     if not bool(entry.spread.any()):
         return noise
-    return noise + (weight if bent is None else bent).double().square().sum(1, keepdim=True) * entry.spread
+    share = (weight if bent is None else bent).double().square().sum(1, keepdim=True)
+    return Product(torch.cat([noise, share], 1), torch.stack([torch.ones_like(entry.spread), entry.spread]))
 
 
 def _total(parts: list[Tensor]) -> Tensor:

@@ -19,8 +19,9 @@ from mixveil.attacks.shared.base import ImageAttack
 from mixveil.attacks.shared.model import MixingMatrix
 from mixveil.core.errors import ArgumentError
 from mixveil.core.randomness import Stream
-from mixveil.core.types import AttackBound, AttackKind, Encoder, Guess, Trace, View
+from mixveil.core.types import AttackBound, AttackKind, Encoder, Guess, Release, Trace, View
 from mixveil.data.row_views import Subset
+from mixveil.theory.moments import blocks
 
 _PUBLIC_ROWS = 2000
 _PUBLIC_VALUES = 1 << 23
@@ -61,38 +62,46 @@ def _attacked(view: View, traces: tuple[Trace, ...] | None, stream: Stream) -> T
         raise ArgumentError("this attack needs public images")
     index = model.spaced(len(view.public), min(_PUBLIC_ROWS, _PUBLIC_VALUES // math.prod(shape)))
     images = view.public.take(index).x
-    mean = images.double().mean(0)
+    mean = images.mean(0, dtype=torch.float64)
     truth = images - mean
     offsets = [release.encoder.prepare(images).mean(0).view(shape) for release in view.releases]
     made, known = [], []
     for t, release in enumerate(view.releases):
         weight = None if view.traces is None else view.traces[t].weight
         rows, trace = _encoded(release.encoder, view, index, weight, stream.fork(f"release {t}"))
-        made.append(rows - offsets[t])
+        made.append(rows.sub_(offsets[t]))
         known.append(trace)
-    best = (math.inf, 1, 0.0)
+    flat, best = truth.flatten(), (math.inf, 1, 0.0)
     for size in (size for size in range(1, min(shape[1:]) + 1) if shape[1] % size == 0 == shape[2] % size):
         variance = float(torch.nn.functional.avg_pool2d(truth, size).square().mean())
-        guess = _smooth(view, made, None if traces is None else tuple(known), size, variance)
-        scale = float((guess * truth).sum() / guess.square().sum().clamp(min=1e-300))
-        best = min(best, (float((truth - scale * guess).square().mean()), size, scale))
+        small = [torch.nn.functional.avg_pool2d(rows, size) for rows in made]
+        guess = _smooth(view, small, None if traces is None else tuple(known), size, variance).flatten()
+        agreed, length = float(guess @ flat), max(float(guess @ guess), 1e-300)
+        best = min(best, (-agreed * agreed / length, size, agreed / length))  # what this scale takes off ‖truth‖²
     _, size, scale = best
     variance = float(torch.nn.functional.avg_pool2d(truth, size).square().mean())
-    seen = [model.released(r).view(-1, *shape) - offset for r, offset in zip(view.releases, offsets, strict=True)]
-    return mean + scale * _smooth(view, seen, traces, size, variance)
+    seen = [_pooled(release, offset, size) for release, offset in zip(view.releases, offsets, strict=True)]
+    return _smooth(view, seen, traces, size, variance).mul_(scale).add_(mean)
 
 
-def _smooth(view: View, rows: list[Tensor], traces: tuple[Trace, ...] | None, size: int, variance: float) -> Tensor:
-    """(n, …) the means of squares: of the rows, or of the records that the rows were mixed of."""
-    n, (channels, height, width) = len(rows[0]), rows[0].shape[1:]
-    small = [torch.nn.functional.avg_pool2d(x, size).flatten(1) for x in rows]
+def _pooled(release: Release, offset: Tensor, size: int) -> Tensor:
+    """(n, …) the means of the squares of all rows, less the mean row (…)."""
+    parts = (block.view(-1, *release.shape) - offset for block in blocks(release.payload))
+    return torch.cat([torch.nn.functional.avg_pool2d(part, size) for part in parts])
+
+
+def _smooth(view: View, small: list[Tensor], traces: tuple[Trace, ...] | None, size: int, variance: float) -> Tensor:
+    """(n, …) images from the means of squares, of each release (n, …): the rows', or those of the records that the rows
+    were mixed of."""
+    n, (channels, height, width) = len(small[0]), view.releases[0].shape
+    flat = [x.flatten(1) for x in small]
     if traces is None:
-        found = torch.stack(small).mean(0)
+        found = torch.stack(flat).mean(0)
     else:
         noises = [model.noise_variance(r, t.weight) / size**2 for r, t in zip(view.releases, traces, strict=True)]
         noises = [noise.clamp(min=1e-7 * variance)[:, None] for noise in noises]
         one = torch.ones(1, dtype=torch.float64)
-        found = unmixed(MixingMatrix.of(traces), small, noises, [one] * len(small), variance * one)[:n]
+        found = unmixed(MixingMatrix.of(traces), flat, noises, [one] * len(flat), variance * one)[:n]
     return enlarged(found.view(n, channels, height // size, width // size), (height, width))
 
 
@@ -105,7 +114,7 @@ def _encoded(encoder: Encoder, view: View, some: Tensor, weight: Tensor | None, 
     if weight is not None:
         trace = replace(trace, weight=weight[index % len(weight)])
     rows = encoder.encode(public, index, trace, stream=stream.fork("noise")).x.double()
-    return rows if encoder.step is None else rows * encoder.step, trace
+    return rows if encoder.step is None else rows.mul_(encoder.step), trace
 
 
 def enlarged(small: Tensor, size: tuple[int, int]) -> Tensor:

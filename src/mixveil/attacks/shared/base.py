@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import ClassVar
 
+from torch import Tensor
+
 from mixveil.core.errors import ArgumentError
 from mixveil.core.randomness import Stream
 from mixveil.core.types import AttackBound, AttackKind, Guess, KnownRecords, Sizes, View
@@ -68,9 +70,17 @@ class BaseAttack(ABC):
     @abstractmethod
     def __call__(self, view: View, *, stream: Stream) -> Guess: ...
 
-    def knowing(self, view: View, *, stream: Stream) -> Callable[[KnownRecords], Guess]:
-        """What the attack guesses with some records known. An audit asks with many sets of them, one after another."""
-        return lambda known: self(replace(view, known=known), stream=stream.fork("known"))
+    def knowing(self, view: View, *, stream: Stream) -> Callable[[KnownRecords, Tensor], Tensor]:
+        """What the attack guesses of wanted records (m,), with others known: (m, …). An audit asks with many sets of
+        them, one after another."""
+
+        def asked(known: KnownRecords, wanted: Tensor) -> Tensor:
+            images = self(replace(view, known=known), stream=stream.fork("known")).images
+            if images is None:
+                raise ArgumentError(f"{self.name} needs known records, and guesses no others")
+            return images[wanted]
+
+        return asked
 
 
 def not_linear(view: View) -> Note | None:

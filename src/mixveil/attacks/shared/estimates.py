@@ -9,13 +9,13 @@ any number of releases.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from mixveil.attacks.records.lmmse import equations, unmixed
+from mixveil.attacks.records.lmmse import Columns, equations, unmixed
 from mixveil.attacks.shared import model
 from mixveil.attacks.shared.base import CannotAttackError
 from mixveil.attacks.shared.model import EntryMap, MixingMatrix, Prior
@@ -148,7 +148,7 @@ def _simulated(
 def _estimated(
     mixings: list[MixingMatrix],
     seen: list[Tensor],
-    noises: list[Tensor],
+    noises: Sequence[Columns],
     entries: list[EntryMap],
     prior: Prior,
     render: Render,
@@ -158,7 +158,7 @@ def _estimated(
     unit, count = prior.typical, prior.directions.count
     evidence, own, total = torch.zeros(1), torch.zeros(1), torch.zeros(1)
     for mixing, rows, noise, entry in zip(mixings, seen, noises, entries, strict=True):
-        precision, gain = 1 / noise.mean(1, keepdim=True), entry.gain.mean()
+        precision, gain = 1 / noise[:, :].mean(1, keepdim=True), entry.gain.mean()
         share = gain * mixing.weight[:, :1]
         evidence = evidence + share * precision * rows
         own = own + share.square() * precision

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from mixveil.attacks.shared import prior as priors
 from mixveil.attacks.shared.base import CannotAttackError, not_linear
-from mixveil.attacks.shared.prior import Prior, spaced
+from mixveil.attacks.shared.prior import Prior, in_parts, spaced
 from mixveil.core.errors import ArgumentError
 from mixveil.core.types import Batch, Encoder, Release, Rows, Trace, View
 from mixveil.core.wording.notes import note
@@ -32,8 +32,11 @@ __all__ = [
     "Repeated",
     "check_linear",
     "coordinates",
+    "coordinates_of",
     "device_of",
     "entry_of",
+    "images_by_rows",
+    "in_parts",
     "noise_variance",
     "prior_of",
     "released",
@@ -143,6 +146,21 @@ def released(release: Release) -> Tensor:
 def coordinates(release: Release, entry: EntryMap, prior: Prior) -> Tensor:
     """(n, k): all rows, less what the mean record gives to each (a row's weights sum to one)."""
     return _joined(release, lambda block: prior.directions.coordinates(block - entry.offset))
+
+
+def coordinates_of(release: Release, entry: EntryMap, prior: Prior, rows: slice) -> Tensor:
+    """(m, k): the same of some rows."""
+    x = release.payload.take(torch.arange(rows.start, rows.stop)).x
+    return prior.directions.coordinates(x.flatten(1).double() - entry.offset)
+
+
+def images_by_rows(view: View, prior: Prior, of_rows: Callable[[slice], Tensor]) -> Tensor:
+    """(n, …) images from coordinates (m, k) that follow from a few rows by themselves."""
+    n, values = len(view.releases[0].payload), len(prior.mean)
+    found = torch.empty(n, values, dtype=prior.mean.dtype, device=prior.mean.device)
+    for rows in in_parts(n, values):
+        found[rows] = prior.values(of_rows(rows))
+    return found.view(-1, *view.releases[0].shape)
 
 
 def _joined(release: Release, make: Callable[[Tensor], Tensor]) -> Tensor:

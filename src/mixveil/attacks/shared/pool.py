@@ -40,7 +40,8 @@ class Pool:
 
     @classmethod
     def of(cls, view: View) -> Pool:
-        x = torch.cat([model.released(release) for release in view.releases])
+        parts = [model.released(release) for release in view.releases]
+        x = torch.cat(parts) if len(parts) > 1 else parts[0]
         y = torch.cat([release.payload.take(torch.arange(len(release.payload))).y for release in view.releases])
         sizes = [len(release.payload) for release in view.releases]
         number = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))

@@ -11,7 +11,7 @@ Rows may be fewer than values. Then
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -25,6 +25,9 @@ from mixveil.data.row_views import Subset
 from mixveil.theory.moments import DENSE_LIMIT, blocks
 
 MOST_VALUES = 1 << 27  # of rows that are held together
+AT_ONCE = 1 << 22
+"""Values of rows that something of their size is made of at a time."""
+
 _FLOOR = 1e-9  # of the largest variance: what is never seen to vary may still vary a little
 _REST = 1e-2  # of the average variance: what few rows cannot show
 _MOST_ROWS = 20_000  # of public data: more hardly change a covariance
@@ -47,7 +50,10 @@ class Prior:
 
     def values(self, coordinates: Tensor) -> Tensor:
         """(n, d) from coordinates (n, k)."""
-        return self.directions.back(coordinates).add_(self.mean)
+        found = coordinates.new_empty(len(coordinates), len(self.mean))
+        for part in in_parts(len(found), len(self.mean)):
+            torch.add(self.directions.back(coordinates[part]), self.mean, out=found[part])
+        return found
 
     def images(self, view: View, coordinates: Tensor) -> Tensor:
         """(n, …) of the shape of the records."""
@@ -126,6 +132,12 @@ def _waves(rows: Rows, shape: tuple[int, ...], noise: float, share: float) -> Pr
     average = trust * energy + (1 - trust) * alike
     signal = ((average - noise) / share).clamp(min=float(alike.max()) * _FLOOR)
     return Prior(mean, waves, signal)
+
+
+def in_parts(rows: int, values: int) -> Iterator[slice]:
+    """Rows of so many values, a few million values at a time."""
+    size = max(1, AT_ONCE // max(1, values))
+    return (slice(start, min(start + size, rows)) for start in range(0, rows, size))
 
 
 def total(parts: Iterable[Tensor]) -> Tensor:

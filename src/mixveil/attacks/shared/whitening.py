@@ -14,6 +14,7 @@ from torch import Tensor
 
 from mixveil.attacks.shared import model
 from mixveil.attacks.shared.directions import cosines
+from mixveil.attacks.shared.prior import total
 from mixveil.core.types import Release, View
 from mixveil.theory.moments import DENSE_LIMIT
 
@@ -60,7 +61,9 @@ class Whitening:
     def alike(self, x: Tensor) -> Tensor:
         """(n, n) how much two centred rows agree, from −1 to 1: the cosine of their coordinates, weighed as the
         likelihood ratio of a shared source weighs them if its share is small."""
-        told = (self.coordinates(x) * self.telling.to(x)).float()
+        told = torch.empty(x.shape)
+        for part in model.in_parts(*x.shape):
+            told[part] = self.coordinates(x[part]) * self.telling.to(x)
         told /= torch.linalg.vector_norm(told, dim=1, keepdim=True).clamp(min=1e-30)
         return told @ told.T
 
@@ -83,7 +86,8 @@ def whitening(x: Tensor, shape: tuple[int, ...], noise: float = 0.0) -> Whitenin
         variance, basis = torch.linalg.eigh(x.T @ x / n)
     else:
         none = torch.ones(d, dtype=x.dtype)
-        variance = Whitening(shape, None, none, none).coordinates(x).square().mean(0)
+        waves = Whitening(shape, None, none, none)
+        variance = total(waves.coordinates(x[part]).square() for part in model.in_parts(n, d)) / n
     floor = max(_FLOOR * float(variance.mean()), 1e-30)
     variance = variance.clamp(min=0) + floor
     return Whitening(shape, basis, variance, (variance - noise).clamp(min=floor))
@@ -102,15 +106,17 @@ def first_rows(view: View) -> list[Tensor]:
 
 
 def centred(rows: list[Tensor]) -> Tensor:
-    """(m, d) all rows, each release without its mean."""
-    return torch.cat([x - x.mean(0) for x in rows])
+    """(m, d) all rows, each release without its mean, which is taken away in place."""
+    for x in rows:
+        x -= x.mean(0)
+    return torch.cat(rows) if len(rows) > 1 else rows[0]
 
 
 def squares(release: Release, x: Tensor) -> Tensor:
     """(n, d) the squares of rows, which a hidden sign does not change; without their mean. Where signs are not hidden,
     they are of the rows without theirs."""
     squared = (x if release.encoder.masked else x - x.mean(0)).square()
-    return squared - squared.mean(0)
+    return squared.sub_(squared.mean(0))
 
 
 def noise_of(view: View) -> float:
