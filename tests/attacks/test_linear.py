@@ -153,7 +153,10 @@ def test_what_is_kept_of_the_ratios_is_what_all_of_them_say(releases: int, monke
     links, scores = Linkage()(seen, stream=SeededStream(0)).links, Membership()(seen, stream=SeededStream(0)).scores
     assert links is not None and scores is not None
     monkeypatch.setattr(linkage, "_BLOCK", 4)
-    again, found = Linkage()(seen, stream=SeededStream(0)).links, linkage.summary(seen)
+    monkeypatch.setattr(linkage, "_REMEMBERED", 0)
+    monkeypatch.setattr(linkage, "_WEIGHED", 1)
+    monkeypatch.setattr(linkage, "_DIRECTIONS", 4)
+    again, found = Linkage()(replace(seen), stream=SeededStream(0)).links, linkage.summary(seen)
     assert again is not None and torch.allclose(links, again, rtol=1e-12)
     assert torch.equal(found.row, links.argmax(1)) and torch.allclose(found.most, links.amax(1))
     assert torch.allclose(found.mean, links.mean(1)) and torch.allclose(found.deviation, links.std(1))

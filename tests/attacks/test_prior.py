@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -13,7 +14,7 @@ from mixveil.attacks.records.linkage import Linkage, Membership
 from mixveil.attacks.records.lmmse import Lmmse, LmmseRow
 from mixveil.attacks.shared import prior as module
 from mixveil.attacks.shared.base import BaseAttack
-from mixveil.attacks.shared.directions import Basis, Directions, Spanned, Waves
+from mixveil.attacks.shared.directions import Basis, Directions, Spanned, Waves, cosines
 from mixveil.attacks.shared.model import entry_of
 from mixveil.attacks.shared.prior import Prior, of_noisy, of_public
 from mixveil.core.errors import ArgumentError
@@ -141,6 +142,18 @@ def test_directions_keep_inner_products_and_lead_back(n: int, seed: int, kind: s
     assert torch.allclose(told @ directions.coordinates(y).T, x @ y.T)
     anything = stream.normal(n, told.shape[1])
     assert torch.allclose((directions.back(anything) * y).sum(1), (anything * directions.coordinates(y)).sum(1))
+
+
+@pytest.mark.parametrize("shape", [(1, 8, 8), (3, 7, 5), (2, 1, 6), (3, 32, 32)])
+@pytest.mark.parametrize("kind", [torch.float64, torch.float32])
+def test_fast_waves_are_products_with_cosines(shape: tuple[int, int, int], kind: torch.dtype) -> None:
+    waves, x = Waves(shape, torch.device("cpu")), SeededStream(1).normal(4, math.prod(shape)).to(kind)
+    turns = [cosines(size).to(kind) for size in shape]
+    slow = torch.einsum("nchw,kc,ih,jw->nkij", x.view(4, *shape), *turns).flatten(1)
+    assert waves.coordinates(x).dtype == kind
+    close = 1e-12 if kind == torch.float64 else 1e-5
+    assert torch.allclose(waves.coordinates(x), slow, atol=close)
+    assert torch.allclose(waves.back(slow), x, atol=close)
 
 
 def test_records_that_do_not_vary_are_refused() -> None:

@@ -125,7 +125,7 @@ class Judge:
         view = self.truth.view if attack.kind != "labels" else replace(self.truth.view, labels=None)
         guess, why = attack(view, stream=self.stream.fork(attack.name)), None
         said = (guess.images, guess.pictures, guess.covers, guess.alike, guess.apart)
-        if not all(bool(x.isfinite().all()) for x in said if x is not None):
+        if not all(_finite(x) for x in said if x is not None):
             return "broken", note("no-number")
         self.did(attack, "attack")
         learns = attack.learns and attack.payload == "records" and attack.kind in ("reconstruction", "linkage")
@@ -248,6 +248,11 @@ class Judge:
             counts = labels[chosen].bincount(minlength=len(self.truth.records.classes)).double()
             chance = float((1 / counts[labels[rows]] / counts[labels[partner[rows]]]).mean())
         return counted(attack, "pair-found", hits, len(rows), chance)
+
+
+def _finite(x: Tensor) -> bool:
+    """Whether all values are numbers: their ends are, then."""
+    return x.numel() == 0 or bool(torch.stack(torch.aminmax(x)).isfinite().all())
 
 
 def told(attack: Attack, status: Status, why: Note | None) -> AttackRun:

@@ -30,10 +30,11 @@ from mixveil.core.wording.notes import Note
 
 STRONG = math.log(20)  # evidence that no look-alike gives by chance more than once in 20
 
-_BLOCK, _BLOCK_VALUES = 4096, 1 << 23  # candidates, and rows, that are compared at a time, and values of either
-_WEIGHED = 1 << 18  # values whose likelihoods are made at a time: they stay in a processor's cache
+_BLOCK = 4096  # candidates, and rows, that are compared at a time
+_WEIGHED, _WEIGHED_ON_GPU = 1 << 18, 1 << 24  # values whose likelihoods are made at a time: they stay in the cache
+_DIRECTIONS = 256  # at least, in one product of matrices: with fewer it waits for memory
 _ENTERED = 1 << 22  # values of candidates that enter a release at a time
-_MOST_LINKS = 1 << 27  # ratios that are given as a matrix
+_MOST_LINKS, _REMEMBERED = 1 << 27, 1 << 22  # ratios that are given as a matrix; that are made only once
 
 
 @dataclass(frozen=True)
@@ -45,13 +46,10 @@ class Linkage(BaseAttack):
     needs: ClassVar[frozenset[str]] = frozenset({"traces", "candidates"})
 
     def __call__(self, view: View, *, stream: Stream) -> Guess:
-        if view.candidates is not None and len(view.candidates) * len(view.releases[0].payload) > _MOST_LINKS:
+        ratios = _count(view)
+        if ratios > _MOST_LINKS:
             return Guess(rows=summary(view).row)
-        asked = _Asked(view)
-        links = torch.empty(asked.candidates, asked.rows, dtype=torch.float64, device=asked.device)
-        for candidates, rows, ratios in asked.blocks():
-            links[candidates, rows] = ratios
-        return Guess(links=links)
+        return Guess(links=_once(view) if ratios <= _REMEMBERED else _links(view))
 
 
 @dataclass(frozen=True)
@@ -86,15 +84,41 @@ class Summary(NamedTuple):
     evidence: Tensor
 
 
+def _count(view: View) -> int:
+    """Of all ratios: none where there are no candidates."""
+    return 0 if view.candidates is None else len(view.candidates) * len(view.releases[0].payload)
+
+
+def _links(view: View) -> Tensor:
+    """(c, n) the log-likelihood ratios of all candidates and rows."""
+    asked = _Asked(view)
+    links = torch.empty(asked.candidates, asked.rows, dtype=torch.float64, device=asked.device)
+    for candidates, rows, ratios in asked.blocks():
+        links[candidates, rows] = ratios
+    return links
+
+
+_once = model.remembered(_links)  # linkage and membership ask for the same
+
+
+def _blocks(view: View) -> Iterator[tuple[slice, slice, Tensor]]:
+    """The same, as `_Asked.blocks` has them; few in one block."""
+    if _count(view) > _REMEMBERED:
+        return _Asked(view).blocks()
+    links = _once(view)
+    return iter([(slice(0, len(links)), slice(0, links.shape[1]), links)])
+
+
 def summary(view: View) -> Summary:
     """Of any number of candidates and rows: the memory grows with their sum, not with their product."""
-    asked = _Asked(view)
-    told = torch.zeros(4, asked.candidates, dtype=torch.float64, device=asked.device)
+    asked = 0 if view.candidates is None else len(view.candidates)
+    device = model.device_of(view)
+    told = torch.zeros(4, asked, dtype=torch.float64, device=device)
     most, mean, squares, evidence = told
     most.fill_(-torch.inf)
     evidence.fill_(-torch.inf)
-    row = torch.zeros(asked.candidates, dtype=torch.int64, device=asked.device)
-    for candidates, rows, ratios in asked.blocks():
+    row = torch.zeros(asked, dtype=torch.int64, device=device)
+    for candidates, rows, ratios in _blocks(view):
         best = ratios.max(1)
         better = best.values > most[candidates]
         row[candidates] = torch.where(better, best.indices + rows.start, row[candidates])
@@ -104,7 +128,7 @@ def summary(view: View) -> Summary:
         apart, share = here - mean[candidates], count / rows.stop  # Chan, Golub and LeVeque 1979
         squares[candidates] += (ratios - here[:, None]).square_().sum(1) + apart.square() * share * rows.start
         mean[candidates] += apart * share
-    return Summary(most, row, mean, (squares / max(1, asked.rows - 1)).sqrt(), evidence)
+    return Summary(most, row, mean, (squares / max(1, len(view.releases[0].payload) - 1)).sqrt(), evidence)
 
 
 class _Asked:
@@ -129,11 +153,19 @@ class _Asked:
 
     def blocks(self) -> Iterator[tuple[slice, slice, Tensor]]:
         """Candidates, rows, and (c, n) log-likelihood ratios of each candidate being each record, from all releases."""
-        most = max(1, min(_BLOCK, _BLOCK_VALUES // self.directions))
-        for rows in _parts(self.rows, most):
-            weighed = [(asked, likelihoods.weighed(rows)) for asked, likelihoods in self.of]
-            for candidates in _parts(self.candidates, most):
-                yield candidates, rows, _added([terms.ratios(asked[candidates]) for asked, terms in weighed])
+        for rows in _parts(self.rows, _BLOCK):
+            for candidates in _parts(self.candidates, _BLOCK):
+                yield candidates, rows, self._ratios(candidates, rows)
+
+    def _ratios(self, candidates: slice, rows: slice) -> Tensor:
+        """Added up over directions, a few at a time."""
+        count = rows.stop - rows.start
+        found = torch.zeros(candidates.stop - candidates.start, count, dtype=torch.float64, device=self.device)
+        most = _WEIGHED_ON_GPU if self.device.type == "cuda" else _WEIGHED
+        for asked, likelihoods in self.of:
+            for some in _parts(self.directions, max(_DIRECTIONS, most // count)):
+                likelihoods.weighed(rows, some).add(asked[candidates, some], found)
+        return found
 
 
 class _Terms(NamedTuple):
@@ -144,10 +176,11 @@ class _Terms(NamedTuple):
     first: Tensor
     second: Tensor
 
-    def ratios(self, asked: Tensor) -> Tensor:
-        """(c, n) of candidates (c, k)."""
-        product = torch.addmm(self.constant, asked, self.first.T)
-        return product.addmm_(asked.square(), self.second.T, alpha=-0.5)
+    def add(self, asked: Tensor, ratios: Tensor) -> None:
+        """Of candidates (c, k), to ratios (c, n)."""
+        ratios += self.constant
+        ratios.addmm_(asked, self.first.T)
+        ratios.addmm_(asked.square(), self.second.T, alpha=-0.5)
 
 
 class _Likelihoods:
@@ -164,41 +197,35 @@ class _Likelihoods:
             keeper = (partner < len(rows)) & (partner != place)
             self.behind[partner[keeper]] = place[keeper]
 
-    def weighed(self, part: slice) -> _Terms:
-        """Of the records that own these rows."""
-        size, k = part.stop - part.start, self.rows.shape[1]
-        found = _Terms(*(self.rows.new_empty(shape) for shape in ((size,), (size, k), (size, k))))
-        at_once = size if self.rows.device.type == "cuda" else max(1, _WEIGHED // k)
-        for some in _parts(size, at_once):
-            self._weigh(slice(part.start + some.start, part.start + some.stop), _Terms(*(x[some] for x in found)))
-        return found
-
-    def _weigh(self, part: slice, into: _Terms) -> None:
+    def weighed(self, part: slice, some: slice) -> _Terms:
+        """Of the records that own these rows, in some directions."""
         r = torch.arange(part.start, part.stop, device=self.rows.device)
-        x, neither = self.rows[part], self._neither(r)
-        around = _around(x, self.own[r], self._covered(self.other, r), self.count, into.first, into.second)
-        alone = self.count * neither.log() + x.square() / neither
-        into.constant.copy_(0.5 * (alone.sum(1) - around))
+        rows, variance, count = self.rows[:, some], self.variance[some], self.count[some]
+        x, neither = rows[part], self._neither(r, variance)
+        first, second = torch.empty_like(neither), torch.empty_like(neither)
+        around = _around(x, self.own[r], self._covered(self.other, r, variance), count, first, second)
+        alone = (count * neither.log() + x.square() / neither).sum(1)
+        constant = alone - around
         held = (self.behind[r] >= 0).nonzero()[:, 0]
-        if not len(held):
-            return
-        r, p = r[held], self.behind[r[held]]
-        x, y, neither, covered = self.rows[r], self.rows[p], neither[held], self._covered(self.own, p)
-        first, second = torch.empty_like(x), torch.empty_like(x)
-        around = _around(y, self.other[p], covered, self.count, first, second)
-        shared = self.own[r] * self.other[p] * self.variance
-        together = _together(x, y, neither, self._neither(p), shared, self.count)
-        into.first.index_add_(0, held, first)
-        into.second.index_add_(0, held, second)
-        into.constant.index_add_(0, held, 0.5 * (together - alone[held].sum(1) - around))
+        if len(held):
+            r, p = r[held], self.behind[r[held]]
+            x, y, neither = x[held], rows[p], neither[held]
+            own, share = torch.empty_like(y), torch.empty_like(y)
+            around = _around(y, self.other[p], self._covered(self.own, p, variance), count, own, share)
+            shared = self.own[r] * self.other[p] * variance
+            together = _together(x, y, neither, self._neither(p, variance), shared, count)
+            first.index_add_(0, held, own)
+            second.index_add_(0, held, share)
+            constant.index_add_(0, held, together - alone[held] - around)
+        return _Terms(0.5 * constant, first, second)
 
-    def _neither(self, rows: Tensor) -> Tensor:
+    def _neither(self, rows: Tensor, variance: Tensor) -> Tensor:
         """(m, k) the variance of rows whatever records are in them."""
-        return torch.addcmul(self.noise[rows], self.own[rows].square() + self.other[rows].square(), self.variance)
+        return torch.addcmul(self.noise[rows], self.own[rows].square() + self.other[rows].square(), variance)
 
-    def _covered(self, share: Tensor, rows: Tensor) -> Tensor:
+    def _covered(self, share: Tensor, rows: Tensor, variance: Tensor) -> Tensor:
         """(m, k) the variance of rows around one of their records: the other ones, by their share, and the noise."""
-        return torch.addcmul(self.noise[rows], share[rows].square(), self.variance)
+        return torch.addcmul(self.noise[rows], share[rows].square(), variance)
 
 
 def _around(rows: Tensor, share: Tensor, spread: Tensor, count: Tensor, first: Tensor, second: Tensor) -> Tensor:
@@ -222,15 +249,10 @@ def fit(asked: Tensor, rows: Tensor, share: Tensor, spread: Tensor, count: Tenso
     many directions each coordinate stands."""
     first, second = torch.empty_like(rows), torch.empty_like(rows)
     around = _around(rows, share, spread, count, first, second)
-    return _Terms(-0.5 * around, first, second).ratios(asked)
+    found = rows.new_zeros(len(asked), len(rows))
+    _Terms(-0.5 * around, first, second).add(asked, found)
+    return found
 
 
 def _parts(count: int, size: int) -> Iterator[slice]:
     return (slice(start, min(start + size, count)) for start in range(0, count, size))
-
-
-def _added(parts: list[Tensor]) -> Tensor:
-    first, *others = parts
-    for other in others:
-        first += other
-    return first

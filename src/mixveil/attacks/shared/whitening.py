@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from mixveil.attacks.shared import model
-from mixveil.attacks.shared.directions import cosines
+from mixveil.attacks.shared.directions import Waves
 from mixveil.attacks.shared.prior import total
 from mixveil.core.types import Release, View
 from mixveil.theory.moments import DENSE_LIMIT
@@ -46,13 +46,13 @@ class Whitening:
         """(n, d) of centred rows (n, d)."""
         if self.basis is not None:
             return x @ self.basis.to(x)
-        return x if len(self.shape) != 3 else self._waves("nchw,kc,ih,jw->nkij", x)
+        return x if len(self.shape) != 3 else self._waves(x).coordinates(x)
 
     def back(self, coordinates: Tensor) -> Tensor:
         """(n, d) centred rows, of coordinates."""
         if self.basis is not None:
             return coordinates @ self.basis.T.to(coordinates)
-        return coordinates if len(self.shape) != 3 else self._waves("nkij,kc,ih,jw->nchw", coordinates)
+        return coordinates if len(self.shape) != 3 else self._waves(coordinates).back(coordinates)
 
     def white(self, x: Tensor) -> Tensor:
         """(n, d) centred rows, by directions, each with variance one."""
@@ -72,10 +72,8 @@ class Whitening:
         """(d,) what coordinates are weighed by where rows are compared."""
         return self.signal.sqrt() / self.variance
 
-    def _waves(self, sums: str, x: Tensor) -> Tensor:
-        transforms = [cosines(size).to(x) for size in self.shape]
-        waves: Tensor = torch.einsum(sums, x.view(len(x), *self.shape), *transforms)
-        return waves.flatten(1)
+    def _waves(self, x: Tensor) -> Waves:
+        return Waves(self.shape, x.device)
 
 
 def whitening(x: Tensor, shape: tuple[int, ...], noise: float = 0.0) -> Whitening:
