@@ -154,6 +154,7 @@ def test_what_is_kept_of_the_ratios_is_what_all_of_them_say(releases: int, monke
     assert links is not None and scores is not None
     monkeypatch.setattr(linkage, "_BLOCK", 4)
     monkeypatch.setattr(linkage, "_REMEMBERED", 0)
+    monkeypatch.setattr(linkage, "_LEAST", 1)
     monkeypatch.setattr(linkage, "_WEIGHED", 1)
     monkeypatch.setattr(linkage, "_DIRECTIONS", 4)
     again, found = Linkage()(replace(seen), stream=SeededStream(0)).links, linkage.summary(seen)

@@ -26,7 +26,7 @@ from mixveil.audit.found import Audit
 from mixveil.audit.ground_truth import GroundTruth
 from mixveil.audit.groups import LEAST_STRANGERS, UnitView
 from mixveil.audit.guarantees_found import by_value, label_faults, noise_faults, promises, unit_faults
-from mixveil.audit.judge import Judge, told
+from mixveil.audit.judge import Judge, Stage, told
 from mixveil.audit.measuring import Measure
 from mixveil.audit.perceptual import Perceptual
 from mixveil.audit.public import held, with_some_public
@@ -152,6 +152,11 @@ def audit(
         known, spread, numbers = _sampled(view, truth, mixed, strange, most, pictures, stream)
         units = _units(view, truth, mixed, known.view, strange, most, stream)
         del strange  # they are among the candidates
+
+    def did(attack: Attack, stage: Stage) -> None:
+        course.did(getattr(counted.stages(attack), stage), attack.name)
+        give_back()  # what each stage leaves lies between what is used, and grows
+
     with course.step("public"):
         _ = known.know_nothing  # what records are like, by public data: attacks take the same
         measured = Measure(known, looking)
@@ -162,7 +167,7 @@ def audit(
             pairs=limits.pairs,
             cache=cache,
             stream=stream,
-            did=lambda attack, stage: course.did(getattr(counted.stages(attack), stage), attack.name),
+            did=did,
         )
     ran = run_all(judge, asked, trains, course, tell)
     with course.step("noise"):

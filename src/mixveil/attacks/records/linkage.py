@@ -33,7 +33,7 @@ STRONG = math.log(20)  # evidence that no look-alike gives by chance more than o
 _BLOCK = 4096  # candidates, and rows, that are compared at a time
 _WEIGHED, _WEIGHED_ON_GPU = 1 << 18, 1 << 24  # values whose likelihoods are made at a time: they stay in the cache
 _DIRECTIONS = 256  # at least, in one product of matrices: with fewer it waits for memory
-_ENTERED = 1 << 22  # values of candidates that enter a release at a time
+_LEAST, _HELD = 256, 3 << 25  # candidates, and their coordinates, that are held at a time
 _MOST_LINKS, _REMEMBERED = 1 << 27, 1 << 22  # ratios that are given as a matrix; that are made only once
 
 
@@ -140,31 +140,48 @@ class _Asked:
         prior, self.device = model.prior_of(view), model.device_of(view)
         self.candidates, self.rows = len(view.candidates), len(view.releases[0].payload)
         self.directions = len(prior.variance)
-        self.of: list[tuple[Tensor, _Likelihoods]] = []
+        self.of: list[tuple[_Entering, _Likelihoods]] = []
         for t, (release, trace) in enumerate(zip(view.releases, model.traces_of(view), strict=True)):
             entry = model.entry_of(view, t, prior)
-            asked = prior.variance.new_empty(self.candidates, self.directions)
-            for part in _parts(self.candidates, max(1, _ENTERED // self.directions)):
-                entered = release.encoder.prepare(view.candidates[part].to(self.device)) - entry.offset
-                asked[part] = prior.directions.coordinates(entered)
             rows = model.coordinates(release, entry, prior)
-            count = prior.directions.count
-            self.of.append((asked, _Likelihoods(release, trace, rows, entry.variance(prior), count)))
+            likelihoods = _Likelihoods(release, trace, rows, entry.variance(prior), prior.directions.count)
+            self.of.append((_Entering(view.candidates, release, entry, prior, self.device), likelihoods))
 
     def blocks(self) -> Iterator[tuple[slice, slice, Tensor]]:
         """Candidates, rows, and (c, n) log-likelihood ratios of each candidate being each record, from all releases."""
-        for rows in _parts(self.rows, _BLOCK):
-            for candidates in _parts(self.candidates, _BLOCK):
-                yield candidates, rows, self._ratios(candidates, rows)
+        at_once = max(_LEAST, min(_BLOCK, _HELD // self.directions))
+        for candidates in _parts(self.candidates, at_once):
+            asked = [entering.coordinates(candidates) for entering, _ in self.of]
+            for rows in _parts(self.rows, _BLOCK):
+                yield candidates, rows, self._ratios(asked, rows)
 
-    def _ratios(self, candidates: slice, rows: slice) -> Tensor:
+    def _ratios(self, asked: list[Tensor], rows: slice) -> Tensor:
         """Added up over directions, a few at a time."""
         count = rows.stop - rows.start
-        found = torch.zeros(candidates.stop - candidates.start, count, dtype=torch.float64, device=self.device)
+        found = asked[0].new_zeros(len(asked[0]), count)
         most = _WEIGHED_ON_GPU if self.device.type == "cuda" else _WEIGHED
-        for asked, likelihoods in self.of:
+        for candidates, (_, likelihoods) in zip(asked, self.of, strict=True):
             for some in _parts(self.directions, max(_DIRECTIONS, most // count)):
-                likelihoods.weighed(rows, some).add(asked[candidates, some], found)
+                likelihoods.weighed(rows, some).add(candidates[:, some], found)
+        return found
+
+
+class _Entering(NamedTuple):
+    """Candidates, as they enter a release."""
+
+    images: Tensor
+    release: Release
+    entry: model.EntryMap
+    prior: model.Prior
+    device: torch.device
+
+    def coordinates(self, part: slice) -> Tensor:
+        """(c, k) of some of them."""
+        found = self.prior.variance.new_empty(part.stop - part.start, len(self.prior.variance))
+        for some in model.in_parts(*found.shape):
+            images = self.images[part][some].to(self.device)
+            entered = self.release.encoder.prepare(images) - self.entry.offset
+            found[some] = self.prior.directions.coordinates(entered)
         return found
 
 

@@ -17,6 +17,7 @@ from mixveil.attacks.records.lmmse import unmixed
 from mixveil.attacks.shared import model
 from mixveil.attacks.shared.base import ImageAttack
 from mixveil.attacks.shared.model import MixingMatrix
+from mixveil.attacks.shared.prior import total
 from mixveil.core.errors import ArgumentError
 from mixveil.core.randomness import Stream
 from mixveil.core.types import AttackBound, AttackKind, Encoder, Guess, Release, Trace, View
@@ -24,7 +25,7 @@ from mixveil.data.row_views import Subset
 from mixveil.theory.moments import blocks
 
 _PUBLIC_ROWS = 2000
-_PUBLIC_VALUES = 1 << 23
+_PUBLIC_VALUES = 1 << 22
 
 
 @dataclass(frozen=True)
@@ -60,11 +61,12 @@ def _attacked(view: View, traces: tuple[Trace, ...] | None, stream: Stream) -> T
     shape = view.releases[0].shape
     if view.public is None or len(shape) != 3:
         raise ArgumentError("this attack needs public images")
+    public = Subset(view.public, model.spaced(len(view.public), _PUBLIC_ROWS))
+    mean = (total(blocks(public)) / len(public)).view(shape)
+    prepares = [release.encoder.prepare for release in view.releases]
+    offsets = [(total(prepare(x) for x in blocks(public)) / len(public)).view(shape) for prepare in prepares]
     index = model.spaced(len(view.public), min(_PUBLIC_ROWS, _PUBLIC_VALUES // math.prod(shape)))
-    images = view.public.take(index).x
-    mean = images.mean(0, dtype=torch.float64)
-    truth = images - mean
-    offsets = [release.encoder.prepare(images).mean(0).view(shape) for release in view.releases]
+    truth = view.public.take(index).x - mean
     made, known = [], []
     for t, release in enumerate(view.releases):
         weight = None if view.traces is None else view.traces[t].weight

@@ -50,14 +50,19 @@ class Prior:
 
     def values(self, coordinates: Tensor) -> Tensor:
         """(n, d) from coordinates (n, k)."""
-        found = coordinates.new_empty(len(coordinates), len(self.mean))
-        for part in in_parts(len(found), len(self.mean)):
-            torch.add(self.directions.back(coordinates[part]), self.mean, out=found[part])
-        return found
+        return self._values(coordinates, coordinates.new_empty(len(coordinates), len(self.mean)))
 
     def images(self, view: View, coordinates: Tensor) -> Tensor:
-        """(n, …) of the shape of the records."""
-        return self.values(coordinates).view(-1, *view.releases[0].shape)
+        """(n, …) of the shape of the records. Where there are as many coordinates as values, they are overwritten:
+        images of a whole release can fill the memory."""
+        as_many = coordinates.shape[1] == len(self.mean)
+        values = self._values(coordinates, coordinates) if as_many else self.values(coordinates)
+        return values.view(-1, *view.releases[0].shape)
+
+    def _values(self, coordinates: Tensor, into: Tensor) -> Tensor:
+        for part in in_parts(len(into), len(self.mean)):
+            torch.add(self.directions.back(coordinates[part]), self.mean, out=into[part])
+        return into
 
     def to(self, device: torch.device) -> Prior:
         if self.mean.device == device:
