@@ -1,8 +1,7 @@
 from __future__ import annotations
 
+import gc
 import gzip
-import mmap
-import re
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ import pytest
 import torch
 
 from mixveil.core import errors
-from mixveil.data import npz
 from mixveil.data.images import from_tensors
 from mixveil.data.opening import NAMED, open_data
 from tests.data.made_mnist import idx_bytes, make_mnist
@@ -114,25 +112,40 @@ def test_npz_of_octets_and_of_floats(tmp_path: Path, save: object) -> None:
     assert a.classes == ("0", "1", "2")
 
 
-def test_a_stored_npz_is_memory_mapped(tmp_path: Path) -> None:
-    from mixveil.data.npz import _load
+def test_rows_of_a_stored_npz_are_read_when_they_are_asked_for(tmp_path: Path) -> None:
+    x = RNG.integers(0, 256, (50, 3, 5, 7), dtype=np.uint8)
+    kinds: list[Any] = [x, x.astype(">f4") / 255, np.asfortranarray(x), x[:, 0]]
+    for number, stored in enumerate(kinds):
+        path = tmp_path / f"{number}.npz"
+        np.savez(path, x=stored, y=np.arange(50) % 3)
+        data = open_data(str(path))
+        image = stored[:, None] if stored.ndim == 3 else stored
+        for index in ([], [7], [3, 4, 5, 6], [9, 8, 7], [0, 0, 49, 1, 2, 49], list(range(50))):
+            wanted = torch.from_numpy(image[index].astype(np.float32)) / (255 if stored.dtype == np.uint8 else 1)
+            assert torch.equal(data.take(torch.tensor(index, dtype=torch.int64)).x, wanted)
 
-    np.savez(tmp_path / "a.npz", x=np.zeros((3, 4), np.uint8), y=np.zeros(3, np.int64))
-    assert isinstance(_load(tmp_path / "a.npz", None)[0]["x"].base, mmap.mmap)
+
+def test_rows_of_a_file_that_became_shorter_are_an_error_that_names_it(tmp_path: Path) -> None:
+    path = tmp_path / "a.npz"
+    np.savez(path, y=np.zeros(2000, int), x=np.zeros((2000, 4, 4), np.uint8))
+    data = open_data(str(path))
+    with path.open("r+b") as file:
+        file.truncate(20_000)
+    with pytest.raises(errors.UnreadableFileError, match=r"a\.npz became shorter"):
+        data.take(torch.arange(1900, 2000))
 
 
-def test_pages_of_a_mapped_npz_are_given_back_and_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the process holds of the file after all of it was read, as the system counts it."""
-    rows, held = 4096, 1 << 20
-    x = np.random.default_rng(0).integers(0, 256, (rows, 1, 64, 64), np.uint8)
-    np.savez(tmp_path / "a.npz", x=x, y=np.arange(rows) % 3)
-    monkeypatch.setattr(npz, "_HELD", held)
-    data = open_data(str(tmp_path / "a.npz"))
-    for index in torch.split(torch.arange(rows), 64):
-        assert torch.equal(data.take(index).x, torch.from_numpy(x[index.numpy()]).float() / 255)
-    text = Path("/proc/self/smaps").read_text()
-    here = text[text.index(str(tmp_path / "a.npz")) :]
-    assert int(re.findall(r"Rss: +(\d+) kB", here)[0]) * 1024 < 4 * held
+def test_a_process_holds_nothing_of_an_npz_that_it_has_read(tmp_path: Path) -> None:
+    """Neither descriptors, once the data are gone, nor a map of the file while they are there."""
+    path = tmp_path / "a.npz"
+    np.savez(path, x=RNG.integers(0, 256, (4096, 1, 64, 64), dtype=np.uint8), y=np.arange(4096) % 3)
+    data = open_data(str(path))
+    data.take(torch.arange(0, 4096, 5))
+    opened = [link for link in Path("/proc/self/fd").iterdir() if link.is_symlink() and link.readlink() == path]
+    assert len(opened) == 1 and str(path) not in Path("/proc/self/maps").read_text()
+    del data
+    gc.collect()
+    assert not [link for link in Path("/proc/self/fd").iterdir() if link.is_symlink() and link.readlink() == path]
 
 
 BAD_ARCHIVES: dict[str, tuple[dict[str, Any], type[Exception]]] = {

@@ -19,12 +19,12 @@ from torch import Tensor
 from mixveil.core import files
 from mixveil.core.errors import DataFormatError, LabelError, UnreadableFileError
 from mixveil.data.images import MOST_CLASSES, Images, inferred_classes, numbered
+from mixveil.data.stored_rows import StoredRows
 
 _WIDEST = 1e30
 _KNOWN = ("x", "y", "classes", "range")
-_LARGEST = 256 << 20  # bytes of an array in memory; only an uncompressed x is mapped instead
+_LARGEST = 256 << 20  # bytes of other arrays than x
 _HEADER, _ENCRYPTED, _BLOCK = 10_000, 1, 1 << 20
-_HELD = 256 << 20  # bytes of a mapped array that are read before its pages are given back
 
 Array = npt.NDArray[Any]
 
@@ -49,8 +49,7 @@ def npz_images(path: Path, *, unit: str | None = None) -> Images:
         raise LabelError(f"{path}: y must be of whole numbers, it is {y.dtype}")
     if len(y) and int(y.max()) > np.iinfo(np.int64).max:
         raise LabelError(f"{path}: {int(y.max())} cannot be a label: number the classes from 0")
-    if x.ndim == 3:  # grey images without a channel of their own
-        x = x[:, None]
+    shape = (1, *x.shape[1:]) if x.ndim == 3 else x.shape[1:]  # grey images without a channel of their own
     low, high = _range(path, arrays.get("range"), x.dtype)
     labels = torch.from_numpy(np.asarray(y).astype(np.int64))
     names = arrays.get("classes")
@@ -64,35 +63,12 @@ def npz_images(path: Path, *, unit: str | None = None) -> Images:
             f"{names.shape}"
         )
 
-    forget = _Forgetting(x)
-
     def read(index: Tensor) -> Tensor:
-        rows = torch.from_numpy(x[index.numpy()].astype(np.float32))
-        forget(len(index))
+        rows = torch.from_numpy(x[index.numpy()].astype(np.float32, copy=False)).view(len(index), *shape)
         return rows.div_(255) if x.dtype == np.uint8 else rows
 
     units = None if unit is None else _units(path, arrays, further, unit, len(y))
-    return Images(
-        path.stem, read, labels, classes, tuple(x.shape[1:]), low, high, units=units, declared=names is not None
-    )
-
-
-class _Forgetting:
-    """Gives pages of a mapped array back once much of it was read: what a process holds does not grow with its file.
-    What is read again comes from the system's cache."""
-
-    def __init__(self, x: Array) -> None:
-        base: object = x
-        while isinstance(base, np.ndarray):
-            base = base.base
-        self.mapped = base if isinstance(base, mmap.mmap) else None
-        self.row, self.read = x[:1].nbytes, 0
-
-    def __call__(self, rows: int) -> None:
-        self.read += max(self.row, mmap.PAGESIZE) * rows
-        if self.mapped is not None and self.read > _HELD:
-            self.read = 0
-            self.mapped.madvise(mmap.MADV_DONTNEED)
+    return Images(path.stem, read, labels, classes, shape, low, high, units=units, declared=names is not None)
 
 
 def _units(path: Path, arrays: dict[str, Array], further: list[str], unit: str, rows: int) -> tuple[str, ...]:
@@ -120,8 +96,9 @@ def _range(path: Path, given: Array | None, dtype: np.dtype[Any]) -> tuple[float
     return float(given[0]), float(given[1])
 
 
-def _load(path: Path, unit: str | None) -> tuple[dict[str, Array], list[str]]:
-    """The arrays that are used, and the names of all others. Any error of the reader becomes a DataFormatError."""
+def _load(path: Path, unit: str | None) -> tuple[dict[str, Any], list[str]]:
+    """The arrays that are used, x as rows in the file if it can be, and the names of all others. Any error of the
+    reader becomes a DataFormatError."""
     try:
         with files.open_plain(path, links=True) as raw, zipfile.ZipFile(raw) as archive:
             entries = [entry for entry in archive.infolist() if entry.filename.endswith(".npy")]
@@ -143,8 +120,9 @@ def _load(path: Path, unit: str | None) -> tuple[dict[str, Array], list[str]]:
 
 def _member(
     path: Path, raw: BufferedReader, archive: zipfile.ZipFile, entry: zipfile.ZipInfo, limit: int | None
-) -> Array:
-    """An array of the archive: memory-mapped where it is stored uncompressed, else read. limit: of its bytes.
+) -> Array | StoredRows:
+    """An array of the archive. limit: of its bytes; without one only its rows are read, when they are asked for, where
+    it is stored uncompressed.
 
     The size in its header is checked against the file before any memory is allocated.
     """
@@ -166,6 +144,8 @@ def _member(
     raw.seek(entry.header_offset + 26)  # a local header: 30 bytes, then the name and an extra field of these sizes
     name_size, extra_size = struct.unpack("<HH", raw.read(4))
     offset = entry.header_offset + 30 + name_size + extra_size + begin
+    if limit is None and not fortran:
+        return StoredRows(path, raw, shape, dtype, offset)
     mapped = mmap.mmap(raw.fileno(), 0, access=mmap.ACCESS_READ)
     return np.ndarray(shape, dtype, mapped, offset, order="F" if fortran else "C")
 
