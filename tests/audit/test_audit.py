@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import ClassVar
 
 import pytest
 import torch
@@ -14,11 +15,11 @@ from mixveil.audit.figures import Figure
 from mixveil.audit.found import Audit
 from mixveil.audit.measuring import assigned
 from mixveil.audit.sample import sample
-from mixveil.audit.self_test import fails_on_bare_pairs
+from mixveil.audit.self_test import bare_rows, fails_on_bare_pairs, fails_on_bare_records
 from mixveil.audit.verdict import verdict, warnings
 from mixveil.core.errors import ArgumentError, WrongTruthError
 from mixveil.core.randomness import SeededStream, Stream
-from mixveil.core.types import Attack, Batch, Encoder, Guess, Mu, Tau, View
+from mixveil.core.types import Attack, AttackKind, Batch, Encoder, Guess, Mu, Tau, View
 from mixveil.core.wording.sentences import WORDS
 from mixveil.data.images import Images, from_tensors
 from mixveil.data.row_views import Subset
@@ -531,3 +532,25 @@ def test_an_attack_may_learn_more_from_the_release_than_from_foreign_public_data
 def test_a_part_of_rows() -> None:
     part = Subset(PRIVATE, torch.tensor([4, 7]))
     assert len(part) == 2 and torch.equal(part.take(torch.tensor([1])).x, PRIVATE.take(torch.tensor([7])).x)
+
+
+def test_attacks_are_tried_on_records_of_all_classes() -> None:
+    """Folders are sorted by class; where all labels are alike, none shows a weight."""
+    seen: list[torch.Tensor] = []
+
+    class Looking(BaseAttack):
+        name: ClassVar[str] = "looking"
+        kind: ClassVar[AttackKind] = "reconstruction"
+
+        def __call__(self, view: View, *, stream: Stream) -> Guess:
+            seen.append(view.releases[0].payload.take(torch.arange(len(view.releases[0].payload))).y.sum(0))
+            return Guess()
+
+    data = images(1000, (1, 64, 64), classes=10)
+    order = torch.arange(1000) // 100
+    data = from_tensors(data.take(torch.arange(1000)).x, order, classes=10)
+    encoder, _, _ = calibration.calibrate(Singular(), Mu(1.0), data, stream=SeededStream(0))
+    release, trace = encoded(encoder, data, SeededStream(0))
+    assert bare_rows(1000, 64 * 64) < 1000
+    fails_on_bare_records(Looking(), View((release,), (trace,)), data, data.take(order[:0]).x, SeededStream(0))
+    assert len(seen) == 2 and all(bool((classes > 0).all()) for classes in seen)

@@ -9,6 +9,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
+from mixveil.attacks.shared.prior import spaced
 from mixveil.audit.bare_updates import fails_on_bare_updates
 from mixveil.audit.groups import UnitView, groups
 from mixveil.audit.metrics import detection, signs, sources
@@ -57,10 +58,12 @@ def fails_on_bare_records(
     trials: list[tuple[Encoder, float, float]] = [(Identity(), 0.5, 0.5), (Mixup(), 0.95, 0.2)]
     if attack.trains:
         trials = [(Identity(), 0.9, 0.5)]
+    index = spaced(len(records), n)  # they are often sorted by class, and labels of one class show no weight
+    part, others = Subset(records, index), others[spaced(len(others), n)] if len(others) else others
+    pictures = None if pictures is None else pictures[index]
     for encoder, error, found in trials:
-        part = Subset(records, torch.arange(n))
         bare = [released(view.releases[0], encoder, part, stream) for _ in range(attack.least_releases)]
-        why = _fails(attack, bare, view, records, others[:n], (error, found), stream, pictures)
+        why = _fails(attack, bare, view, part, others, (error, found), stream, pictures)
         if why is not None:
             return note("after-brief-training", why=why) if attack.trains else why
     return None
@@ -70,7 +73,7 @@ def _fails(
     attack: Attack,
     bare: list[tuple[Release, Trace]],
     view: View,
-    records: Dataset,
+    records: Subset,
     others: Tensor,
     wanted: tuple[float, float],
     stream: Stream,
@@ -85,7 +88,7 @@ def _fails(
     guess = attack(replace(seen, pictures=view.pictures), stream=stream.fork("attack"))
     largest, least = wanted
     if guess.pictures is not None and pictures is not None:
-        guess, pixels, largest = Guess(images=guess.pictures), pictures[:n], _PICTURES
+        guess, pixels, largest = Guess(images=guess.pictures), pictures, _PICTURES
     if guess.images is not None:
         asked = slice(1, None, 2) if "known" in attack.needs else slice(None)
         if (why := _left("bare-records-left", pixels[asked], guess.images[asked], largest)) is not None:

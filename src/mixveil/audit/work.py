@@ -29,7 +29,7 @@ _BARE_TRIALS = 2
 _NETWORK = 3000  # passes that stand for the training of a network, whose work is not counted
 _EIGEN = 10  # operations of an eigenbasis, over the cube of its size
 _PICTURES = ("reconstruction", "prior")
-_BASE, _VALUE, _PUBLIC = 2e9, 100.0, 4.0  # bytes: of the program; of a value attacked; of a public one
+_BASE, _VALUE, _PUBLIC = 1.1e9, 50.0, 4.0  # bytes: of the program; of a value attacked; of a public one
 
 
 class Stages(NamedTuple):
