@@ -25,6 +25,7 @@ BENCHMARKS = {
     "transform": "transform:transform",
     "penalties": "split:penalties",
     "augmix": "augmix:augmented",
+    "audits": "audits:audits",
     "network": "load:network",
     "secure-sums": "secure_sums:secured",
 }
