@@ -1,7 +1,9 @@
 """The attacks on a whole release, on a GPU or on the CPU: the best linear attacker on 50,000 rows of 3 × 32 × 32
-values, and the linkage of as many candidates with them. Times and memory as JSON.
+values, and the linkage of as many candidates with them.
 
-    python -m benchmarks.gpu_attacks OUT.json [--device cuda] [--rows 50000] [--candidates 50000]
+    python -m benchmarks.gpu_attacks [--device cuda] [--rows 50000] [--candidates 50000] [--out RESULTS]
+
+It writes gpu-attacks.json or cpu-attacks.json.
 
 Images are sums of random waves whose strength falls with their length, as in photographs; nothing is downloaded. Before
 anything is timed a small case is compared with slow twins on the CPU: dense inverses, and the whole matrix of ratios.
@@ -10,18 +12,19 @@ anything is timed a small case is compared with slow twins on the CPU: dense inv
 from __future__ import annotations
 
 import argparse
-import json
-import resource
+import math
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
+from benchmarks.record import RESULTS, Found, Plain, Row, recorded
+from benchmarks.timing import in_status
 from mixveil.attacks.records.linkage import Linkage, summary
 from mixveil.attacks.records.lmmse import Lmmse
 from mixveil.attacks.shared.directions import Waves
@@ -33,7 +36,6 @@ from mixveil.data.row_views import InMemoryRows
 from mixveil.encoders.calibration import settled_facts
 from mixveil.encoders.singular import Singular
 from mixveil.releases.records import traced_in_memory
-from mixveil.report import results
 
 _NOISE = 0.3  # of a value, in standard deviations of the images
 _PUBLIC = 20_000
@@ -43,39 +45,44 @@ T = TypeVar("T")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("out", type=Path)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--rows", type=int, default=50_000)
     parser.add_argument("--candidates", type=int, default=50_000)
-    parser.add_argument("--values", type=int, default=32, help="pixels a side")
+    parser.add_argument("--side", type=int, default=32, help="pixels a side")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="the folder of results")
     chosen = parser.parse_args()
     device = torch.device(chosen.device)
-    agreed = agreement(device)
-    found = {"agreement": agreed, **measured(device, chosen.rows, chosen.candidates, (3, chosen.values, chosen.values))}
-    name = torch.cuda.get_device_name() if device.type == "cuda" else "cpu"
-    found["provenance"] = results.provenance({"threads": torch.get_num_threads()}, device=name)
-    chosen.out.write_text(json.dumps(found, indent=2, default=str) + "\n")
-    sys.stdout.write(chosen.out.read_text())
+    name = "cpu-attacks" if device.type == "cpu" else "gpu-attacks"
+    shape = (3, chosen.side, chosen.side)
+    path = recorded(name, lambda: measured(device, chosen.rows, chosen.candidates, shape), chosen.out)
+    sys.stdout.write(path.read_text())
 
 
-def measured(device: torch.device, rows: int, candidates: int, shape: tuple[int, ...]) -> dict[str, Any]:
+def measured(device: torch.device, rows: int, candidates: int, shape: tuple[int, ...]) -> Found:
     """Seconds and memory of the prior, of the best linear attacker, and of the linkage."""
+    agreed = agreement(device)
     view, truth = made(device, rows, max(2, min(_PUBLIC, rows)), shape)
     view = replace(view, candidates=truth[:candidates])
-    times: dict[str, Any] = {"rows": rows, "candidates": candidates, "shape": shape, "device": str(device)}
+    times: list[dict[str, Plain]] = []
     timed(times, "prior", device, lambda: prior_of(view))
     guess = timed(times, "lmmse", device, lambda: Lmmse()(view, stream=SeededStream(0)).images)
     if guess is not None:
-        times["lmmse"]["mse_over_variance"] = error(guess, truth) / float(truth[:1000].var(0).mean())
+        times[-1]["mse_over_variance"] = error(guess, truth) / float(truth[:1000].var(0).mean())
     del guess
     links = timed(times, "linkage", device, lambda: summary(view))
     own = torch.arange(len(links.row), device=device)
-    times["linkage"]["row_identified"] = float(links.row.eq(own).double().mean())
-    return times
+    times[-1]["row_identified"] = float(links.row.eq(own).double().mean())
+    agreeing: list[Row] = [{"work": "agreement with slow twins", **agreed}]
+    settings: Row = {
+        "warm_up": 0, "repetitions": 1, "statistic": "single", "rows": rows, "candidates": candidates,
+        "values_a_row": math.prod(shape), "threads": torch.get_num_threads(),
+    }  # fmt: skip
+    name = torch.cuda.get_device_name() if device.type == "cuda" else "cpu"
+    return Found([*times, *agreeing], settings, device=name, packages=("triton",))
 
 
-def timed(times: dict[str, Any], name: str, device: torch.device, work: Callable[[], T]) -> T:
+def timed(times: list[dict[str, Plain]], name: str, device: torch.device, work: Callable[[], T]) -> T:
     """What a piece of work takes, once: it is long, and there is nothing to warm up but the first kernels."""
     if device.type == "cuda":
         torch.cuda.synchronize()
@@ -86,14 +93,14 @@ def timed(times: dict[str, Any], name: str, device: torch.device, work: Callable
         torch.cuda.synchronize()
     seconds = time.perf_counter() - start
     peak = torch.cuda.max_memory_allocated() if device.type == "cuda" else peak_process()
-    times[name] = {"seconds": seconds, "peak_gb": peak / 1e9}
-    sys.stderr.write(f"{name}: {times[name]}\n")
+    times.append({"work": name, "seconds": seconds, "peak_gb": peak / 1e9})
+    sys.stderr.write(f"{times[-1]}\n")
     return found
 
 
 def peak_process() -> int:
     """Bytes, of the whole process so far."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return in_status("VmHWM")
 
 
 def error(guess: Tensor, truth: Tensor) -> float:
@@ -127,7 +134,8 @@ def pictures(count: int, shape: tuple[int, ...], seed: int) -> Tensor:
 
 
 def agreement(device: torch.device) -> dict[str, float]:
-    """The largest relative difference from the slow twins, on 300 rows of 192 values."""
+    """The largest relative difference from the slow twins, and the share of candidates for which the same row is the
+    best, on 300 rows of 192 values."""
     view, truth = made(device, 300, 400, (3, 8, 8))
     view = replace(view, candidates=truth[:100])
     guess, links = Lmmse()(view, stream=SeededStream(0)).images, summary(view)
@@ -137,9 +145,9 @@ def agreement(device: torch.device) -> dict[str, float]:
     if guess is None or whole is None:
         raise RuntimeError("an attack gave no guess")
     return {
-        "lmmse": float((guess.cpu() - slow).abs().max() / slow.abs().max()),
-        "linkage": float((links.most.cpu() - whole.amax(1)).abs().max() / whole.abs().max()),
-        "linkage_rows_equal": float(links.row.cpu().eq(whole.argmax(1)).double().mean()),
+        "lmmse_apart": float((guess.cpu() - slow).abs().max() / slow.abs().max()),
+        "linkage_apart": float((links.most.cpu() - whole.amax(1)).abs().max() / whole.abs().max()),
+        "linkage_same_row": float(links.row.cpu().eq(whole.argmax(1)).double().mean()),
     }
 
 

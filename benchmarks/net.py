@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from benchmarks.timing import in_status
 from mixveil.federated.jobs.messages import Message
 from mixveil.federated.transport.flower.environment import environment
 
@@ -127,13 +128,7 @@ def tree(pid: int) -> set[int]:
 
 def anonymous(pids: set[int]) -> int:
     """Bytes of memory of their own that processes hold."""
-    total = 0
-    for pid in pids:
-        with suppress(OSError):
-            for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-                if line.startswith("RssAnon"):
-                    total += int(line.split()[1]) * 1024
-    return total
+    return sum(in_status("RssAnon", pid) for pid in pids)
 
 
 @contextmanager

@@ -1,11 +1,11 @@
-"""Data larger than memory: moments, encoding and verifying of a memory-mapped file, each in a process of its own.
+"""Data larger than memory: moments, encoding and verifying of a large archive, each in a process of its own.
 
-    python -m benchmarks.out_of_core OUT.json [--rows 5000000] [--few 50000] [--values 3072] [--folder /work]
+    python -m benchmarks.out_of_core [--rows 5000000] [--few 50000] [--values 3072] [--folder /work] [--out RESULTS]
 
 Made and removed in the folder: the data, and their release, which takes two bytes a value. A disk that cannot hold both
 and a tenth more makes the rows fewer, and the figures say so. Each step is run on the first rows alone too; that run
-reads them from the same file. Of each process: seconds, its peak resident memory (getrusage; of the mapped files it
-counts what was resident at once), and its peak of memory of its own (RssAnon).
+reads them from the same file. Of each process: seconds, its peak resident memory (VmHWM), and its peak of memory of
+its own (RssAnon).
 """
 
 from __future__ import annotations
@@ -13,20 +13,19 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import shutil
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 import zipfile
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 
+from benchmarks.record import RESULTS, Found, Plain, Row, recorded
+from benchmarks.timing import Watched, in_status
 from mixveil.core.randomness import SecureStream, SeededStream
 from mixveil.core.types import Mu
 from mixveil.data.images import Images
@@ -35,45 +34,45 @@ from mixveil.encoders.calibration import settled_facts
 from mixveil.encoders.singular import Singular
 from mixveil.releases.reading import verify
 from mixveil.releases.records import write_release
-from mixveil.report import results
 from mixveil.theory.moments import moments
 
 _AT_ONCE = 10_000
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("out", type=Path)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=5_000_000)
     parser.add_argument("--few", type=int, default=50_000)
     parser.add_argument("--values", type=int, default=3072)
     parser.add_argument("--folder", type=Path, help="where there is room; else the temporary folder")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="the folder of results")
     parser.add_argument("--step", choices=sorted(STEPS), help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     if chosen.step:
         sys.stdout.write(json.dumps(alone(chosen.step, chosen.folder, chosen.rows)) + "\n")
         return
     with tempfile.TemporaryDirectory(dir=chosen.folder) as name:
-        folder = Path(name)
-        rows = affordable(folder, chosen.rows, chosen.values)
-        begun = time.perf_counter()
-        make(folder / "data.npz", rows, chosen.values)
-        found: dict[str, Any] = {"asked_rows": chosen.rows, "rows": rows, "values": chosen.values}
-        found |= {"making_seconds": time.perf_counter() - begun, "steps": []}
-        for count in (chosen.few, rows):
-            for step in ("moments", "encode", "verify"):
-                found["steps"].append({"rows": count, "step": step, **run(step, folder, count)})
-                sys.stderr.write(f"{found['steps'][-1]}\n")
-            shutil.rmtree(folder / "out")
-            shutil.rmtree(folder / "state")
-    half = len(found["steps"]) // 2
-    pairs = zip(found["steps"][:half], found["steps"][half:], strict=True)
-    found["time_a_row_over_few"] = {
-        few["step"]: many["microseconds_per_row"] / few["microseconds_per_row"] for few, many in pairs
-    }
-    found["provenance"] = results.provenance({"threads": torch.get_num_threads()}, device="cpu")
-    chosen.out.write_text(json.dumps(found, indent=2, default=str) + "\n")
-    sys.stdout.write(chosen.out.read_text())
+        path = recorded("out-of-core", lambda: measured(Path(name), chosen.rows, chosen.few, chosen.values), chosen.out)
+    sys.stdout.write(path.read_text())
+
+
+def measured(folder: Path, asked: int, few: int, values: int) -> Found:
+    rows = affordable(folder, asked, values)
+    make(folder / "data.npz", rows, values)
+    steps: dict[tuple[str, int], dict[str, Plain]] = {}
+    for count in (few, rows):
+        for step in ("moments", "encode", "verify"):
+            steps[step, count] = {"work": step, "rows": count, **run(step, folder, count)}
+            sys.stderr.write(f"{steps[step, count]}\n")
+        shutil.rmtree(folder / "out")
+        shutil.rmtree(folder / "state")
+    for (step, count), row in steps.items():
+        row["time_a_row_over_few"] = row["seconds"] / count / (steps[step, few]["seconds"] / few)  # type: ignore[operator]
+    settings: Row = {
+        "warm_up": 0, "repetitions": 1, "statistic": "single", "asked_rows": asked, "values_a_row": values,
+        "threads": torch.get_num_threads(),
+    }  # fmt: skip
+    return Found(list(steps.values()), settings)
 
 
 def affordable(folder: Path, rows: int, values: int) -> int:
@@ -97,7 +96,7 @@ def make(path: Path, rows: int, values: int) -> None:
 
 def run(step: str, folder: Path, rows: int) -> dict[str, float]:
     """A step in a process of its own, and the most memory that it had."""
-    command = [sys.executable, "-m", "benchmarks.out_of_core", "unused", "--step", step]
+    command = [sys.executable, "-m", "benchmarks.out_of_core", "--step", step]
     command += ["--folder", str(folder), "--rows", str(rows)]
     about = {**os.environ, "MIXVEIL_STATE": str(folder / "state")}
     os.sync()
@@ -110,22 +109,11 @@ def run(step: str, folder: Path, rows: int) -> dict[str, float]:
 
 
 def alone(step: str, folder: Path, rows: int) -> dict[str, float]:
-    most, done = [0], threading.Event()
-
-    def look() -> None:
-        while not done.wait(0.05):
-            lines = Path("/proc/self/status").read_text().splitlines()
-            most[0] = max(most[0], next(int(line.split()[1]) for line in lines if line.startswith("RssAnon")))
-
-    watching = threading.Thread(target=look)
-    watching.start()
-    begun = time.perf_counter()
-    STEPS[step](folder, rows)
-    seconds = time.perf_counter() - begun
-    done.set()
-    watching.join()
-    resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return {"seconds": seconds, "peak_rss_gb": resident * 1024 / 1e9, "peak_rss_anon_gb": most[0] * 1024 / 1e9}
+    with Watched() as own:
+        begun = time.perf_counter()
+        STEPS[step](folder, rows)
+        seconds = time.perf_counter() - begun
+    return {"seconds": seconds, "peak_rss_gb": in_status("VmHWM") / 1e9, "peak_rss_anon_gb": own.most}
 
 
 def first(folder: Path, rows: int) -> Images:

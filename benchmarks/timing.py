@@ -65,9 +65,9 @@ def extra_megabytes(work: Work) -> float | None:
         Path("/proc/self/clear_refs").write_text("5")
     except OSError:
         return None
-    before = _status("VmRSS")
+    before = in_status("VmRSS")
     work()
-    return (_status("VmHWM") - before) / 1e6
+    return (in_status("VmHWM") - before) / 1e6
 
 
 class Watched:
@@ -86,9 +86,14 @@ class Watched:
 
     def _look(self) -> None:
         while not self._done.wait(0.02):
-            self.most = max(self.most, _status("RssAnon") / 1e9)
+            self.most = max(self.most, in_status("RssAnon") / 1e9)
 
 
-def _status(name: str) -> float:
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(float(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:"))
+def in_status(name: str, process: int | str = "self") -> int:
+    """Bytes that /proc tells of a process: VmHWM, the most that was resident, RssAnon, its own memory now; 0 where it
+    has ended. What getrusage tells counts the memory of the process that started it, too."""
+    try:
+        lines = Path(f"/proc/{process}/status").read_text().splitlines()
+    except OSError:
+        return 0
+    return 1024 * next((int(line.split()[1]) for line in lines if line.startswith(f"{name}:")), 0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import re
 import signal
 import subprocess
 import sys
@@ -237,7 +238,7 @@ def test_statistics_of_persons_name_units_and_list_all_classes(run: Run) -> None
     assert run(*job, "--out", "s", "--label-epsilon", 1).code == 2  # no such option: labels are covered
     made = run(*job, "--out", "s", "--classes", "0,1,2,3,4,5,6,7,8,9,ten")
     assert made.code == 0 and shows(made.out, "over-unit", number=15) and shows(made.out, "unit-is-clipped"), made.err
-    assert str(1 << 40) not in made.out and "60" not in made.out
+    assert str(1 << 40) not in made.out and not re.search(r"\b60\b", made.out)  # an id may hold these digits
     trained = run("train", "s", "--projection", "p", "--out", "m")
     assert "15 records or units" in trained.out and str(1 << 40) not in Path("m/card.json").read_text()
 
