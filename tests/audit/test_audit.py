@@ -10,7 +10,7 @@ from mixveil.attacks.catalogue import attacks
 from mixveil.attacks.records.grid import Grid
 from mixveil.attacks.shared.base import BaseAttack
 from mixveil.attacks.shared.model import released
-from mixveil.audit.auditing import audit
+from mixveil.audit.auditing import audit, strangers
 from mixveil.audit.figures import Figure
 from mixveil.audit.found import Audit
 from mixveil.audit.measuring import assigned
@@ -22,7 +22,7 @@ from mixveil.core.randomness import SeededStream, Stream
 from mixveil.core.types import Attack, AttackKind, Batch, Encoder, Guess, Mu, Tau, View
 from mixveil.core.wording.sentences import WORDS
 from mixveil.data.images import Images, from_tensors
-from mixveil.data.row_views import Subset
+from mixveil.data.row_views import InMemoryRows, Subset
 from mixveil.encoders import calibration
 from mixveil.encoders.mixup import Mixup
 from mixveil.encoders.singular import Singular
@@ -519,6 +519,22 @@ def test_public_images_that_are_private_ones_are_said_and_are_no_strangers() -> 
     )
     assert holds(found.warnings, "public-among-private", images=20)
     assert holds(found.warnings, "strangers-among-private", images=30)
+
+
+def test_strangers_are_looked_for_until_there_are_enough() -> None:
+    """Private images among the others take no place of a stranger."""
+    mine, true = PRIVATE.take(torch.arange(400)).x, OTHERS.take(torch.arange(150)).x
+    others = torch.cat([mine[:200], true[:75], mine[200:], true[75:]])
+    for given in (others, InMemoryRows(Batch(others, torch.zeros(len(others), 10)))):
+        found, said = strangers(PRIVATE, None, given, 120)
+        assert len(found) == 120 and holds(said, "strangers-among-private")
+        assert not (found[:, None] == mine[None]).flatten(2).all(2).any()
+    found, said = strangers(PRIVATE, None, others, 500)
+    assert torch.equal(found, true) and holds(said, "strangers-among-private", images=400)
+    found, said = strangers(PRIVATE, None, true, 100)
+    assert len(found) == 100 and not said and torch.equal(found[-1], true[-1])  # spread over all of them
+    assert strangers(PRIVATE, None, true[:0], 100)[0].shape == (0, *PRIVATE.shape)
+    assert strangers(PRIVATE, None)[0].shape == (0, *PRIVATE.shape)
 
 
 def test_an_attack_may_learn_more_from_the_release_than_from_foreign_public_data() -> None:

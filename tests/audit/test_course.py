@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -27,7 +28,7 @@ VIEW = View((RELEASE,), (TRACE,), PUBLIC)
 
 
 def counted(sizes: Sizes = SIZES, looked: float = 0.0) -> Counted:
-    return Counted(sizes, own=131, whole=sizes.rows, public=10_000, pairs=(20, 60), looked=looked)
+    return Counted(sizes, own=131, whole=sizes.rows, classes=10, public=10_000, pairs=(20, 60), looked=looked)
 
 
 def test_every_step_is_done_when_it_ends_whatever_it_needed() -> None:
@@ -141,3 +142,11 @@ def test_600_images_of_224_pixels_are_attacked_whole() -> None:
     assert PROFILES["quick"].values // values >= 600
     sizes = Sizes(600, values, 1, 3 + 224 + 224, 1200)
     assert counted(sizes).memory > 600 * values * 8 and 1.5e9 < counted(SIZES).memory < 2.5e9
+
+
+def test_rows_that_are_held_count_with_their_labels() -> None:
+    few = replace(counted(SIZES), whole=2000)
+    more = replace(few, whole=20_000)
+    assert more.memory - few.memory == 4 * 18_000 * (SIZES.values + 10)
+    assert replace(few, whole=200_000).memory < few.memory  # too many: they are read again
+    assert replace(more, classes=10_000).memory < replace(few, classes=10_000).memory  # and so are many labels

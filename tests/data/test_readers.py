@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import errno
 import gc
 import gzip
+import os
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +14,9 @@ import torch
 
 from mixveil.core import errors
 from mixveil.data.images import from_tensors
+from mixveil.data.npz import _load
 from mixveil.data.opening import NAMED, open_data
+from mixveil.data.stored_rows import StoredRows
 from tests.data.made_mnist import idx_bytes, make_mnist
 
 RNG = np.random.default_rng(0)
@@ -133,6 +138,26 @@ def test_rows_of_a_file_that_became_shorter_are_an_error_that_names_it(tmp_path:
         file.truncate(20_000)
     with pytest.raises(errors.UnreadableFileError, match=r"a\.npz became shorter"):
         data.take(torch.arange(1900, 2000))
+
+
+def test_stored_rows_are_asked_by_number_and_stay_in_their_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    np.savez(tmp_path / "a.npz", x=RNG.integers(0, 256, (50, 4, 4), dtype=np.uint8), y=np.arange(50) % 3)
+    rows = _load(tmp_path / "a.npz", None)[0]["x"]
+    assert isinstance(rows, StoredRows)
+    for wrong in (np.array([-1]), np.array([50]), np.arange(50) < 3, np.array([3], np.uint8), np.array([[1, 2]])):
+        with pytest.raises(errors.ArgumentError, match="row numbers"):
+            rows[wrong]
+    with pytest.raises(TypeError, match=r"a\.npz cannot go to another process"):
+        pickle.dumps(rows)
+
+    def failing(*_: object) -> int:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "preadv", failing)
+    with pytest.raises(errors.UnreadableFileError, match=r"a\.npz could not be read: Input/output error"):
+        rows[np.array([3])]
 
 
 def test_a_process_holds_nothing_of_an_npz_that_it_has_read(tmp_path: Path) -> None:

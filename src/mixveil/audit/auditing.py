@@ -36,12 +36,12 @@ from mixveil.audit.truth import check_truth, in_record_order, inspect, ranged, r
 from mixveil.core.errors import ArgumentError
 from mixveil.core.memory import give_back
 from mixveil.core.randomness import Stream
-from mixveil.core.types import Attack, Dataset, Rows, View
+from mixveil.core.types import Attack, Batch, Dataset, Rows, View
 from mixveil.core.watching import Observe, Warn, unheard, unobserved
 from mixveil.core.wording.notes import Note, note
 from mixveil.data import privacy_units
 from mixveil.data.fingerprint import fingerprint
-from mixveil.data.row_views import Subset
+from mixveil.data.row_views import InMemoryRows, Subset
 from mixveil.encoders.calibration import PreparedRows
 from mixveil.features.lpips import Lpips
 from mixveil.theory.moments import Moments, blocks, moments
@@ -148,7 +148,7 @@ def audit(
         view, mixed = with_covers(view, truth, covers)
         view, of_public = with_some_public(view, limits.public)
         inspected = inspect(view, mixed)
-        strange, overlap = strangers(truth, view.public, _taken(others, max(rows, LEAST_STRANGERS)))
+        strange, overlap = strangers(truth, view.public, others, max(rows, LEAST_STRANGERS))
         known, spread, numbers = _sampled(view, truth, mixed, strange, most, pictures, stream)
         units = _units(view, truth, mixed, known.view, strange, most, stream)
         del strange  # they are among the candidates
@@ -217,13 +217,6 @@ def _sampled(
     return GroundTruth(seen, records, spread, len(view.releases[0].payload), originals, among), spread, numbers
 
 
-def _taken(others: Rows | Tensor | None, most: int) -> Tensor | None:
-    """No more than are needed, in memory."""
-    if others is None or isinstance(others, Tensor):
-        return others
-    return others.take(spaced(len(others), most)).x
-
-
 def _candidates(own: Tensor, others: Tensor) -> Tensor:
     """The rows' own records, and then as many strangers; of few rows as many strangers as membership needs."""
     return torch.cat([own, others[: max(len(own), LEAST_STRANGERS)]])
@@ -284,8 +277,11 @@ def _units(
     return UnitView(replace(part.view, candidates=_candidates(x, others)), own, whose)
 
 
-def strangers(truth: Dataset, public: Rows | None, others: Tensor | None) -> tuple[Tensor, list[Note]]:
-    """Those of the others that are really in no release; and what to say if public data hold private records."""
+def strangers(
+    truth: Dataset, public: Rows | None, others: Rows | Tensor | None = None, most: int = 0
+) -> tuple[Tensor, list[Note]]:
+    """So many of the others that are really in no release, evenly spread over them if that is enough; and what to say
+    if public data hold private records."""
     prints = [fingerprint(row) for block in blocks(truth) for row in block]
     own = set(prints)
     notes = []
@@ -297,8 +293,24 @@ def strangers(truth: Dataset, public: Rows | None, others: Tensor | None) -> tup
             notes.append(note("public-among-private", images=shared))
     if others is None:
         return torch.empty(0, *truth.shape), notes
-    strange = torch.tensor([fingerprint(row.flatten().double()) not in own for row in others], dtype=torch.bool)
-    if bool(strange.all()):
-        return others, notes
-    notes.append(note("strangers-among-private", images=int((~strange).sum())))
-    return others[strange], notes
+    rows = InMemoryRows(Batch(others, torch.zeros(len(others), 1))) if isinstance(others, Tensor) else others
+    found, looked = torch.empty(0, dtype=torch.int64), 0
+    order = _spaced_first(len(rows), most)
+    while len(found) < most and looked < len(order):
+        index = order[looked : looked + most - len(found)]
+        seen = (fingerprint(row) in own for block in blocks(Subset(rows, index)) for row in block)
+        found = torch.cat([found, index[~torch.tensor(list(seen), dtype=torch.bool)]])
+        looked += len(index)
+    if looked > len(found):
+        notes.append(note("strangers-among-private", images=looked - len(found)))
+    return rows.take(found.sort().values).x, notes
+
+
+def _spaced_first(count: int, most: int) -> Tensor:
+    """All row numbers, first so many that are evenly spread over them."""
+    if count == 0:
+        return torch.empty(0, dtype=torch.int64)
+    first = spaced(count, most)
+    later = torch.ones(count, dtype=torch.bool)
+    later[first] = False
+    return torch.cat([first, later.nonzero()[:, 0]])

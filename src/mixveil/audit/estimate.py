@@ -53,7 +53,7 @@ def begun(
     candidates = rows + (0 if others is None else min(len(others), max(rows, 100)))
     sizes = Sizes(rows, values, len(view.releases), _products(truth.shape, public), candidates)
     looked, own = looking.operations(tuple(truth.shape), rows), _products(truth.shape, rows)
-    counted = Counted(sizes, own, len(view.releases[0].payload), public, limits.pairs, looked)
+    counted = Counted(sizes, own, len(view.releases[0].payload), len(truth.classes), public, limits.pairs, looked)
     check_memory(counted.memory, f"an audit of {rows:,} of {counted.whole:,} records of {values:,} values")
     skipped = will_not_run(view, asked, trains, others)
     course = Course(counted.steps(asked, skipped), watch)

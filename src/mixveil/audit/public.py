@@ -36,9 +36,14 @@ class Held(RowsView):
         return Batch(self.x[index], self.y[index])
 
 
+def is_held(rows: int, values: int, classes: int) -> bool:
+    """Whether so many rows, with their labels, are few enough to be held."""
+    return rows * (values + classes) <= _HELD
+
+
 def held(rows: Dataset) -> Dataset:
     """The same rows in memory, if they are not too many: an audit reads all of them a dozen times."""
-    return Held.of(rows) if len(rows) * math.prod(rows.shape) <= _HELD else rows
+    return Held.of(rows) if is_held(len(rows), math.prod(rows.shape), len(rows.classes)) else rows
 
 
 def with_some_public(view: View, most: int) -> tuple[View, list[Note]]:
@@ -51,7 +56,7 @@ def with_some_public(view: View, most: int) -> tuple[View, list[Note]]:
     public: Rows = view.public
     if some < rows:
         public = Subset(view.public, torch.linspace(0, rows - 1, some).round().long())
-    if len(public) * values <= _HELD:
+    if is_held(len(public), values, len(view.releases[0].classes)):
         public = Held.of(public)
     said = [note("verdict-some-public", used=some, rows=rows)] if some < rows else []
     return replace(view, public=public), said

@@ -74,7 +74,7 @@ def audit(
     watch(Moment("representations", 0.0))
     unsure = check_truth(releases, truth, client)
     truth = ranged(truth)
-    _, overlap = strangers(truth, public, None)
+    _, overlap = strangers(truth, public)
     view = View(tuple(releases), public=public, client=client)
     part, records, numbers = sample(view, truth, _most(truth, client, limits), stream.fork("sample"))
     known = GroundTruth(part, records, None, len(truth))

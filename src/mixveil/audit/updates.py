@@ -85,7 +85,7 @@ def audit(
     watch(Moment("updates", 0.0))
     unsure = check_truth(releases, truth)
     truth = ranged(truth)
-    _, overlap = strangers(truth, public, None)
+    _, overlap = strangers(truth, public)
     labels = truth.take(torch.arange(len(truth))).y.argmax(1)
     view = View(tuple(releases), public=public, labels=labels)
     known = UpdateTruth(view, truth, None, len(truth))

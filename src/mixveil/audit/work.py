@@ -18,6 +18,7 @@ import torch
 from mixveil.attacks.shared.base import PASS
 from mixveil.audit import known_records
 from mixveil.audit.course import Step
+from mixveil.audit.public import is_held
 from mixveil.audit.self_test import bare_pair_rows, bare_rows
 from mixveil.core.errors import TooLittleMemoryError
 from mixveil.core.types import Attack, Sizes
@@ -29,7 +30,7 @@ _BARE_TRIALS = 2
 _NETWORK = 3000  # passes that stand for the training of a network, whose work is not counted
 _EIGEN = 10  # operations of an eigenbasis, over the cube of its size
 _PICTURES = ("reconstruction", "prior")
-_BASE, _VALUE, _PUBLIC = 1.1e9, 50.0, 4.0  # bytes: of the program; of a value attacked; of a public one
+_BASE, _VALUE, _HELD = 1.1e9, 50.0, 4.0  # bytes: of the program; of a value attacked; of one that is held
 
 
 class Stages(NamedTuple):
@@ -58,6 +59,7 @@ class Counted:
         sizes: Of the rows that are attacked, `directions` those of an attacker who has public data if there are any.
         own: Directions of an attacker without public data.
         whole: Rows of the whole releases.
+        classes: Classes of their labels.
         public: Public rows.
         pairs: How many rows attacks on pairs are asked about, and among how many candidates.
         looked: Operations of LPIPS for one attack.
@@ -66,6 +68,7 @@ class Counted:
     sizes: Sizes
     own: int
     whole: int
+    classes: int
     public: int
     pairs: tuple[int, int]
     looked: float
@@ -105,7 +108,12 @@ class Counted:
         """Bytes that the audit needs at once, about."""
         values = float(self.sizes.rows) * self.sizes.values * max(1, self.sizes.releases)
         bases = 16.0 * max(self.sizes.directions, self.own) * self.sizes.values
-        return _BASE + _VALUE * values + _PUBLIC * float(self.public) * self.sizes.values + bases
+        return _BASE + _VALUE * values + bases + self._held(self.whole) + self._held(self.public)
+
+    def _held(self, rows: int) -> float:
+        """Bytes of rows with their labels, if they are held."""
+        columns = self.sizes.values + self.classes
+        return _HELD * rows * columns if is_held(rows, self.sizes.values, self.classes) else 0.0
 
 
 def check_memory(needed: float, of: str) -> None:

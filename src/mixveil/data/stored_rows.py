@@ -12,12 +12,14 @@ import weakref
 from collections.abc import Iterator
 from io import BufferedReader
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
-from mixveil.core.errors import UnreadableFileError
+from mixveil.core.checks import rows_within
+from mixveil.core.errors import ArgumentError, UnreadableFileError
 
 
 class StoredRows:
@@ -34,8 +36,14 @@ class StoredRows:
     def __len__(self) -> int:
         return self.shape[0]
 
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(f"rows of {self._path} cannot go to another process: open the file there")
+
     def __getitem__(self, index: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
         """(m, …) of row numbers (m,)."""
+        if index.ndim != 1 or index.dtype != np.int64:
+            raise ArgumentError(f"row numbers must be a list of int64, got {index.dtype} of shape {index.shape}")
+        rows_within(torch.from_numpy(index), len(self))
         found = np.empty((len(index), *self.shape[1:]), self.dtype)
         row = math.prod(self.shape[1:]) * self.dtype.itemsize
         into = found.reshape(-1).view(np.uint8).data
@@ -45,7 +53,10 @@ class StoredRows:
 
     def _read(self, into: memoryview, offset: int) -> None:
         while into:
-            count = os.preadv(self._descriptor, [into], offset)
+            try:
+                count = os.preadv(self._descriptor, [into], offset)
+            except OSError as error:
+                raise UnreadableFileError(f"{self._path} could not be read: {error.strerror}") from None
             if count == 0:
                 raise UnreadableFileError(f"{self._path} became shorter while it was read")
             into, offset = into[count:], offset + count
