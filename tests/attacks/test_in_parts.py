@@ -25,7 +25,7 @@ ROWS = 40
 DATA = images(ROWS, (1, 8, 8), classes=4)
 OTHERS = images(120, (1, 8, 8), classes=4, seed=5)
 NAMES = sorted(name for name, kind in attacks().items() if kind.payload == "records" and not kind.trains)
-SINGULAR, _, _ = calibration.calibrate(Singular(), Tau(1e-2, "energy"), DATA, stream=SeededStream(0))
+SINGULAR = calibration.calibrate(Singular(), Tau(1e-2, "energy"), DATA, stream=SeededStream(0))[0]
 
 
 def view(encoder: Encoder, releases: int) -> View:

@@ -146,7 +146,8 @@ def test_stored_rows_are_asked_by_number_and_stay_in_their_process(
     np.savez(tmp_path / "a.npz", x=RNG.integers(0, 256, (50, 4, 4), dtype=np.uint8), y=np.arange(50) % 3)
     rows = _load(tmp_path / "a.npz", None)[0]["x"]
     assert isinstance(rows, StoredRows)
-    for wrong in (np.array([-1]), np.array([50]), np.arange(50) < 3, np.array([3], np.uint8), np.array([[1, 2]])):
+    strange: list[Any] = [[-1], [50], [True, False], np.array([3], np.uint8), [[1, 2]]]
+    for wrong in map(np.array, strange):
         with pytest.raises(errors.ArgumentError, match="row numbers"):
             rows[wrong]
     with pytest.raises(TypeError, match=r"a\.npz cannot go to another process"):
