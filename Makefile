@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-gpu lint check bench outside-checks clean
+.PHONY: demo test test-gpu lint check bench wheel wheel-check outside-checks clean
 
 .venv/ready: pyproject.toml constraints/cpu.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -30,6 +30,18 @@ check: lint test
 bench: .venv/ready
 	$(BIN)/python -m benchmarks.run
 	$(BIN)/python -m benchmarks.page
+
+wheel: .venv/ready
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist
+
+# What a user gets: the wheel alone, in an environment that has nothing else, runs the demonstration.
+wheel-check: wheel
+	rm -rf build/empty
+	$(PYTHON) -m venv build/empty
+	build/empty/bin/python -m pip install --quiet --disable-pip-version-check -c constraints/cpu.txt \
+		"$$(ls dist/*.whl)[images,digits]"
+	cd build/empty && bin/mixveil demo --out demo-out
 
 .outside/ready: pyproject.toml constraints/cpu.txt outside_checks/requirements.txt
 	test -x .outside/bin/python || $(PYTHON) -m venv .outside
