@@ -102,7 +102,7 @@ def _conditions(stated: Guarantee) -> list[Note]:
         if name not in _SAID_ALREADY:
             origins.setdefault(origin, []).append(name)
     told += [note(f"facts-{origin}", names=", ".join(names)) for origin, names in sorted(origins.items())]
-    return told if stated.name.startswith("gdp") else [*told, note("tau-is-no-epsilon")]
+    return [*told, note("tau-is-no-epsilon")] if stated.name == "directional-snr" else told
 
 
 def labels(stated: Envelope) -> dict[str, Any]:

@@ -33,7 +33,7 @@ from mixveil.report.pages import amount, environment
 
 FORMAT, VERSION = "mixveil-release-card", 1
 PAGE, DATA = "card.html", "card.json"
-_FILES_SHOWN, _CLASSES_SHOWN, _NAME = 12, 40, 60
+_FILES_SHOWN, _CLASSES_SHOWN, _NAME = 6, 24, 40
 _LONGEST = 1000  # characters of what the card's maker adds
 
 
@@ -185,7 +185,7 @@ def _sizes(stated: Envelope) -> tuple[int | None, int | None]:
         return settings.shape
     if isinstance(settings, UpdateSettings):
         after = [shape for name, shape in settings.shapes.items() if name.startswith(AFTER)]
-        return None, sum(map(math.prod, after))
+        return None, sum(map(math.prod, after)) or None
     return stated.rows or None, None
 
 

@@ -40,8 +40,8 @@ WORDS: dict[str, str] = {
     "made-updates": "The weights of a network before and after the party's part of a round, by {method}.",
     "made-split": "What the party's half of a split network makes of each image. No noise is added.",
     # What is promised
-    "members-meaning": "Members found: an attacker who accepts a false alarm for 1 of 100 records that are not in the "
-    "release finds, on average, at most this many of 100 that are. Guessing finds 1.",
+    "members-meaning": "Members found: of 100 that are in the release, an attacker at 1 % false alarms finds at most "
+    "this many on average. Guessing finds 1.",
     "facts-public": "given, or from public data: {names}",
     "facts-range": "from the range of a pixel: {names}",
     "facts-private": "computed from the records: {names}",
