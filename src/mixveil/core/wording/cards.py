@@ -75,8 +75,8 @@ WORDS: dict[str, str] = {
     "contradict itself.",
     "checked-files": "Every file that it names is there, has the stated size and SHA-256, and holds what this kind of "
     "payload may hold.",
-    "checked-values": "Every value is finite, within bounds where the encoder releases on a grid, and every label is one "
-    "that it can make.",
+    "checked-values": "Every value is finite, within bounds where the encoder releases on a grid, and every label is "
+    "one that it can make.",
     "checked-sums": "No sum is larger than sums of so many {per}s can be with their noise.",
     "checked-masked": "Masks hide the values, so that their size could not be checked.",
     "checked-finite": "Every value is finite.",
@@ -93,8 +93,8 @@ WORDS: dict[str, str] = {
     "stays secret.",
     "assumed-arithmetic": "The machine computes as IEEE 754 says, and its logarithms and sines are as near as "
     "docs/exactness.md of mixveil says.",
-    "assumed-public": "What is called public was fixed without a look at the records, but for what earlier releases show "
-    "of them.",
+    "assumed-public": "What is called public was fixed without a look at the records, but for what earlier releases "
+    "show of them.",
     "assumed-honest": "At least {honest:n party is|parties are} honest, and the server sees only the sum of all "
     "parties.",
     "assumed-statement": "What the party states is true.",
