@@ -54,7 +54,7 @@ def records(seed: int, **given: Any) -> Any:
 
 
 def encoded(out: Path, which: int, **given: Any) -> None:
-    mixveil.encode(records(which), out, party="a hospital", **given)
+    mixveil.encode(replace(records(which), declared=True), out, party="a hospital", **given)
 
 
 def summed(seed: int) -> Projected:
@@ -84,6 +84,7 @@ KINDS: dict[str, Callable[[Path, int], Any]] = {
     "seeded": lambda out, seed: encoded(out, seed, mu=1.0, seed=1),
     "laplace": lambda out, seed: encoded(out, seed, encoder="laplace"),
     "mixup": lambda out, seed: encoded(out, seed, encoder="mixup"),
+    "labels-alone": lambda out, seed: encoded(out, seed, encoder="identity", label_epsilon=2.0),
     "instahide": lambda out, seed: encoded(out, seed, encoder="instahide"),
     "identity": lambda out, seed: encoded(out, seed, encoder="identity"),
     "sums": sums,
@@ -129,6 +130,8 @@ def test_every_kind_of_payload_has_a_card(tmp_path: Path, kind: str) -> None:
     ]
     assert (whole["leaves"]["bytes"], whole["ledger"]) == (stated.bytes, None) and "mixveil 0" in text
     assert (whole["state"]["code"] == "card-nothing") == (whole["assumed"] == [{"code": "assumed-nothing"}])
+    assert (whole["state"]["code"] == "card-labels-alone") == (kind == "labels-alone")
+    assert (whole["labels"]["protected"] == "unprotected") == (stated.label_cost is None)
     for wrong in ({"more": 1}, {"cost": ["It costs nothing."]}):  # no English: codes and figures
         with pytest.raises(jsonschema.ValidationError):
             jsonschema.validate({**whole, **wrong}, SCHEMA)

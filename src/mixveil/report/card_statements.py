@@ -34,7 +34,11 @@ _SAID_ALREADY = {*_CONDITIONS, "calibration", "moments", "rows"}  # the last two
 
 def state(stated: Envelope) -> Note:
     """What kind of promise a release makes."""
-    return note("card-certified" if stated.certified else "card-stated" if stated.guarantees else "card-nothing")
+    if stated.certified:
+        return note("card-certified")
+    if stated.guarantees:
+        return note("card-stated")
+    return note("card-nothing" if stated.label_cost is None else "card-labels-alone")
 
 
 def made(stated: Envelope) -> list[Note]:
@@ -159,7 +163,8 @@ def checked(stated: Envelope) -> list[Note]:
         told.append(note("checked-masked") if settings.masked else note("checked-sums", per=settings.per))
     elif isinstance(settings, UpdateSettings | RepresentationSettings):
         told.append(note("checked-finite"))
-    code = "claims" if stated.certified else "statement" if stated.guarantees else "nothing"
+    nothing = not stated.guarantees and stated.label_cost is None
+    code = "claims" if stated.certified else "nothing" if nothing else "statement"
     return [*told, note(f"checked-{code}"), note("not-checked")]
 
 
@@ -169,10 +174,8 @@ def assumed(stated: Envelope) -> list[Note]:
     settings, told = stated.settings, []
     if stated.certified:
         told = [*drawn, note("assumed-arithmetic"), note("assumed-public")]
-    elif stated.guarantees:
+    elif stated.guarantees or stated.label_cost is not None:
         told = [note("assumed-statement"), *drawn]
-    elif stated.label_cost is not None:
-        told = drawn
     if isinstance(settings, SumSettings) and settings.honest > 1 and stated.certified:
         told.append(note("assumed-honest", honest=settings.honest))
     return told or [note("assumed-nothing")]

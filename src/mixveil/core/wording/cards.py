@@ -4,9 +4,10 @@ from __future__ import annotations
 
 WORDS: dict[str, str] = {
     # The state of a release in one sentence
-    "card-certified": "Certified: what is promised follows from the settings of the release, and mixveil computed it "
-    "again from them. It holds if what is assumed below holds.",
+    "card-certified": "Certified: every μ follows from the settings of the release, and mixveil computed it again from "
+    "them. It holds if what is assumed below holds.",
     "card-stated": "Not certified: what is stated below is the party's own word, which no reader can check.",
+    "card-labels-alone": "Not certified: nothing is promised but the ε of labels, which no reader can check.",
     "card-nothing": "Not certified: nothing is promised of any record.",
     # How it was made
     "made-singular": "Singularized mixup: each record is paired with another, both are weighed (no weight is larger "
@@ -80,12 +81,12 @@ WORDS: dict[str, str] = {
     "checked-sums": "No sum is larger than sums of so many {per}s can be with their noise.",
     "checked-masked": "Masks hide the values, so that their size could not be checked.",
     "checked-finite": "Every value is finite.",
-    "checked-claims": "Each promise was computed again from the settings: they give at least what is promised.",
+    "checked-claims": "Each μ and each directional SNR was computed again from the settings, which keep it.",
     "checked-statement": "What is stated is complete and does not contradict itself. Whether it is true could not be "
     "checked.",
     "checked-nothing": "The manifest promises nothing, and says so.",
     "not-checked": "Only the party can tell of which records the release was made, and whether it was made as stated: "
-    "no reader can see how noise was drawn.",
+    "no reader can see how noise was drawn or labels were randomised.",
     # What is assumed
     "assumed-secure-stream": "The party ran mixveil as it is published. Its secure stream then draws all that is "
     "secret: AES-128 in counter mode, or ChaCha20 on a GPU, under a key from the operating system.",
