@@ -1,9 +1,10 @@
 """mixveil: train one model on images that no party may show.
 
-Whole jobs are functions: `calibrate`, `encode`, `statistics`, `verify`, `audit`, `prepare`, `directions`, `train`,
-`predict`, `rounds_plan`, `send_round`, `rounds_step`, `leave_rounds`, `simulate`, `make_challenge`, `attack_challenge`,
-`score_challenge`, `split_train`, `split_encode`, `split_answer`, `split_sweep`, `update`. They refuse what the command
-line refuses, with the same errors. Names are imported when they are first used, so that `import mixveil` is quick.
+Whole jobs are functions: `calibrate`, `encode`, `statistics`, `verify`, `card`, `audit`, `prepare`, `directions`,
+`train`, `predict`, `rounds_plan`, `send_round`, `rounds_step`, `leave_rounds`, `simulate`, `make_challenge`,
+`attack_challenge`, `score_challenge`, `split_train`, `split_encode`, `split_answer`, `split_sweep`, `update`. They
+refuse what the command line refuses, with the same errors. Names are imported when they are first used, so that `import
+mixveil` is quick.
 
 >>> import mixveil
 >>> mixveil.Singular().alpha is None  # the target decides
@@ -66,6 +67,7 @@ if TYPE_CHECKING:
     from mixveil.report.audit_page import write_report as write_report
     from mixveil.report.challenges import make_challenge as make_challenge
     from mixveil.report.challenges import score_challenge as score_challenge
+    from mixveil.report.release_card import card as card
 
 _HOMES = {
     "attacks.catalogue": "attacks",
@@ -104,5 +106,6 @@ _HOMES = {
     "releases.sums": "statistics",
     "report.audit_page": "write_report",
     "report.challenges": "make_challenge score_challenge",
+    "report.release_card": "card",
 }
 __all__ = open_door(__name__, {name: f"mixveil.{home}" for home, names in _HOMES.items() for name in names.split()})

@@ -61,6 +61,7 @@ VERBS: dict[str, Verb] = {
         "rounds", EVERYONE, "Learn together in rounds of sums, by files that you exchange yourselves.", group=True
     ),
     "verify": Verb("verify", EVERYONE, "Check a release."),
+    "card": Verb("card", EVERYONE, "Check a release, and write one page about it, to read and to sign."),
     "predict": Verb("train", EVERYONE, "Name the class of every image of DATA."),
     "data": Verb("data", EVERYONE, "Look at data sets.", group=True),
     "keys": Verb("keys", EVERYONE, "Make certificates and keys for jobs between organisations.", group=True),

@@ -7,10 +7,22 @@ from contextlib import suppress
 from string import Formatter
 from typing import Any
 
-from mixveil.core.wording import audit, calibration, challenges, data, jobs, learning, ledger, releases, split, updates
+from mixveil.core.wording import (
+    audit,
+    calibration,
+    cards,
+    challenges,
+    data,
+    jobs,
+    learning,
+    ledger,
+    releases,
+    split,
+    updates,
+)
 from mixveil.core.wording.notes import Note
 
-TABLES = (releases, calibration, audit, challenges, jobs, data, ledger, learning, split, updates)
+TABLES = (releases, cards, calibration, audit, challenges, jobs, data, ledger, learning, split, updates)
 WORDS: dict[str, str] = {code: words for table in TABLES for code, words in table.WORDS.items()}
 
 
