@@ -98,7 +98,7 @@ def records(folder: Path) -> list[Line]:
     return [
         Line(f"certified records, μ = {MU:g}", "what is sent of each digit", pictures.view(SHOWN, 1, 8, 8)),
         Line("what attackers make of it", f"best attack, SSIM {ssim:.2f}", guessed),
-        Line("knowing nothing", f"mean public digit, SSIM {nothing:.2f}", nobody(SHOWN)),
+        Line("knowing nothing", f"mean public digit, SSIM {nothing:.2f}", uninformed(SHOWN)),
     ]
 
 
@@ -108,7 +108,7 @@ def in_order(found: Audited, images: Tensor, count: int) -> Tensor:
     return images[places]
 
 
-def nobody(count: int) -> Tensor:
+def uninformed(count: int) -> Tensor:
     """(count, 1, 8, 8) what an attacker guesses who looks at nothing: the mean of the public digits."""
     public = mixveil.open_data("digits:test")
     mean = public.take(torch.arange(len(public))).x.mean(0)
