@@ -11,18 +11,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from docs.generate import repository
 from docs.generate.formats_exchanged import EXCHANGED, PAYLOADS, PROJECTION
 from docs.generate.formats_fields import FileFormat, fields_of
 from docs.generate.formats_jobs import kept_by_parties, kept_by_servers, state_folder
 from docs.generate.formats_measured import MEASURED
 from docs.generate.markdown import code, docstring, escaped, first_paragraph, span, table
 
-import mixveil
 from mixveil.encoders.catalogue import encoders
 from mixveil.features import projection
 from mixveil.releases import ledger_file
 from mixveil.releases.kinds.catalogue import KINDS
-from mixveil.report import audit_page, results
 
 _TYPES = {
     "array": "a list",
@@ -31,21 +30,21 @@ _TYPES = {
     "number": "a number",
     "string": "a text",
 }
-SOURCE = Path(mixveil.__file__ or "").parent
+SOURCE = repository.ROOT / "src" / "mixveil"
 
 
 def formats() -> str:
     """All formats: an overview, then each with its fields."""
     everything = [*EXCHANGED, *MEASURED]
     rows = [[item.title, span(item.file), span(item.name), str(item.version)] for item in everything]
-    for title, file, module in (("Audit", "AUDIT/audit.json", audit_page), ("Results", "NAME.json", results)):
-        rows.append([title, span(file), span(module.FORMAT), str(module.VERSION)])
+    for path, schema in schemas():
+        name, version = _const(schema, "format"), _const(schema, "version")
+        rows.append([_title(path), span(f"{_title(path).lower()}.json"), span(name), version])
     rows.append(["Ledger", span("ledger.sqlite"), "–", str(vars(ledger_file)["_VERSION"])])
     parts = ["## Overview", table(["what", "file", "format", "version"], rows)]
     parts += ["## Files that are exchanged", *map(_told, EXCHANGED[:1]), _kinds(), _encoders()]
     parts += [_told(PROJECTION), _tensors(), *map(_told, EXCHANGED[2:])]
-    parts += ["## Files of measurements", _schema("Audit", audit_page, "audit"), _schema("Results", results, "results")]
-    parts += [*map(_told, MEASURED)]
+    parts += ["## Reports and measurements", *map(_schema, *zip(*schemas(), strict=True)), *map(_told, MEASURED)]
     parts += ["## The data owner's own files", state_folder(), _ledger(), kept_by_parties()]
     parts += ["## The coordinator's own files", kept_by_servers()]
     return "\n\n".join(parts)
@@ -85,31 +84,48 @@ def _tensors() -> str:
     return "Its tensors:\n\n" + table(["tensor", "type", "dimensions"], rows)
 
 
-def _schema(title: str, module: Any, name: str) -> str:
-    path = SOURCE / "report" / f"{name}.schema.json"
-    schema = json.loads(path.read_text(encoding="utf-8"))
-    rows = [[span(field), escaped(_described(item, schema["$defs"]))] for field, item in schema["properties"].items()]
-    where = f"../../src/mixveil/report/{path.name}"
-    head = f"Format `{module.FORMAT}`, version {module.VERSION}. {schema['title']}."
-    whole = f"The whole schema: [{path.name}]({where})."
-    return "\n\n".join([f"### {title}", head, whole, table(["field", "what it holds"], rows)])
+def schemas() -> list[tuple[Path, dict[str, Any]]]:
+    """All JSON schemas of the package."""
+    return [(path, json.loads(path.read_text(encoding="utf-8"))) for path in sorted(SOURCE.rglob("*.schema.json"))]
+
+
+def _schema(path: Path, schema: Mapping[str, Any]) -> str:
+    parts = schema.get("$defs", {})
+    rows = [[span(field), escaped(_described(item, parts))] for field, item in schema["properties"].items()]
+    head = f"{schema['title']}. Format `{_const(schema, 'format')}`, version {_const(schema, 'version')}."
+    whole = f"The whole schema: [{path.name}](../../{path.relative_to(repository.ROOT).as_posix()})."
+    return "\n\n".join([f"### {_title(path)}", head, whole, table(["field", "what it holds"], rows)])
+
+
+def _title(path: Path) -> str:
+    return path.name.partition(".")[0].replace("_", " ").capitalize()
+
+
+def _const(schema: Mapping[str, Any], field: str) -> str:
+    return str(schema["properties"][field]["const"])
 
 
 def _described(item: Mapping[str, Any], parts: Mapping[str, Any]) -> str:
     """A field of a schema in words."""
+    if "$ref" in item:
+        item = {**parts[item["$ref"].rpartition("/")[2]], **item}
+    said = _said(item, parts)
+    return f"{said}: {item['description']}" if "description" in item else said
+
+
+def _said(item: Mapping[str, Any], parts: Mapping[str, Any]) -> str:
     if "const" in item:
         return f"always `{item['const']}`"
     if "enum" in item:
         return "one of " + ", ".join(f"`{value}`" for value in item["enum"])
-    if "$ref" in item:
-        return _described(parts[item["$ref"].rpartition("/")[2]], parts)
-    kinds: list[str] = item["type"] if isinstance(item["type"], list) else [item["type"]]
-    said = " or ".join(_TYPES.get(kind, kind) for kind in kinds)
+    if either := item.get("oneOf", item.get("anyOf")):
+        return ", or ".join(_described(choice, parts) for choice in either)
+    kinds: list[str] = item["type"] if isinstance(item.get("type"), list) else [item.get("type", "object")]
     inner = item.get("items", item)
     if "$ref" in inner:
         inner = parts[inner["$ref"].rpartition("/")[2]]
     names = ", ".join(f"`{name}`" for name in inner.get("properties", {}))
-    return f"{said}{' with ' + names if names else ''}{'; ' + item['description'] if 'description' in item else ''}"
+    return " or ".join(_TYPES.get(kind, kind) for kind in kinds) + (f" with {names}" if names else "")
 
 
 def _ledger() -> str:

@@ -19,7 +19,7 @@ MANIFEST = FileFormat(
     envelope.VERSION,
     envelope.Envelope.plain,
     {
-        "kind": "What the payload is: see the table below.",
+        "kind": "What the payload is: see the kinds of payload below.",
         "id": "32 hexadecimal digits. The ledger names the release by it.",
         "party": "The name of the sender.",
         "created": "The time in UTC, ISO 8601.",

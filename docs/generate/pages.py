@@ -33,11 +33,15 @@ def filled(text: str) -> str:
 
 
 def without_empty_patterns(text: str, page: Path) -> str:
-    """A page whose toctrees name no pattern that finds no other page: a part of the site may have no pages yet."""
+    """A page whose toctrees name no pattern that finds no further page: a part of the site may have no pages yet."""
 
     def found(tree: re.Match[str]) -> str:
-        lines = tree[1].splitlines()
-        left = [line for line in lines if "*" not in line or {*page.parent.glob(f"{line}.md")} - {page}]
+        left, seen = list[str](), {page}
+        for line in tree[1].splitlines():
+            pages = {*page.parent.glob(f"{line}.md")} if "*" in line else set[Path]()
+            if "*" not in line or pages - seen:
+                left.append(line)
+            seen |= pages
         entries = [line for line in left if line and not line.startswith(":")]
         return "\n".join(["```{toctree}", *left, "```", ""]) if entries else ""
 

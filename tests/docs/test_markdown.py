@@ -44,7 +44,7 @@ def test_a_field_that_the_page_does_not_name_stops_the_build(monkeypatch: pytest
 
 def test_patterns_without_pages_are_left_out() -> None:
     page = ROOT / "docs" / "do" / "index.md"
-    tree = "```{toctree}\n:glob:\n\nnone*\n../learn*\nindex*\n```\n"
+    tree = "```{toctree}\n:glob:\n\nnone*\n../learn*\n../learning*\nindex*\n```\n"
     assert without_empty_patterns(f"A\n\n{tree}\nB\n", page) == "A\n\n```{toctree}\n:glob:\n\n../learn*\n```\n\nB\n"
     assert without_empty_patterns("A\n\n```{toctree}\n:glob:\n\nnone*\n```\n\nB\n", page) == "A\n\n\nB\n"
 

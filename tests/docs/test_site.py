@@ -18,7 +18,9 @@ from docs.generate.formats_measured import MEASURED
 import mixveil
 from mixveil.cli.main import VERBS, app
 from mixveil.core.wording.sentences import WORDS
+from mixveil.report import audit_page, results
 from tests.browser import browse
+from tests.documented import ROOT
 
 PARTS = ("start", "choose", "understand", "do", "look-up", "results", "findings")
 
@@ -107,6 +109,11 @@ def test_every_error_and_every_code_is_in_the_look_up_page(site: Path) -> None:
 def test_every_format_is_in_the_look_up_page(site: Path) -> None:
     """With its version and its fields; the build itself fails where the page and the code name other fields."""
     text = words(site / "look-up" / "formats.html")
+    sources = (path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py"))
+    named = {name for source in sources for name in re.findall(r'^FORMAT\b.*"(mixveil-[a-z-]+)"', source, re.MULTILINE)}
+    assert len(named) > 10 and [name for name in named if f"\n{name}\n" not in text] == []
+    for module in (audit_page, results):
+        assert f"Format {module.FORMAT}, version {module.VERSION}." in text
     for item in (*EXCHANGED, *MEASURED):
         assert f"{item.name}, version {item.version}." in text
         assert all(f"\n{name}\n" in text for name in fields_of(item.made))
