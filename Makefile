@@ -46,4 +46,4 @@ outside-checks: .outside/ready
 	.outside/bin/python -m outside_checks
 
 clean:
-	rm -rf .venv .outside demo-out build dist
+	rm -rf .venv .outside demo-out build dist docs/repository

@@ -19,8 +19,7 @@ def state_folder() -> str:
     ledger = LedgerFile(Path("state"))
     rows = {
         ledger.path.name: "The ledger: SQLite, every row authenticated. It holds no image.",
-        ledger.key_path.name: "The secret key by which the ledger knows images and authenticates rows. Back it up, "
-        "apart from the ledger.",
+        ledger.key_path.name: "The secret key by which the ledger knows images and authenticates rows.",
         ledger.mark.name: "The mark by which an older copy of the ledger is noticed.",
         "traces/ID.safetensors": "What was drawn for each row of a release, except the noise: partners and weights.",
         "rounds/PLAN-PARTY.json": "Rounds by files: the party's part in a plan, and which messages were begun.",
@@ -28,7 +27,7 @@ def state_folder() -> str:
     }
     about = (
         "`MIXVEIL_STATE` names the folder; else it is `mixveil/` in `XDG_STATE_HOME`, else `~/.local/state/mixveil`. "
-        "Only its owner can read it. Never send any of it."
+        "Only its owner can read it. Never send any of it. Back it up whole, at one time."
     )
     return "\n\n".join(["### State folder", about, _table(rows)])
 
