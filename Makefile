@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-gpu lint check bench wheel wheel-check outside-checks clean
+.PHONY: demo test test-gpu lint check docs bench wheel wheel-check outside-checks clean
 
 .venv/ready: pyproject.toml constraints/cpu.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -26,6 +26,11 @@ lint: .venv/ready
 	$(BIN)/mypy
 
 check: lint test
+
+# The documentation as a site: build/docs/index.html.
+docs: .venv/ready
+	$(BIN)/sphinx-build -W --keep-going -q -b html docs build/docs
+	@echo build/docs/index.html
 
 bench: .venv/ready
 	$(BIN)/python -m benchmarks.run
@@ -53,4 +58,4 @@ outside-checks: .outside/ready
 	.outside/bin/python -m outside_checks
 
 clean:
-	rm -rf .venv .outside demo-out build dist
+	rm -rf .venv .outside demo-out build dist docs/repository

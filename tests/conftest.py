@@ -19,7 +19,12 @@ import pytest
 
 from tests.command import Result, Run
 
-TOGETHER = ("federated/simulation/test_simulate.py", "report/test_report.py", "report/test_sweep.py")
+TOGETHER = (
+    "docs/test_site.py",
+    "federated/simulation/test_simulate.py",
+    "report/test_report.py",
+    "report/test_sweep.py",
+)
 """Their tests follow one another in one process: what they share takes longer to make than they do."""
 
 NETWORK = "federated/transport/test_network.py"

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -10,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.command import Run
-
-ROOT = Path(__file__).parents[1]
+from tests.documented import ROOT, run_as_written
 
 
 def example(name: str, *arguments: str) -> str:
@@ -49,15 +47,7 @@ def test_the_commands_of_the_readme_run_as_written(
     run: Run, tmp_path: Path, own_state_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every `$ mixveil …` of the README, in order, in one folder; NAME=VALUE before it is its environment."""
-    text = (ROOT / "README.md").read_text()
-    commands = re.findall(r"^\$ ((?:[A-Z_]+=\S+ )*)mixveil (.+)$", text, re.MULTILINE)
-    assert len(commands) >= 3 and len(commands) == len(re.findall(r"^\$ ", text, re.MULTILINE))
-    for given, command in commands:
-        more = dict(item.split("=", 1) for item in given.replace("$PWD", str(tmp_path)).split())
-        for name, value in {"MIXVEIL_STATE": str(own_state_folder), **more}.items():
-            monkeypatch.setenv(name, value)
-        done = run(*shlex.split(command))
-        assert done.code == 0, f"{command}: {done.err}"
+    assert run_as_written(ROOT / "README.md", run, tmp_path, own_state_folder, monkeypatch) >= 3
 
 
 def test_what_the_readme_advises_does_not_void_what_it_promises() -> None:

@@ -1,0 +1,1 @@
+"""Parts of the site that are made from the code when it is built."""
