@@ -57,6 +57,17 @@ def test_the_options_of_a_verb_are_arguments_of_its_function(verb: str) -> None:
     assert all(options[name].default == arguments[name].default for name in own - texts)
 
 
+def test_a_path_may_be_a_text_and_a_target_must_be_one(tmp_path: Path) -> None:
+    mixveil.encode(tensors(), tmp_path / "r", mu=1.0)
+    release = mixveil.read_release(str(tmp_path / "r"))
+    assert len(release) == 40 and release[0][0].shape == (1, 4, 4) and len(repr(release)) < 200
+    number: Any = 1.0
+    with pytest.raises(ArgumentError, match=r"Mu\(…\) or Tau\(…\)"):
+        mixveil.Singular().calibrate(number, mixveil.Facts({}))
+    with pytest.raises(ArgumentError, match="data must be"):
+        mixveil.calibrate(np.zeros((2, 1, 4, 4)), mu=1.0)  # type: ignore[arg-type]
+
+
 def test_what_warns_can_stop_a_release_before_it_is_entered(tmp_path: Path) -> None:
     def stop(told: Note) -> None:
         raise ArgumentError(told.code)
