@@ -155,6 +155,7 @@ def test_audit_and_report(run: Run, tmp_path: Path) -> None:
     assert shows((tmp_path / "a" / "report.html").read_text(), "for-knowing")
     shown = run("audit", "r", "--truth", "digits:test", "--out", "b", "--attacks", "lmmse,labels")
     assert shows(shown.out, "for-knowing")
+    assert shows(shown.out.splitlines()[0], "answer-too-weak")  # and not a table
     run("encode", "digits:test", "--tau", 0.1, "--out", "loose")
     # To try μ on private records is to choose by them.
     for more, said in ((list[str](), False), (["--sweep", "mu=1,2"], True)):

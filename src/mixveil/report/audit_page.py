@@ -44,6 +44,20 @@ _WITHOUT_ROWS = ("updates",)  # kinds of payload that have nothing to show for e
 BROKEN_FILE = (LookupError, TypeError, ValueError, ArithmeticError, RuntimeError, AttributeError, TemplateError)
 """What a page is stopped by where an audit's file does not hold what it should."""
 
+MILD = (
+    "attack-broken",
+    "labels-unchecked",
+    "no-trace",
+    "promise-loose",
+    "strangers-among-private",
+    "truth-not-shown",
+    "truth-not-shown-randomised",
+    "truth-not-shown-screened",
+    "truth-not-shown-screened-randomised",
+    "units-unchecked",
+)
+"""Warnings that something was not measured, or not well: nothing is wrong with the release by them."""
+
 _LPIPS = {metric.code for metric in METRICS if metric.needs == "lpips"}
 _AUDIT, _PICTURES, _HEADER = 16 << 20, 512 << 20, 1 << 20  # bytes; audits with sweeps take less than 1 MB
 
@@ -215,6 +229,8 @@ def _page(whole: Mapping[str, Any], pictures: Mapping[str, Tensor]) -> str:
         .render(
             audit=whole,
             kind=kind_of(whole),
+            mild=MILD,
+            main={metric.code for metric in METRICS if metric.main},
             caption=caption,
             promise_caption=promise_caption,
             title=attack_title,
