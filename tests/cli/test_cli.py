@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ import numpy as np
 import pytest
 
 from mixveil.cli import _common
+from mixveil.core.watching import Moment
 from mixveil.core.wording.notes import Note, note
 from mixveil.releases.ledger import Ledger
 from mixveil.theory import gdp
@@ -425,6 +427,31 @@ def test_help_and_version(run: Run) -> None:
     assert run("--version").out.startswith("mixveil ")
 
 
+def test_a_verb_that_is_nearly_one_is_told_which(run: Run) -> None:
+    told = run("encod", "digits")
+    assert told.code == 2 and told.err.count("'encode'") == 1
+    assert "Did you mean" not in run("zzzz").err
+
+
+def test_errors_are_said_without_the_names_of_classes(run: Run) -> None:
+    assert "nothing" in run("verify", "nothing").err and "Error)" not in run("verify", "nothing").err
+
+
+def test_a_job_in_a_pipe_says_how_far_it_is_now_and_then(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    with _common.progress("encoding", 1_000) as step, _common.observing() as watch:
+        for seconds, said in ((29, ""), (30, "encoding: 400 of 1,000\n"), (31, ""), (61, "encoding: 800 of 1,000\n")):
+            now[0] = seconds
+            step(200)
+            assert capsys.readouterr().err == said
+        watch(Moment("lmmse", 0.25))
+        watch(Moment("membership", None))
+    assert capsys.readouterr().err == "lmmse: 25% of all is done\n"
+
+
 def test_the_command_line_imports_nothing_slow_before_a_verb_runs() -> None:
     code = "import sys, mixveil.cli.main; print(sorted({'torch', 'numpy', 'sklearn', 'PIL'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -465,7 +492,7 @@ def test_bad_data(run: Run, tmp_path: Path, own_state_folder: Path, name: str, a
     arrays, error = BAD_DATA[name]
     data = archive(tmp_path / "bad.npz", **arrays)
     result = run("encode", data, *ask, "--out", "r", "--json")
-    assert refused(result, error) and error in result.err
+    assert refused(result, error) and result.json["error"]["message"] in result.err
     assert left(tmp_path) == ["bad.npz"]
     calibrated = run("calibrate", data, "--json")
     assert refused(calibrated, error)

@@ -10,6 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import click
 import numpy as np
 import pytest
 import torch
@@ -134,6 +135,14 @@ def test_every_verb_is_where_the_list_says_and_helps_with_its_arguments(name: st
         if parameter.param_type_name == "argument":
             words = str(getattr(parameter, "help", "")).split()[:3]
             assert words and " ".join(words) in shown, parameter.name
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_help_is_wrapped_by_the_terminal_and_not_by_the_source(name: str) -> None:
+    verb = _loaded(name, VERBS[name])
+    verbs = [*verb.commands.values()] if isinstance(verb, click.Group) else [verb]
+    assert verbs and not [own.name for own in verbs if "\n" in (own.help or "").replace("\n\n", "")]
+    assert not isinstance(verb, click.Group) or not verb.params  # the root completes for all
 
 
 @pytest.mark.parametrize("words", [["--help"], ["encode", "--help"], ["ledger"], ["--version"]], ids=" ".join)

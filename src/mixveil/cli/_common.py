@@ -13,8 +13,9 @@ from typing import Annotated, Any, Literal
 import typer
 from rich.console import Console
 
+from mixveil.cli._log_progress import counted, observed
 from mixveil.core.errors import one_line
-from mixveil.core.watching import Observe, unobserved
+from mixveil.core.watching import Observe
 from mixveil.core.wording.notes import Note
 from mixveil.data.opening import DataOptions
 
@@ -232,6 +233,10 @@ def look_at(path: Path, what: str) -> None:
         raise kind(f"{path.parent if path.suffix == '.json' else path} is not {what}: {error}") from None
 
 
+def _log(text: str) -> None:
+    err.print(escape(text), soft_wrap=True)
+
+
 @contextmanager
 def attacking() -> Iterator[Callable[[str], None]]:
     """A line on a terminal's standard error that says what an attack is doing; nothing in a pipe."""
@@ -241,10 +246,10 @@ def attacking() -> Iterator[Callable[[str], None]]:
 
 @contextmanager
 def observing() -> Iterator[Observe]:
-    """A bar on a terminal's standard error that says what a job of many steps is doing, and how far it is; nothing in a
-    pipe. What is printed meanwhile appears above it."""
+    """A bar on a terminal's standard error that says what a job of many steps is doing, and how far it is; a line now
+    and then in a pipe. What is printed meanwhile appears above it."""
     if not err.is_terminal:
-        yield unobserved
+        yield observed(_log)
         return
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
@@ -256,8 +261,8 @@ def observing() -> Iterator[Observe]:
 
 @contextmanager
 def progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A progress bar on a terminal's standard error; nothing in a pipe. Stopping a release that was begun is warned of:
-    it is in the ledger."""
+    """A progress bar on a terminal's standard error; a line now and then in a pipe. Stopping a release that was begun
+    is warned of: it is in the ledger."""
     try:
         with _bar(what, total) as step:
             yield step
@@ -272,7 +277,7 @@ def _bar(what: str, total: int) -> Iterator[Callable[[int], None]]:
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     if not err.is_terminal:
-        yield lambda _: None
+        yield counted(what, total, _log)
         return
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed:,}/{task.total:,}"))
     with Progress(*columns, TimeRemainingColumn(), console=err, transient=True) as bar:

@@ -17,7 +17,7 @@ from mixveil.data.opening import DataOptions
 if TYPE_CHECKING:
     from mixveil.data.check import Check, Copies
 
-app = typer.Typer(help="Look at data sets.", no_args_is_help=True)
+app = typer.Typer(add_completion=False, help="Look at data sets.", no_args_is_help=True)
 
 
 @app.command("list")

@@ -60,9 +60,15 @@ def run(
         ),
     ] = None,
     limit: Annotated[int, typer.Option("--limit", help="Megabytes of a release that is taken.")] = 8192,
-    backbone: Annotated[str, typer.Option("--backbone", help="In rounds: of whose features; none: pixels.")] = "none",
-    stage: Annotated[str, typer.Option("--stage", help="In rounds: as of `mixveil encode`.")] = "",
-    mirror: Annotated[bool, typer.Option("--mirror", help="In rounds: as of `mixveil encode`.")] = False,
+    backbone: Annotated[
+        str, typer.Option("--backbone", help="In rounds: the public network whose features are taken; none: pixels.")
+    ] = "none",
+    stage: Annotated[
+        str, typer.Option("--stage", help="In rounds: the network's stage, as for `mixveil encode`.")
+    ] = "",
+    mirror: Annotated[
+        bool, typer.Option("--mirror", help="In rounds: average with the mirrored image's features.")
+    ] = False,
     rounds: Annotated[int, typer.Option("--rounds", help="Of methods that average weights.")] = 50,
     epochs: Annotated[
         int, typer.Option("--epochs", help="Of mlp on releases (20), or between rounds (1).", show_default=False)
@@ -94,6 +100,8 @@ def run(
     from mixveil.federated.transport.flower import environment
 
     environment.check_installed()
+    if method not in between_machines() and str(server) in between_machines():
+        raise ArgumentError(f"the method comes first: mixveil run {server} {method}")
     server = server.absolute()
     known = link.expected(server)
     if parties is None and not known:
