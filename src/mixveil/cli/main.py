@@ -94,7 +94,7 @@ class Verbs(TyperGroup):
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
             for close in get_close_matches(args[0], VERBS, 1):
-                error.message += f" Did you mean '{close}'?"
+                raise click.UsageError(f"{error.format_message()} Did you mean '{close}'?", ctx) from None
             raise
 
     def list_commands(self, ctx: click.Context) -> list[str]:
