@@ -275,7 +275,7 @@ def test_the_two_steps_from_images_to_predictions(run: Run) -> None:
     )
     assert run("directions", "s0", "s1", "--projection", "p", "--out", "p2", "--json").json["directions"] == 9
     trained = run("train", "s0", "s1", "--projection", "p", "--out", "of-sums")
-    assert shows(trained.out, "model-labels-covered") and "1,200 records of 2 parties" in trained.out
+    assert shows(trained.out, "model-labels-covered") and "1,200 records of 2 parties, on pixels" in trained.out
     for i in range(2):
         wanted = ("--projection", "p2", "--mu", 1.4, "--party", f"h{i}", "--out", f"r{i}")
         made = run("encode", f"part{i}.npz", *wanted, "--json")
@@ -287,7 +287,16 @@ def test_the_two_steps_from_images_to_predictions(run: Run) -> None:
     }
     named = run("predict", "m", "part1.npz", "--json").json
     assert named["accuracy"] > 0.8 and len(named["classes"]) == 600
-    assert "accuracy" in run("predict", "m", "part1.npz").err
+    assert sum(item["rows"] for item in named["confused"]) == 600
+    right = sum(item["rows"] for item in named["confused"] if item["class"] == item["named"])
+    assert right / 600 == pytest.approx(named["accuracy"])
+    shown = run("predict", "m", "part1.npz")
+    assert "accuracy" in shown.err and "named as" in shown.err and len(shown.out.splitlines()) == 600
+    written = run("predict", "m", "part1.npz", "--out", "named.csv")
+    assert written.code == 0 and len(written.out.splitlines()) == 1
+    lines = Path("named.csv").read_text().splitlines()
+    assert lines[0] == "image,class,label" and len(lines) == 601 and lines[1].startswith(f"0,{named['classes'][0]},")
+    assert run("predict", "m", "part1.npz", "--out", "named.csv", "--json").json["error"]["type"] == "OutputExistsError"
     from PIL import Image
 
     Path("new").mkdir()
@@ -295,6 +304,8 @@ def test_the_two_steps_from_images_to_predictions(run: Run) -> None:
         Image.fromarray((data["x"][i, 0] * 255).round().astype(np.uint8)).save(f"new/{i}.png")
     loose = run("predict", "m", "new", "--grey", "--json").json
     assert loose["names"] == ["0.png", "1.png", "2.png"] and loose["accuracy"] is None and len(loose["classes"]) == 3
+    run("predict", "m", "new", "--grey", "--out", "new.csv")
+    assert Path("new.csv").read_text().splitlines()[0] == "image,class" and loose["confused"] == []
     assert run("predict", "m", "new", "--json").json["error"]["type"] == "MismatchError"  # in colour: other features
     audited = run(
         "audit", "r0", "--truth", "part0.npz", "--projection", "p2", "--public", "part1.npz", "--out", "a", "--json"
@@ -431,6 +442,16 @@ def test_a_verb_that_is_nearly_one_is_told_which(run: Run) -> None:
     told = run("encod", "digits")
     assert told.code == 2 and told.err.count("'encode'") == 1
     assert "Did you mean" not in run("zzzz").err
+
+
+def test_of_many_classes_the_most_frequent_mistakes_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    from mixveil.cli.train import _show_confused
+    from mixveil.learn.train import Predicted
+
+    labels = tuple(f"c{i % 13}" for i in range(39))
+    classes = tuple("c1" if label == "c7" else label for label in labels)
+    _show_confused(Predicted(tuple(map(str, range(39))), classes, labels, 36 / 39, False, ()))
+    assert capsys.readouterr().err == "  3 of c7 named c1\n"
 
 
 def test_errors_are_said_without_the_names_of_classes(run: Run) -> None:

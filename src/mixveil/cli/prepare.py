@@ -80,8 +80,9 @@ def prepare(
     if made.comparison is not None:
         _print(made.comparison)
     _print_settings(public_tasks.shown(fitted.rounds))
+    what = f"features of {escape(str(fitted.extractor))}" if fitted.extractor.names else "pixel values"
     _common.say(
-        f"[bold]{escape(str(out))}[/]: {fitted.mean.numel():,} features of {escape(str(fitted.extractor))} → "
+        f"[bold]{escape(str(out))}[/]: {fitted.mean.numel():,} {what} → "
         f"{fitted.dimension:,} directions, clipped to norm {fitted.clip:.4g}; fitted on {made.images:,} "
         f"{fitted.origin} images\n  sha256 {made.sha256}"
     )
