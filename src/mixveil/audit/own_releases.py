@@ -116,9 +116,10 @@ def audit(
     found, swept, more = _KINDS[kind].audited(own, **special)
     if owners is not None:  # of all releases of these records: this audit saw only those it was given
         more = [*more, note("in-all", spent=accounting.spent_note(ledger.standing(owners)))]
+    first, *rest = found.verdict
     if any(release.certified for release in opened) or (asked is not None and asked.name == "mu"):
-        more = [*more, note("for-knowing")]
-    return Audited(replace(found, verdict=(*found.verdict, *more)), swept, seed)
+        rest = [note("for-knowing"), *rest]
+    return Audited(replace(found, verdict=(first, *rest, *more)), swept, seed)
 
 
 def _kind_of(opened: Sequence[Release]) -> str:

@@ -53,7 +53,7 @@ Depth = Annotated[int | None, typer.Option("--depth", metavar="BITS", min=1, max
 UNIT_HELP = "The column of a table, or the array of an .npz file, that says whose each row is: the patient."
 Unit = Annotated[str | None, typer.Option("--unit", metavar="COLUMN", help=UNIT_HELP)]
 CLASSES_HELP = (
-    "All classes there can be, with commas between, or a file with one a line. Default: the classes that have rows."
+    "All classes there can be, with commas between, or a file with one per line. Default: the classes that have rows."
 )
 Classes = Annotated[str | None, typer.Option("--classes", metavar="NAMES", help=CLASSES_HELP)]
 Noise = Annotated[

@@ -170,11 +170,13 @@ def _show_sweep(swept: Swept) -> None:
     """A line an attack: its main figure at every value."""
     from rich.table import Table
 
+    from mixveil.audit.figures import attack_title
     from mixveil.audit.sweep import table
+    from mixveil.core.wording.sentences import sentence
 
     values = (f"{point.value:g}" for point in swept.points)
     shown = Table("attack", "figure", *values, title=f"Sweep over {swept.sweep.symbol}")
     for name, metric, means in table(swept):
-        shown.add_row(name, metric, *map(number, means))
+        shown.add_row(attack_title(name), sentence(f"metric-{metric}"), *map(number, means))
     out.print(shown)
     say("No encoding of the sweep was written, left or entered in the ledger.")

@@ -118,10 +118,10 @@ def _span(values: Sequence[str]) -> str:
 def _print(comparison: Comparison) -> None:
     from rich.table import Table
 
-    table = Table("networks", "features", "accuracy", "seconds an image", "")
+    table = Table("networks", "features", "accuracy", "seconds an image", "taken")
     for found in comparison.candidates:
         figures = f"{found.features:,}", f"{100 * found.accuracy:.1f} %", f"{found.seconds:.3f}"
-        table.add_row(escape("+".join(found.names)), *figures, "taken" if found is comparison.best else "")
+        table.add_row(escape("+".join(found.names)), *figures, "yes" if found is comparison.best else "")
     _common.out.print(table)
     _common.say(
         f"A linear discriminant learnt from {comparison.learnt:,} of the images. Its accuracy on {comparison.tested:,} "
