@@ -2,8 +2,8 @@
 
 Whole jobs are functions: `calibrate`, `encode`, `statistics`, `verify`, `audit`, `prepare`, `directions`, `train`,
 `predict`, `rounds_plan`, `send_round`, `rounds_step`, `leave_rounds`, `simulate`, `make_challenge`, `attack_challenge`,
-`score_challenge`, `split_train`, `split_encode`, `split_answer`, `split_sweep`, `update`. They refuse what the command
-line refuses, with the same errors. Names are imported when they are first used, so that `import mixveil` is quick.
+`score_challenge`, `split_train`, `split_encode`, `split_answer`, `split_sweep`, `update`, `check_data`. They refuse what
+the command line refuses, with the same errors. Names are imported when they are first used, so that `import mixveil` is quick.
 
 >>> import mixveil
 >>> mixveil.Singular().alpha is None  # the target decides
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from mixveil.core.types import Mu as Mu
     from mixveil.core.types import Tau as Tau
     from mixveil.core.types import View as View
+    from mixveil.data.checking import check_data as check_data
     from mixveil.data.images import from_tensors as from_tensors
     from mixveil.data.opening import DataOptions as DataOptions
     from mixveil.data.opening import open_data as open_data
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from mixveil.encoders.gaussian import Gaussian as Gaussian
     from mixveil.encoders.identity import Identity as Identity
     from mixveil.encoders.instahide import InstaHide as InstaHide
+    from mixveil.encoders.laplace import Laplace as Laplace
     from mixveil.encoders.mixup import Mixup as Mixup
     from mixveil.encoders.singular import Singular as Singular
     from mixveil.features.split.half import read_half as read_half
@@ -75,6 +77,7 @@ _HOMES = {
     "core.errors": "MixveilError",
     "core.randomness": "SecureStream SeededStream",
     "core.types": "Fact Facts Guarantee Mu Tau View",
+    "data.checking": "check_data",
     "data.images": "from_tensors",
     "data.opening": "DataOptions open_data",
     "encoders.batch_transform": "BatchTransform",
@@ -82,6 +85,7 @@ _HOMES = {
     "encoders.gaussian": "Gaussian",
     "encoders.identity": "Identity",
     "encoders.instahide": "InstaHide",
+    "encoders.laplace": "Laplace",
     "encoders.mixup": "Mixup",
     "encoders.singular": "Singular",
     "features.split.half": "read_half",

@@ -58,6 +58,12 @@ def test_the_options_of_a_verb_are_arguments_of_its_function(verb: str) -> None:
     assert all(options[name].default == arguments[name].default for name in own - texts)
 
 
+def test_data_are_checked_before_they_are_used() -> None:
+    found, refused = mixveil.check_data(tensors(classes=("well", "ill")))
+    assert found.rows == 40 and [item.rows for item in found.classes] == [20, 20] and refused is None
+    assert found.faults == () and mixveil.Laplace().name == "laplace"
+
+
 def test_a_path_may_be_a_text_and_a_target_must_be_one(tmp_path: Path) -> None:
     mixveil.encode(tensors(), tmp_path / "r", mu=1.0)
     release = mixveil.read_release(str(tmp_path / "r"))
