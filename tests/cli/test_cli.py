@@ -470,7 +470,11 @@ def test_a_job_in_a_pipe_says_how_far_it_is_now_and_then(
             assert capsys.readouterr().err == said
         watch(Moment("lmmse", 0.25))
         watch(Moment("membership", None))
-    assert capsys.readouterr().err == "lmmse: 25% of all is done\n"
+    with _common.attacking() as tell:
+        tell("pairs")
+        now[0] = 92
+        tell("[unmixing]")
+    assert capsys.readouterr().err == "lmmse: 25% of all is done\nattacking: [unmixing]\n"
 
 
 def test_the_command_line_imports_nothing_slow_before_a_verb_runs() -> None:

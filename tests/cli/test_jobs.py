@@ -338,3 +338,20 @@ def test_coordinators_need_no_torch(tmp_path: Path) -> None:
 def test_a_method_and_a_server_that_are_given_the_wrong_way_round(run: Run) -> None:
     told = run("run", "server", "one-shot", "--job", "a", "--json")
     assert refused(told, "ArgumentError") and "mixveil run one-shot server" in told.json["error"]["message"]
+
+
+def test_a_coordinator_is_asked_before_parties_pay_for_pixels(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from mixveil.federated.transport import link
+    from mixveil.federated.transport.flower.supernode import free_port
+
+    link.prepared(tmp_path / "server", None, host="127.0.0.1", port=free_port(), insecure=True)
+    words = ("run", "one-shot", "server", "--job", "j", "--parties", 2, "--wait", 0.1)
+    asked: list[str] = []
+    monkeypatch.setattr("typer.confirm", lambda text, err: asked.append(text))  # no
+    assert run(*words).code == 5 and not asked  # in a script no one can answer
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    told = run(*words)
+    assert told.code == 130 and len(asked) == 1 and "waiting for the server" not in told.err
+    assert run(*words, "--projection", "photographs").code == 5 and len(asked) == 1

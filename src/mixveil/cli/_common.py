@@ -6,7 +6,7 @@ import inspect
 import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -15,7 +15,7 @@ from rich.console import Console
 
 from mixveil.cli._log_progress import counted, observed
 from mixveil.core.errors import one_line
-from mixveil.core.watching import Observe
+from mixveil.core.watching import Moment, Observe
 from mixveil.core.wording.notes import Note
 from mixveil.data.opening import DataOptions
 
@@ -239,9 +239,13 @@ def _log(text: str) -> None:
 
 @contextmanager
 def attacking() -> Iterator[Callable[[str], None]]:
-    """A line on a terminal's standard error that says what an attack is doing; nothing in a pipe."""
-    with err.status("attacking") if err.is_terminal else nullcontext() as status:
-        yield lambda text: status.update(f"attacking: {escape(text)}") if status else None
+    """A line on a terminal's standard error that says what an attack is doing; a line now and then in a pipe."""
+    if not err.is_terminal:
+        watch = observed(_log)
+        yield lambda text: watch(Moment(f"attacking: {text}"))
+        return
+    with err.status("attacking") as status:
+        yield lambda text: status.update(f"attacking: {escape(text)}")
 
 
 @contextmanager

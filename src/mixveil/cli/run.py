@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 import time
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -141,6 +142,9 @@ def run(
             err.print("projection: photographs, which comes with mixveil; --projection names another", soft_wrap=True)
         if config.projection_path is None and config.rules.projection == "optional":
             warn("without --projection parties release noisy pixels, which teach little: see `mixveil prepare`")
+            asks = sys.stdin.isatty() and not (as_json or folder.exists())
+            if asks and not typer.confirm("Every party pays for it. Begin the job all the same?", err=True):
+                raise typer.Exit(EXIT_CODES["stopped"])
         whole = _run(server, folder, config.plain(), wait, quiet=as_json)
     if as_json:
         print_json(whole)
