@@ -583,6 +583,8 @@ def test_the_verdict_begins_with_an_answer() -> None:
     assert first(audited(strong, names=["labels"])) == "answer-untested"
     assert first(audited(strong, names=["lmmse", "linkage", "membership"])) == "answer-little"
     assert first(audited(strong, names=["lmmse"])) == "answer-little-in-part"
+    assert first(audited(made(Mu(6.0)), names=["lmmse"])) == "answer-some-in-part"
+    assert first(audited(made(Mu(20.0)), names=["known"])) == "answer-known"
     assert first(audited(made(Mu(1000.0)), names=["lmmse", "linkage"])) == "answer-both"
     assert first(audited(made(Mu(1000.0)), names=["linkage"])) == "answer-recognised"
     stated = tuple(replace(g, nominal=0.4, realised=0.4) if g.name == "gdp" else g for g in release.guarantees)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from mixveil.audit.figures import Figure
 from mixveil.audit.found import Audit
 from mixveil.core.types import AttackKind
 from mixveil.core.wording.notes import Note, note
+
+_MUCH, _NOTHING = 0.2, 0.02  # shares of the error of guessing: as the verdict calls them
 
 _FALSE = {
     "ceiling-beaten",
@@ -44,8 +47,27 @@ def answer(found: Audit, warnings: Iterable[Note], verdict: Iterable[Note]) -> N
     if warned & (_RECONSTRUCTED | _RECOGNISED):
         both = bool(warned & _RECONSTRUCTED) and bool(warned & _RECOGNISED)
         return note("answer-both" if both else f"answer-{'reconstructed' if warned & _RECONSTRUCTED else 'recognised'}")
+    if any(_gained(figure) >= _MUCH for figure in found.figures if figure.known is not None):
+        return note("answer-known")
     if not any(figure.kind in _TESTING for figure in found.figures):
         return note("answer-untested")
     if any(code.endswith("-too-weak") for code in told):
         return note("answer-too-weak")
-    return note("answer-little-in-part" if told & _OPEN else "answer-little")
+    amount = "some" if any(_beyond_guessing(figure) for figure in found.figures) else "little"
+    return note(f"answer-{amount}-in-part" if told & _OPEN else f"answer-{amount}")
+
+
+def _gained(figure: Figure) -> float:
+    """The share of the error of guessing without the release that is gone; 0 of figures that are no errors."""
+    if figure.metric != "mse" or not figure.know_nothing:
+        return 0.0
+    return 1 - figure.mean / figure.know_nothing
+
+
+def _beyond_guessing(figure: Figure) -> bool:
+    """Whether an attack got anything beyond guessing. That labels are shown is said apart."""
+    if figure.kind in ("labels", "prior"):
+        return False
+    if figure.interval is not None and figure.know_nothing is not None:
+        return figure.interval[0] > figure.know_nothing
+    return _gained(figure) >= _NOTHING

@@ -292,9 +292,13 @@ _ANSWERS = {
     "answer-recognised": "Attackers recognise records of this release.",
     "answer-untested": "Nothing can be said: no attack on records, on their rows or on membership gave figures.",
     "answer-too-weak": "Little can be said: the attacks that ran on records were too weak here.",
-    "answer-little": "Labels aside, no attack here got much more than guessing without the release. Others may get "
-    "more.",
-    "answer-little-in-part": "Labels aside, no attack here got much more than guessing without the release. Not "
+    "answer-known": "Attackers who have some of the records already get a great deal of the others.",
+    "answer-some": "Attackers get something of this release, though not much. Other attacks may get more.",
+    "answer-some-in-part": "Attackers get something of this release, though not much. Not everything was tested, and "
+    "other attacks may get more.",
+    "answer-little": "Labels aside, no attack here got more than guessing without the release does. Other attacks may "
+    "get more.",
+    "answer-little-in-part": "Labels aside, no attack here got more than guessing without the release does. Not "
     "everything was tested, and other attacks may get more.",
 }
 """The first sentence of an audit."""
