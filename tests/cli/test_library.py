@@ -68,6 +68,9 @@ def test_a_path_may_be_a_text_and_a_target_must_be_one(tmp_path: Path) -> None:
     mixveil.encode(tensors(), tmp_path / "r", mu=1.0)
     release = mixveil.read_release(str(tmp_path / "r"))
     assert len(release) == 40 and release[0][0].shape == (1, 4, 4) and len(repr(release)) < 200
+    alone = [mixveil.audit(given, tensors(), attacks=["labels"]) for given in (str(tmp_path / "r"), tmp_path / "r")]
+    assert [found.audit.of for found in alone] == [40, 40]
+    assert mixveil.train(tmp_path / "r", tmp_path / "m") is not None
     number: Any = 1.0
     with pytest.raises(ArgumentError, match=r"Mu\(…\) or Tau\(…\)"):
         mixveil.Singular().calibrate(number, mixveil.Facts({}))

@@ -1,4 +1,5 @@
-"""The first sentence of an audit of records: what an owner wants to know before anything else."""
+"""The first sentence of an audit of records: what an owner wants to know before anything else; and which warnings are
+loud."""
 
 from __future__ import annotations
 
@@ -34,6 +35,20 @@ _RECOGNISED = {
     "sources-recognised",
     "units-recognised",
 }
+MILD = (
+    "attack-broken",
+    "labels-unchecked",
+    "no-trace",
+    "promise-loose",
+    "strangers-among-private",
+    "truth-not-shown",
+    "truth-not-shown-randomised",
+    "truth-not-shown-screened",
+    "truth-not-shown-screened-randomised",
+    "units-unchecked",
+)
+"""Warnings that something was not measured, or not well: nothing is wrong with the release by them."""
+
 _TESTING: tuple[AttackKind, ...] = ("reconstruction", "linkage", "pairs", "membership")
 _OPEN = {"verdict-untested", "verdict-unasked", "verdict-members-untested", "verdict-members-untested-bounded"}
 

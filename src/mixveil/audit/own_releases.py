@@ -18,7 +18,7 @@ from mixveil.audit.own_data import AuditedKind, OwnReleases
 from mixveil.audit.sweep import Sweep, Swept
 from mixveil.core import checks
 from mixveil.core.errors import ArgumentError, FalseClaimError, MismatchError
-from mixveil.core.files import read_small
+from mixveil.core.files import as_paths, read_small
 from mixveil.core.strict_json import MANIFEST_LIMIT
 from mixveil.core.types import Release
 from mixveil.core.watching import Observe, Warn, unheard, unobserved
@@ -60,7 +60,7 @@ class Audited:
 
 
 def audit(
-    releases: Sequence[Path | str],
+    releases: Sequence[Path | str] | Path | str,
     truth: DataSpec,
     *,
     public: DataSpec | None = None,
@@ -103,7 +103,7 @@ def audit(
     if steps is not None:
         checks.at_least("steps", steps, 1)
     asked = Sweep.parse(sweep) if isinstance(sweep, str) else sweep
-    folders = [Path(folder) for folder in releases]
+    folders = as_paths(releases)
     opened = tuple(read_release(folder) for folder in folders)
     kind = _kind_of(opened)
     special = _taken(kind, {"sweep": asked, "projection": projection, "covers": covers, "client": client})

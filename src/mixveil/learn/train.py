@@ -60,7 +60,7 @@ class TrainedModel:
 
 
 def train(
-    releases: Sequence[Path | str],
+    releases: Sequence[Path | str] | Path | str,
     out: Path | str,
     *,
     projection: Path | str | None = None,
@@ -100,7 +100,7 @@ def train(
     given = {"epochs": epochs, "batch": batch, "optimiser": optimiser, "learning_rate": learning_rate}
     given |= {"width": width, "seed": seed}
     recipe = _recipe(head, {name: value for name, value in given.items() if value is not None})
-    folders = [Path(folder) for folder in releases]
+    folders = files.as_paths(releases)
     job = training.opened(folders, None if projection is None else projection_file.read(located(projection)))
     features = FeatureOptions(options.for_others, cache, watch)
     images: Images | None = None

@@ -18,6 +18,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
+from mixveil.audit.answer import MILD
 from mixveil.audit.figures import attack_title, caption, promise_caption
 from mixveil.audit.found import Audit
 from mixveil.audit.metrics.catalogue import METRICS
@@ -43,20 +44,6 @@ _PICTURE = "picture "
 _WITHOUT_ROWS = ("updates",)  # kinds of payload that have nothing to show for each record
 BROKEN_FILE = (LookupError, TypeError, ValueError, ArithmeticError, RuntimeError, AttributeError, TemplateError)
 """What a page is stopped by where an audit's file does not hold what it should."""
-
-MILD = (
-    "attack-broken",
-    "labels-unchecked",
-    "no-trace",
-    "promise-loose",
-    "strangers-among-private",
-    "truth-not-shown",
-    "truth-not-shown-randomised",
-    "truth-not-shown-screened",
-    "truth-not-shown-screened-randomised",
-    "units-unchecked",
-)
-"""Warnings that something was not measured, or not well: nothing is wrong with the release by them."""
 
 _LPIPS = {metric.code for metric in METRICS if metric.needs == "lpips"}
 _AUDIT, _PICTURES, _HEADER = 16 << 20, 512 << 20, 1 << 20  # bytes; audits with sweeps take less than 1 MB
