@@ -17,7 +17,7 @@ import torch
 
 import mixveil
 from mixveil.cli.main import VERBS, _loaded
-from mixveil.core.errors import ArgumentError, LabelError
+from mixveil.core.errors import ArgumentError, LabelError, MismatchError
 from mixveil.core.wording.notes import Note
 from mixveil.data.opening import DataOptions
 from mixveil.releases.ledger_file import LedgerFile
@@ -68,6 +68,10 @@ def test_a_path_may_be_a_text_and_a_target_must_be_one(tmp_path: Path) -> None:
     mixveil.encode(tensors(), tmp_path / "r", mu=1.0)
     release = mixveil.read_release(str(tmp_path / "r"))
     assert len(release) == 40 and release[0][0].shape == (1, 4, 4) and len(repr(release)) < 200
+    mixveil.prepare(tensors(seed=2), tmp_path / "p", backbone="none")
+    mixveil.statistics(tensors(classes=("a", "b")), tmp_path / "s", projection=tmp_path / "p", mu=1.0)
+    with pytest.raises(MismatchError, match="sums, not records"):
+        mixveil.read_release(tmp_path / "s")[0]
     alone = [mixveil.audit(given, tensors(), attacks=["labels"]) for given in (str(tmp_path / "r"), tmp_path / "r")]
     assert [found.audit.of for found in alone] == [40, 40]
     assert mixveil.train(tmp_path / "r", tmp_path / "m") is not None
