@@ -9,6 +9,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -355,3 +356,18 @@ def test_a_coordinator_is_asked_before_parties_pay_for_pixels(
     told = run(*words)
     assert told.code == 130 and len(asked) == 1 and "waiting for the server" not in told.err
     assert run(*words, "--projection", "photographs").code == 5 and len(asked) == 1
+
+
+def test_a_server_says_when_it_listens(tmp_path: Path) -> None:
+    from mixveil.federated.transport import link
+    from mixveil.federated.transport.flower import commands
+    from mixveil.federated.transport.flower.supernode import free_port
+
+    port, told = free_port(), threading.Event()
+    link.prepared(tmp_path / "server", None, host="127.0.0.1", port=port, insecure=True)
+    waiting = commands.when_it_listens(tmp_path / "server", told.set)
+    assert waiting.daemon and not told.wait(0.7)  # nothing listens yet
+    with socket.create_server(("127.0.0.1", port)):
+        assert told.wait(60)
+    waiting.join(60)
+    assert not waiting.is_alive()
