@@ -1,10 +1,9 @@
 """mixveil: train one model on images that no party may show.
 
 Whole jobs are functions: `calibrate`, `encode`, `statistics`, `verify`, `audit`, `prepare`, `directions`, `train`,
-`predict`, `rounds_plan`, `send_round`, `rounds_step`, `leave_rounds`, `simulate`, `make_challenge`,
-`attack_challenge`, `score_challenge`, `split_train`, `split_encode`, `split_answer`, `split_sweep`, `update`,
-`check_data`. They refuse what the command line refuses, with the same errors. Names are imported when they are first
-used, so that `import mixveil` is quick.
+`predict`, `rounds_plan`, `send_round`, `rounds_step`, `leave_rounds`, `simulate`, `make_challenge`, `attack_challenge`,
+`score_challenge`, `split_train`, `split_encode`, `split_answer`, `split_sweep`, `update`. They refuse what the command
+line refuses, with the same errors. Names are imported when they are first used, so that `import mixveil` is quick.
 
 >>> import mixveil
 >>> mixveil.Singular().alpha is None  # the target decides
