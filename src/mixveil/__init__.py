@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from mixveil.core.types import Mu as Mu
     from mixveil.core.types import Tau as Tau
     from mixveil.core.types import View as View
+    from mixveil.data.checking import check_data as check_data
     from mixveil.data.images import from_tensors as from_tensors
     from mixveil.data.opening import DataOptions as DataOptions
     from mixveil.data.opening import open_data as open_data
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from mixveil.encoders.gaussian import Gaussian as Gaussian
     from mixveil.encoders.identity import Identity as Identity
     from mixveil.encoders.instahide import InstaHide as InstaHide
+    from mixveil.encoders.laplace import Laplace as Laplace
     from mixveil.encoders.mixup import Mixup as Mixup
     from mixveil.encoders.singular import Singular as Singular
     from mixveil.features.split.half import read_half as read_half
@@ -77,6 +79,7 @@ _HOMES = {
     "core.errors": "MixveilError",
     "core.randomness": "SecureStream SeededStream",
     "core.types": "Fact Facts Guarantee Mu Tau View",
+    "data.checking": "check_data",
     "data.images": "from_tensors",
     "data.opening": "DataOptions open_data",
     "encoders.batch_transform": "BatchTransform",
@@ -84,6 +87,7 @@ _HOMES = {
     "encoders.gaussian": "Gaussian",
     "encoders.identity": "Identity",
     "encoders.instahide": "InstaHide",
+    "encoders.laplace": "Laplace",
     "encoders.mixup": "Mixup",
     "encoders.singular": "Singular",
     "features.split.half": "read_half",

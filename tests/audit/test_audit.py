@@ -570,3 +570,24 @@ def test_attacks_are_tried_on_records_of_all_classes() -> None:
     assert bare_rows(1000, 64 * 64) < 1000
     fails_on_bare_records(Looking(), View((release,), (trace,)), data, data.take(order[:0]).x, SeededStream(0))
     assert len(seen) == 2 and all(bool((classes > 0).all()) for classes in seen)
+
+
+def test_the_verdict_begins_with_an_answer() -> None:
+    """It says what attacks found, and never that a release may be sent."""
+
+    def first(found: Audit) -> str:
+        assert [told for told in found.verdict if told.code.startswith("answer-")] == [found.verdict[0]]
+        return found.verdict[0].code
+
+    strong, (release, trace) = made(Mu(0.5)), made(Mu(1.0))
+    assert first(audited(strong, names=["labels"])) == "answer-untested"
+    assert first(audited(strong, names=["lmmse", "linkage", "membership"])) == "answer-little"
+    assert first(audited(strong, names=["lmmse"])) == "answer-little-in-part"
+    assert first(audited(made(Mu(6.0)), names=["lmmse"])) == "answer-some-in-part"
+    assert first(audited(made(Mu(20.0)), names=["known"])) == "answer-known"
+    assert first(audited(made(Mu(1000.0)), names=["lmmse", "linkage"])) == "answer-both"
+    assert first(audited(made(Mu(1000.0)), names=["linkage"])) == "answer-recognised"
+    stated = tuple(replace(g, nominal=0.4, realised=0.4) if g.name == "gdp" else g for g in release.guarantees)
+    assert first(audited((release.with_(guarantees=stated), trace), names=["lmmse"])) == "answer-do-not-send"
+    seeded = release.with_(reproducible=True)
+    assert first(audited((seeded, trace), names=["lmmse"])) == "answer-do-not-send"

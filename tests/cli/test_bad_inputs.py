@@ -208,7 +208,7 @@ def test_the_command_line_and_python_refuse_alike(
 @pytest.mark.parametrize("verb", ["report", "results"])
 def test_a_path_that_does_not_exist_is_a_usage_error(verb: str, run: Run) -> None:
     told = run(verb, "nothing")
-    assert told.code == 2 and "nothing does not exist" in told.err and "MissingPathError" in told.err
+    assert told.code == 2 and "nothing does not exist" in told.err
 
 
 @pytest.mark.parametrize("words", [["encode", "x"], ["encode", "x", "--mu", "abc"], ["nothing"], ["data", "nothing"]])

@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ import numpy as np
 import pytest
 
 from mixveil.cli import _common
+from mixveil.core.watching import Moment
 from mixveil.core.wording.notes import Note, note
 from mixveil.releases.ledger import Ledger
 from mixveil.theory import gdp
@@ -151,10 +153,11 @@ def test_audit_and_report(run: Run, tmp_path: Path) -> None:
     assert Path(told["report"]).exists()
     (tmp_path / "a" / "report.html").unlink()
     assert run("report", "a", "--json").json["report"] == "a/report.html"
-    assert {"code": "for-knowing"} in told["verdict"]
+    assert told["verdict"][1] == {"code": "for-knowing"}  # it answers whether to send, and is not to be missed
     assert shows((tmp_path / "a" / "report.html").read_text(), "for-knowing")
     shown = run("audit", "r", "--truth", "digits:test", "--out", "b", "--attacks", "lmmse,labels")
     assert shows(shown.out, "for-knowing")
+    assert shows(shown.out.splitlines()[0], "answer-too-weak")  # and not a table
     run("encode", "digits:test", "--tau", 0.1, "--out", "loose")
     # To try μ on private records is to choose by them.
     for more, said in ((list[str](), False), (["--sweep", "mu=1,2"], True)):
@@ -272,7 +275,7 @@ def test_the_two_steps_from_images_to_predictions(run: Run) -> None:
     )
     assert run("directions", "s0", "s1", "--projection", "p", "--out", "p2", "--json").json["directions"] == 9
     trained = run("train", "s0", "s1", "--projection", "p", "--out", "of-sums")
-    assert shows(trained.out, "model-labels-covered") and "1,200 records of 2 parties" in trained.out
+    assert shows(trained.out, "model-labels-covered") and "1,200 records of 2 parties, on pixels" in trained.out
     for i in range(2):
         wanted = ("--projection", "p2", "--mu", 1.4, "--party", f"h{i}", "--out", f"r{i}")
         made = run("encode", f"part{i}.npz", *wanted, "--json")
@@ -284,7 +287,16 @@ def test_the_two_steps_from_images_to_predictions(run: Run) -> None:
     }
     named = run("predict", "m", "part1.npz", "--json").json
     assert named["accuracy"] > 0.8 and len(named["classes"]) == 600
-    assert "accuracy" in run("predict", "m", "part1.npz").err
+    assert sum(item["rows"] for item in named["confused"]) == 600
+    right = sum(item["rows"] for item in named["confused"] if item["class"] == item["named"])
+    assert right / 600 == pytest.approx(named["accuracy"])
+    shown = run("predict", "m", "part1.npz")
+    assert "accuracy" in shown.err and "named as" in shown.err and len(shown.out.splitlines()) == 600
+    written = run("predict", "m", "part1.npz", "--out", "named.csv")
+    assert written.code == 0 and len(written.out.splitlines()) == 1
+    lines = Path("named.csv").read_text().splitlines()
+    assert lines[0] == "image,class,label" and len(lines) == 601 and lines[1].startswith(f"0,{named['classes'][0]},")
+    assert run("predict", "m", "part1.npz", "--out", "named.csv", "--json").json["error"]["type"] == "OutputExistsError"
     from PIL import Image
 
     Path("new").mkdir()
@@ -292,6 +304,8 @@ def test_the_two_steps_from_images_to_predictions(run: Run) -> None:
         Image.fromarray((data["x"][i, 0] * 255).round().astype(np.uint8)).save(f"new/{i}.png")
     loose = run("predict", "m", "new", "--grey", "--json").json
     assert loose["names"] == ["0.png", "1.png", "2.png"] and loose["accuracy"] is None and len(loose["classes"]) == 3
+    run("predict", "m", "new", "--grey", "--out", "new.csv")
+    assert Path("new.csv").read_text().splitlines()[0] == "image,class" and loose["confused"] == []
     assert run("predict", "m", "new", "--json").json["error"]["type"] == "MismatchError"  # in colour: other features
     audited = run(
         "audit", "r0", "--truth", "part0.npz", "--projection", "p2", "--public", "part1.npz", "--out", "a", "--json"
@@ -424,6 +438,45 @@ def test_help_and_version(run: Run) -> None:
     assert run("--version").out.startswith("mixveil ")
 
 
+def test_a_verb_that_is_nearly_one_is_told_which(run: Run) -> None:
+    told = run("encod", "digits")
+    assert told.code == 2 and told.err.count("'encode'") == 1
+    assert "Did you mean" not in run("zzzz").err
+
+
+def test_of_many_classes_the_most_frequent_mistakes_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    from mixveil.cli.train import _show_confused
+    from mixveil.learn.train import Predicted
+
+    labels = tuple(f"c{i % 13}" for i in range(39))
+    classes = tuple("c1" if label == "c7" else label for label in labels)
+    _show_confused(Predicted(tuple(map(str, range(39))), classes, labels, 36 / 39, False, ()))
+    assert capsys.readouterr().err == "  3 of c7 named c1\n"
+
+
+def test_errors_are_said_without_the_names_of_classes(run: Run) -> None:
+    assert "nothing" in run("verify", "nothing").err and "Error)" not in run("verify", "nothing").err
+
+
+def test_a_job_in_a_pipe_says_how_far_it_is_now_and_then(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    with _common.progress("encoding", 1_000) as step, _common.observing() as watch:
+        for seconds, said in ((29, ""), (30, "encoding: 400 of 1,000\n"), (31, ""), (61, "encoding: 800 of 1,000\n")):
+            now[0] = seconds
+            step(200)
+            assert capsys.readouterr().err == said
+        watch(Moment("lmmse", 0.25))
+        watch(Moment("membership", None))
+    with _common.attacking() as tell:
+        tell("pairs")
+        now[0] = 92
+        tell("[unmixing]")
+    assert capsys.readouterr().err == "lmmse: 25% of all is done\nattacking: [unmixing]\n"
+
+
 def test_the_command_line_imports_nothing_slow_before_a_verb_runs() -> None:
     code = "import sys, mixveil.cli.main; print(sorted({'torch', 'numpy', 'sklearn', 'PIL'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -464,7 +517,7 @@ def test_bad_data(run: Run, tmp_path: Path, own_state_folder: Path, name: str, a
     arrays, error = BAD_DATA[name]
     data = archive(tmp_path / "bad.npz", **arrays)
     result = run("encode", data, *ask, "--out", "r", "--json")
-    assert refused(result, error) and error in result.err
+    assert refused(result, error) and result.json["error"]["message"] in result.err
     assert left(tmp_path) == ["bad.npz"]
     calibrated = run("calibrate", data, "--json")
     assert refused(calibrated, error)

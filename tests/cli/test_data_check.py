@@ -98,6 +98,63 @@ def test_all_unreadable_files_are_listed(run: Run, table: Path) -> None:
     assert "Musterfrau" not in told.out + told.err
 
 
+def test_all_kinds_of_fault_are_named_at_once_with_their_lines(run: Run, table: Path) -> None:
+    """What can be used is checked all the same."""
+    (table.parent / "3.dcm").write_bytes(b"Musterfrau" * 30)
+    Image.new("L", (9, 9)).save(table.parent / "15.png")
+    more = ["4.dcm,well,", "5.dcm,,p1", "6.dcm,well", "none.png,ill,", "15.png,ill,p1"]
+    table.write_text("\n".join([table.read_text(), *more]))
+    told = run("data", "check", table, "--unit", "patient", "--json")
+    assert refused(told, "DataFormatError")
+    faults = {item["code"]: item["figures"] for item in told.json["faults"]}
+    assert faults["cells-uneven"] == {"cells": 3, "places": "line 21"}
+    assert [item["figures"]["places"] for item in told.json["faults"] if item["code"] == "cells-empty"] == [
+        "line 20",
+        "line 19, line 22",
+    ]
+    unreadable = [item["figures"] for item in told.json["faults"] if item["code"] == "file-unreadable-at"]
+    assert [item["place"] for item in unreadable] == ["line 5", "line 22"] and "3.dcm" in unreadable[0]["detail"]
+    assert faults["sizes-differ"]["sizes"] == 2
+    assert told.json["rows"] == 17 and told.json["exact"]["groups"] == 1 and told.json["units"]["count"] == 7
+    text = run("data", "check", table, "--unit", "patient")
+    assert text.code == 4 and "17 rows of 3×8×8" in text.out and shows(text.err, "faults-in-data", faults=6)
+    assert shows(text.err, "cells-empty", column="patient", places="line 19, line 22")
+    assert "Musterfrau" not in told.out + told.err + text.out + text.err
+    assert run("encode", table, "--unit", "patient", "--mu", 1, "--out", "r").code == 4
+
+
+def test_faults_of_a_folder(run: Run, tmp_path: Path) -> None:
+    for name in ("ill", "well"):
+        (tmp_path / "scans" / name).mkdir(parents=True)
+        for i in range(3):
+            Image.new("L", (4, 4), 50 * i + len(name)).save(tmp_path / "scans" / name / f"{i}.png")
+    (tmp_path / "scans" / "ill" / "1.png").write_bytes(b"nothing")
+    told = run("data", "check", "scans", "--json")
+    assert refused(told, "UnreadableImageError") and told.json["rows"] == 5
+    assert [item["code"] for item in told.json["faults"]] == ["file-unreadable"]
+    assert "ill/1.png" in told.json["faults"][0]["figures"]["detail"]
+    for path in (tmp_path / "scans").glob("*/*"):
+        path.write_bytes(b"nothing")
+    assert refused(run("data", "check", "scans", "--json"), "UnreadableImageError")
+
+
+def test_files_with_room_for_more_bits_than_they_use(run: Run, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    lines = ["path,label"]
+    for i in range(4):
+        Image.fromarray(rng.integers(0, 4096, (8, 8), dtype=np.uint16)).save(tmp_path / f"{i}.png")
+        lines.append(f"{i}.png,{i % 2}")
+    (tmp_path / "scans.csv").write_text("\n".join(lines))
+
+    def dark(*words: object) -> list[dict[str, int]]:
+        told = run("data", "check", "scans.csv", *words, "--json").json["warnings"]
+        return [item["figures"] for item in told if item["code"] == "fewer-bits"]
+
+    assert dark() == [{"bits": 12, "room": 16}] and dark("--depth", 12) == []
+    Image.fromarray(np.full((8, 8), 40000, np.uint16)).save(tmp_path / "0.png")
+    assert dark() == []
+
+
 @pytest.mark.parametrize(
     ("words", "error", "said"),
     [

@@ -51,11 +51,11 @@ def test_an_audit_refuses_other_weights_and_mixed_releases(
         (("pixels", "r"), "some of pixels"),
         (("r", "pooled"), "not all of the same features"),
     ):
-        refused = run("audit", *words, *audit)
-        assert refused.code != 0 and "MismatchError" in refused.err and said in " ".join(refused.err.split())
+        told = run("audit", *words, *audit, "--json")
+        assert refused(told, "MismatchError") and said in told.json["error"]["message"]
     tiny_weights(data / "data", monkeypatch, seed=1)
-    refused = run("audit", "r", *audit)
-    assert refused.code != 0 and "MismatchError" in refused.err and "digest" in refused.err
+    told = run("audit", "r", *audit, "--json")
+    assert refused(told, "MismatchError") and "digest" in told.json["error"]["message"]
 
 
 def test_displacement_is_released_with_its_warning(run: Run, data: Path) -> None:
@@ -178,8 +178,8 @@ def test_bad_words(run: Run, data: Path) -> None:
         (("calibrate", "private.npz", "--normalisation", "imagenet"), "ArgumentError"),
         ((*encode, *NET, "--calibration", "displacement"), "ArgumentError"),
     ):
-        refused = run(*words)
-        assert refused.code != 0 and error in refused.err, (words, refused.err)
+        told = run(*words, "--json")
+        assert refused(told, error), (words, told.err)
     assert not (data / "x").exists()
 
 

@@ -9,6 +9,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from mixveil.features import projection_file
 from mixveil.federated.jobs.messages import Message
 from mixveil.federated.jobs.party import Party
 from mixveil.releases.ledger import Ledger
-from tests.command import Run
+from tests.command import Run, refused
 from tests.federated.here import a_party, a_projection
 
 TASK = {"version": 1, "job": "ab" * 16, "name": "autumn", "method": "one-shot"}
@@ -33,6 +34,8 @@ def offered(party: Party, **more: Any) -> Any:
 def test_keys_of_a_server_and_of_a_party(run: Run, tmp_path: Path) -> None:
     made = run("keys", "server", "--host", "learn.example.org", "--out", "server", "--json")
     assert made.code == 0 and "learn.example.org" in made.json["hosts"]
+    shown = run("keys", "server", "--host", "localhost", "--host", "127.0.0.1", "--out", "here").out
+    assert "known as localhost, 127.0.0.1, ::1, until" in shown  # each once
     own = run("keys", "party", "north", "--out", "north")
     assert own.code == 0 and "give this to the coordinator" in own.out
     assert (tmp_path / "north" / "north.key").stat().st_mode & 0o777 == 0o600
@@ -331,3 +334,40 @@ def test_coordinators_need_no_torch(tmp_path: Path) -> None:
         script += "try: main()\nexcept SystemExit: pass\nprint('torch' in sys.modules)"
         done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True)
         assert done.stdout.splitlines()[-1] == "False", (command, done.stdout, done.stderr)
+
+
+def test_a_method_and_a_server_that_are_given_the_wrong_way_round(run: Run) -> None:
+    told = run("run", "server", "one-shot", "--job", "a", "--json")
+    assert refused(told, "ArgumentError") and "mixveil run one-shot server" in told.json["error"]["message"]
+
+
+def test_a_coordinator_is_asked_before_parties_pay_for_pixels(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from mixveil.federated.transport import link
+    from mixveil.federated.transport.flower.supernode import free_port
+
+    link.prepared(tmp_path / "server", None, host="127.0.0.1", port=free_port(), insecure=True)
+    words = ("run", "one-shot", "server", "--job", "j", "--parties", 2, "--wait", 0.1)
+    asked: list[str] = []
+    monkeypatch.setattr("typer.confirm", lambda text, err: asked.append(text))  # no
+    assert run(*words).code == 5 and not asked  # in a script no one can answer
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    told = run(*words)
+    assert told.code == 130 and len(asked) == 1 and "waiting for the server" not in told.err
+    assert run(*words, "--projection", "photographs").code == 5 and len(asked) == 1
+
+
+def test_a_server_says_when_it_listens(tmp_path: Path) -> None:
+    from mixveil.federated.transport import link
+    from mixveil.federated.transport.flower import commands
+    from mixveil.federated.transport.flower.supernode import free_port
+
+    port, told = free_port(), threading.Event()
+    link.prepared(tmp_path / "server", None, host="127.0.0.1", port=port, insecure=True)
+    waiting = commands.when_it_listens(tmp_path / "server", told.set)
+    assert waiting.daemon and not told.wait(0.7)  # nothing listens yet
+    with socket.create_server(("127.0.0.1", port)):
+        assert told.wait(60)
+    waiting.join(60)
+    assert not waiting.is_alive()

@@ -10,13 +10,14 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import click
 import numpy as np
 import pytest
 import torch
 
 import mixveil
 from mixveil.cli.main import VERBS, _loaded
-from mixveil.core.errors import ArgumentError, LabelError
+from mixveil.core.errors import ArgumentError, LabelError, MismatchError
 from mixveil.core.wording.notes import Note
 from mixveil.data.opening import DataOptions
 from mixveil.releases.ledger_file import LedgerFile
@@ -55,6 +56,30 @@ def test_the_options_of_a_verb_are_arguments_of_its_function(verb: str) -> None:
     assert len(own) > 5 and own <= arguments.keys()
     texts = {"mu"} if verb == "simulate" else set()  # "2" and 2.0
     assert all(options[name].default == arguments[name].default for name in own - texts)
+
+
+def test_data_are_checked_before_they_are_used() -> None:
+    found, refused = mixveil.check_data(tensors(classes=("well", "ill")))
+    assert found.rows == 40 and [item.rows for item in found.classes] == [20, 20] and refused is None
+    assert found.faults == () and mixveil.Laplace().name == "laplace"
+
+
+def test_a_path_may_be_a_text_and_a_target_must_be_one(tmp_path: Path) -> None:
+    mixveil.encode(tensors(), tmp_path / "r", mu=1.0)
+    release = mixveil.read_release(str(tmp_path / "r"))
+    assert len(release) == 40 and release[0][0].shape == (1, 4, 4) and len(repr(release)) < 200
+    mixveil.prepare(tensors(seed=2), tmp_path / "p", backbone="none")
+    mixveil.statistics(tensors(classes=("a", "b")), tmp_path / "s", projection=tmp_path / "p", mu=1.0)
+    with pytest.raises(MismatchError, match="sums, not records"):
+        mixveil.read_release(tmp_path / "s")[0]
+    alone = [mixveil.audit(given, tensors(), attacks=["labels"]) for given in (str(tmp_path / "r"), tmp_path / "r")]
+    assert [found.audit.of for found in alone] == [40, 40]
+    assert mixveil.train(tmp_path / "r", tmp_path / "m") is not None
+    number: Any = 1.0
+    with pytest.raises(ArgumentError, match=r"Mu\(…\) or Tau\(…\)"):
+        mixveil.Singular().calibrate(number, mixveil.Facts({}))
+    with pytest.raises(ArgumentError, match="data must be"):
+        mixveil.calibrate(np.zeros((2, 1, 4, 4)), mu=1.0)  # type: ignore[arg-type]
 
 
 def test_what_warns_can_stop_a_release_before_it_is_entered(tmp_path: Path) -> None:
@@ -123,6 +148,14 @@ def test_every_verb_is_where_the_list_says_and_helps_with_its_arguments(name: st
         if parameter.param_type_name == "argument":
             words = str(getattr(parameter, "help", "")).split()[:3]
             assert words and " ".join(words) in shown, parameter.name
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_help_is_wrapped_by_the_terminal_and_not_by_the_source(name: str) -> None:
+    verb = _loaded(name, VERBS[name])
+    verbs = [*verb.commands.values()] if isinstance(verb, click.Group) else [verb]
+    assert verbs and not [own.name for own in verbs if "\n" in (own.help or "").replace("\n\n", "")]
+    assert not isinstance(verb, click.Group) or not verb.params  # the root completes for all
 
 
 @pytest.mark.parametrize("words", [["--help"], ["encode", "--help"], ["ledger"], ["--version"]], ids=" ".join)

@@ -363,3 +363,30 @@ def test_one_class_only_is_allowed_with_a_warning() -> None:
     data = from_tensors(torch.zeros(3, 2), torch.tensor([1, 1, 1]), classes=3)
     assert data.warnings()[0].code == "one-class-only"
     assert from_tensors(torch.zeros(2, 2), torch.tensor([0, 1])).warnings() == []
+
+
+def test_images_from_arrays_and_lists() -> None:
+    x = np.random.default_rng(0).random((4, 1, 2, 2), dtype=np.float32)
+    index = torch.arange(4)
+    wanted = from_tensors(torch.from_numpy(x), torch.tensor([0, 1, 1, 0])).take(index)
+    for given, labels in ((x, np.array([0, 1, 1, 0])), (x.tolist(), [0, 1, 1, 0]), (x, np.array([0.0, 1.0, 1.0, 0.0]))):
+        made = from_tensors(given, labels).take(index)
+        assert torch.equal(made.x, wanted.x) and torch.equal(made.y, wanted.y)
+
+
+@pytest.mark.parametrize(
+    ("x", "labels", "error", "said"),
+    [
+        ("cat.png", [0], errors.ArgumentError, "x must be a tensor"),
+        (np.zeros((2, 2)), None, errors.ArgumentError, "labels must be a tensor"),
+        (np.zeros((2, 2)), ["cat", "dog"], errors.ArgumentError, "labels must be a tensor"),
+        (np.zeros((2, 2), complex), [0, 1], errors.ArgumentError, "real numbers"),
+        ([0.1, 0.2], [0, 1], errors.ArgumentError, "shape"),
+        (np.zeros((2, 2)), [[0], [1]], errors.ArgumentError, "shape"),
+        (np.zeros((2, 2)), [0.5, 1.0], errors.LabelError, "whole numbers"),
+        (np.zeros((2, 2)), [0.0, float("nan")], errors.LabelError, "whole numbers"),
+    ],
+)
+def test_what_is_no_images(x: Any, labels: Any, error: type[Exception], said: str) -> None:
+    with pytest.raises(error, match=said):
+        from_tensors(x, labels)

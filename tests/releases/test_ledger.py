@@ -35,7 +35,7 @@ from mixveil.releases.kinds.updates import UpdateSettings
 from mixveil.releases.ledger import Entry, Ledger
 from mixveil.releases.reading import verify_release
 from mixveil.releases.records import write_release
-from mixveil.releases.spending import Owners, Prints, Spent, Total, within
+from mixveil.releases.spending import NO_COST, Owners, Prints, Spent, Standing, Total, within
 from mixveil.releases.sums import write_statistics
 from mixveil.releases.writing import LedgerTerms, entry_of
 from tests.command import Run
@@ -852,7 +852,7 @@ def test_the_command_line_says_what_was_spent(run: Run, tmp_path: Path) -> None:
     assert shows(first.out, "ledger-spent", releases=1, whose=note("these-records"), unit="record", mu=1.0)
     assert shows(run("encode", data, "--mu", "1", "--out", out + "2").out, "ledger-spent", mu=math.sqrt(2))
     third = run("encode", data, "--mu", "1", "--out", out + "3", "--budget", "1.5")
-    assert third.code == 3 and "BudgetError" in third.err and "0.5 is left" in third.err
+    assert third.code == errors.BudgetError("").exit_code and "0.5 is left" in third.err
     shown = run("ledger", "--budget", "2").out
     spent = run("ledger", "--json").json["spent"]
     assert (spent["total_mu"], spent["left"]) == pytest.approx((math.sqrt(2), math.sqrt(2)))
@@ -861,7 +861,7 @@ def test_the_command_line_says_what_was_spent(run: Run, tmp_path: Path) -> None:
     fourth = run("encode", data, "--mu", "0.1", "--out", out + "4", "--label-budget", "1")
     assert fourth.code == 3 and "no label budget can hold: it is 1" in " ".join(fourth.err.split())
     assert "label budget is ε = 3" in " ".join(run("ledger", "--label-budget", "3").out.split())
-    left = note("budget-left", budget=2.0, left=spent["left"])
+    left = note("budget-left-for-several", budget=2.0, left=spent["left"], more=2)
     assert "coordinator" in shown
     assert shows(shown, "ledger-spent", mu=spent["total_mu"], left=left, labels=note("labels-shown-before"))
     assert shows(run("calibrate", data, "--mu", "1").out, "with-one-more", mu=total)
@@ -877,3 +877,30 @@ def test_what_names_no_units_has_no_bound_for_them(tmp_path: Path) -> None:
     with pytest.raises(errors.BudgetError, match="promises nothing"):
         book.enter(replace(stated(1, 0.5), rows=2), of_units, 9.0, against="everything")
     book.enter(replace(stated(1, 0.5), rows=2), Owners(prints(1, 2)), 9.0, against="everything")
+
+
+@pytest.mark.parametrize(
+    ("spent", "budget", "code", "more"),
+    [
+        ([2.2360679775], 4.0, "budget-left-for-several", 11),
+        ([1.0], 2.0, "budget-left-for-several", 3),
+        ([], 1.0, None, None),
+        ([1.5], 1.6, "budget-left", None),
+        ([1.0], 1.0, "budget-used-up", None),
+        ([1.0], 0.9, "budget-exceeded", None),
+    ],
+)
+def test_what_is_left_is_said_in_releases(
+    spent: list[float], budget: float, code: str | None, more: int | None
+) -> None:
+    """And so many more are within the budget, and one more than that is not."""
+    figures = Spent(np.array(spent), (), 0.0, len(spent), False)
+    standing = Standing(figures, None, NO_COST, budget, None)
+    told = accounting.spent_note(standing)
+    if code is None:
+        assert told.code == "ledger-no-release"
+        return
+    assert told.figures["left"].code == code and told.figures["left"].figures.get("more") == more
+    if more is not None:
+        assert within(math.sqrt(spent[0] ** 2 + more), budget)
+        assert not within(math.sqrt(spent[0] ** 2 + more + 1), budget)

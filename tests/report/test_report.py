@@ -74,6 +74,26 @@ def test_every_word_and_figure_is_on_the_page(folder: Path) -> None:
     assert "is not for sending" in page
 
 
+def test_the_answer_comes_first_and_pictures_before_tables(folder: Path) -> None:
+    page, audit = html.unescape((folder / "report.html").read_text()), whole(folder)
+    assert f'<p class="answer">{sentence_of(audit["verdict"][0])}</p>' in page
+    places = [
+        page.index(f'id="{name}"') for name in ("verdict", "warnings", "pictures", "leaves", "promises", "figures")
+    ]
+    assert places == sorted(places)
+    short, long = page.split('id="figures"')[1].split('id="attacks"')[0].split("<details>")
+    assert 0 < short.count("<tr>") < long.count("<tr>") == len(audit["figures"]) + 1
+
+
+def test_what_was_not_measured_is_no_loud_warning(tmp_path: Path) -> None:
+    found = audited(made(Mu(1.0)), names=["prior"])
+    assert "truth-not-shown" in {told.code for told in found.warnings}
+    write_audit(tmp_path / "a", found, HOW)
+    page = html.unescape((tmp_path / "a" / "report.html").read_text(encoding="utf-8"))
+    loud, quiet = (re.findall(rf'<p class="{name}">([^<]+)</p>', page) for name in ("warning", "remark"))
+    assert len(quiet) == 1 and shows(quiet[0], "truth-not-shown") and len(loud) == len(found.warnings) - 1
+
+
 def test_the_page_loads_nothing_and_escapes_what_it_is_given(folder: Path) -> None:
     page = (folder / "report.html").read_text()
     assert "default-src 'none'" in page

@@ -73,6 +73,15 @@ def test_the_page_with_a_sweep_can_be_made_anew(folder: Path) -> None:
     assert render(folder).read_text() == before
 
 
+def test_curves_are_legible_on_a_narrow_screen(folder: Path) -> None:
+    """A plot is no wider than a telephone, as its legend is below it: text that is shrunk to half is not read."""
+    page = (folder / "report.html").read_text()
+    widths = [int(width) for width in re.findall(r'<svg viewBox="0 0 (\d+) ', page)]
+    assert len(widths) > 3 and max(widths) <= 440
+    legends = re.findall(r'<text x="(\d+)" y="(\d+)">([^<]+)</text>', page.split('id="sweep"')[1])
+    assert legends and all(int(x) + 7 * len(text) <= 440 + 7 for x, y, text in legends if int(y) > 300)
+
+
 @pytest.mark.parametrize("wrong", [{"points": [{}]}, {"name": "sigma"}, {"points": None}, 3])
 def test_a_sweep_that_is_not_whole_is_refused(folder: Path, tmp_path: Path, wrong: Any) -> None:
     shutil.copytree(folder, tmp_path / "a")

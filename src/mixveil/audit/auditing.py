@@ -17,6 +17,7 @@ from mixveil.attacks.catalogue import attacks as known_attacks
 from mixveil.attacks.shared.prior import spaced
 from mixveil.attacks.shared.training import NO_CACHE, TrainingCache, with_cache
 from mixveil.audit import verdict
+from mixveil.audit.answer import answer
 from mixveil.audit.ceilings import membership_bounds, unit_rows
 from mixveil.audit.course import Course
 from mixveil.audit.covers import covered, with_covers
@@ -193,7 +194,8 @@ def audit(
     )
     faults += unit_faults(view, truth)
     warnings = (*verdict.warnings(found), *faults, *unsure(view, inspected), *overlap)
-    return replace(found, warnings=warnings, verdict=(*verdict.verdict(found, len(warnings)), *of_public))
+    verdicts = (*verdict.verdict(found, len(warnings)), *of_public)
+    return replace(found, warnings=warnings, verdict=(answer(found, warnings, verdicts), *verdicts))
 
 
 def _sampled(

@@ -18,7 +18,7 @@ from mixveil.audit.own_data import AuditedKind, OwnReleases
 from mixveil.audit.sweep import Sweep, Swept
 from mixveil.core import checks
 from mixveil.core.errors import ArgumentError, FalseClaimError, MismatchError
-from mixveil.core.files import read_small
+from mixveil.core.files import as_paths, read_small
 from mixveil.core.strict_json import MANIFEST_LIMIT
 from mixveil.core.types import Release
 from mixveil.core.watching import Observe, Warn, unheard, unobserved
@@ -60,7 +60,7 @@ class Audited:
 
 
 def audit(
-    releases: Sequence[Path | str],
+    releases: Sequence[Path | str] | Path | str,
     truth: DataSpec,
     *,
     public: DataSpec | None = None,
@@ -103,7 +103,7 @@ def audit(
     if steps is not None:
         checks.at_least("steps", steps, 1)
     asked = Sweep.parse(sweep) if isinstance(sweep, str) else sweep
-    folders = [Path(folder) for folder in releases]
+    folders = as_paths(releases)
     opened = tuple(read_release(folder) for folder in folders)
     kind = _kind_of(opened)
     special = _taken(kind, {"sweep": asked, "projection": projection, "covers": covers, "client": client})
@@ -116,9 +116,10 @@ def audit(
     found, swept, more = _KINDS[kind].audited(own, **special)
     if owners is not None:  # of all releases of these records: this audit saw only those it was given
         more = [*more, note("in-all", spent=accounting.spent_note(ledger.standing(owners)))]
+    first, *rest = found.verdict
     if any(release.certified for release in opened) or (asked is not None and asked.name == "mu"):
-        more = [*more, note("for-knowing")]
-    return Audited(replace(found, verdict=(*found.verdict, *more)), swept, seed)
+        rest = [note("for-knowing"), *rest]
+    return Audited(replace(found, verdict=(first, *rest, *more)), swept, seed)
 
 
 def _kind_of(opened: Sequence[Release]) -> str:

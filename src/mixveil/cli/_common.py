@@ -6,15 +6,16 @@ import inspect
 import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 from rich.console import Console
 
+from mixveil.cli._log_progress import counted, observed
 from mixveil.core.errors import one_line
-from mixveil.core.watching import Observe, unobserved
+from mixveil.core.watching import Moment, Observe
 from mixveil.core.wording.notes import Note
 from mixveil.data.opening import DataOptions
 
@@ -52,7 +53,7 @@ Depth = Annotated[int | None, typer.Option("--depth", metavar="BITS", min=1, max
 UNIT_HELP = "The column of a table, or the array of an .npz file, that says whose each row is: the patient."
 Unit = Annotated[str | None, typer.Option("--unit", metavar="COLUMN", help=UNIT_HELP)]
 CLASSES_HELP = (
-    "All classes there can be, with commas between, or a file with one a line. Default: the classes that have rows."
+    "All classes there can be, with commas between, or a file with one per line. Default: the classes that have rows."
 )
 Classes = Annotated[str | None, typer.Option("--classes", metavar="NAMES", help=CLASSES_HELP)]
 Noise = Annotated[
@@ -232,19 +233,27 @@ def look_at(path: Path, what: str) -> None:
         raise kind(f"{path.parent if path.suffix == '.json' else path} is not {what}: {error}") from None
 
 
+def _log(text: str) -> None:
+    err.print(escape(text), soft_wrap=True)
+
+
 @contextmanager
 def attacking() -> Iterator[Callable[[str], None]]:
-    """A line on a terminal's standard error that says what an attack is doing; nothing in a pipe."""
-    with err.status("attacking") if err.is_terminal else nullcontext() as status:
-        yield lambda text: status.update(f"attacking: {escape(text)}") if status else None
+    """A line on a terminal's standard error that says what an attack is doing; a line now and then in a pipe."""
+    if not err.is_terminal:
+        watch = observed(_log)
+        yield lambda text: watch(Moment(f"attacking: {text}"))
+        return
+    with err.status("attacking") as status:
+        yield lambda text: status.update(f"attacking: {escape(text)}")
 
 
 @contextmanager
 def observing() -> Iterator[Observe]:
-    """A bar on a terminal's standard error that says what a job of many steps is doing, and how far it is; nothing in a
-    pipe. What is printed meanwhile appears above it."""
+    """A bar on a terminal's standard error that says what a job of many steps is doing, and how far it is; a line now
+    and then in a pipe. What is printed meanwhile appears above it."""
     if not err.is_terminal:
-        yield unobserved
+        yield observed(_log)
         return
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
@@ -256,8 +265,8 @@ def observing() -> Iterator[Observe]:
 
 @contextmanager
 def progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A progress bar on a terminal's standard error; nothing in a pipe. Stopping a release that was begun is warned of:
-    it is in the ledger."""
+    """A progress bar on a terminal's standard error; a line now and then in a pipe. Stopping a release that was begun
+    is warned of: it is in the ledger."""
     try:
         with _bar(what, total) as step:
             yield step
@@ -272,7 +281,7 @@ def _bar(what: str, total: int) -> Iterator[Callable[[int], None]]:
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     if not err.is_terminal:
-        yield lambda _: None
+        yield counted(what, total, _log)
         return
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed:,}/{task.total:,}"))
     with Progress(*columns, TimeRemainingColumn(), console=err, transient=True) as bar:

@@ -14,6 +14,8 @@ from mixveil.cli._common import AsJson, Cache, ProjectionFile, err, escape, numb
 from mixveil.data.opening import DataOptions
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from mixveil.audit.found import Audit
     from mixveil.audit.sweep import Swept
 
@@ -132,44 +134,49 @@ def report(
 
 
 def show(found: Audit, page: Path) -> None:
-    """The figures that an owner decides on, and where the rest is."""
+    """The verdict, the main figure of each attack, and where the rest is."""
+    for told in found.verdict:
+        first = told.code.startswith("answer-")
+        say(f"[bold]{escape(str(told))}[/]" if first else f"• {escape(str(told))}")
+    out.print(_main_figures(found))
+    missing = [run.attack for run in found.attacks if run.status == "skipped"]
+    if missing:
+        say(f"[dim]Not run: {escape(', '.join(missing))}. The report says why.[/]")
+    for warning in found.warnings:
+        _common.warn(warning)
+    say(f"Report, private, for your eyes only: {escape(str(page))}")
+
+
+def _main_figures(found: Audit) -> Table:
     from rich.table import Column, Table
 
     from mixveil.audit.figures import attack_title, caption
-    from mixveil.audit.metrics.catalogue import METRICS
+    from mixveil.audit.metrics.catalogue import BY_CODE
     from mixveil.core.wording.sentences import plural
 
-    left_out = {metric.code for metric in METRICS if not metric.brief}
     table = Table(Column("attack", no_wrap=True), "figure", "mean", "worst", "knowing nothing", "ceiling")
     for row in found.figures:
-        if row.metric in left_out:
+        if not (row.beaten or (row.metric in BY_CODE and BY_CODE[row.metric].main)):
             continue
         mean = f"[bold red]{number(row.mean)}[/]" if row.beaten else number(row.mean)
         figure = escape(str(caption(row.metric, row.of, row.know_nothing, found.unit)))
         figure += "" if row.records is None else f" of {plural(row.records, 'record')}"
-        table.add_row(
-            attack_title(row.attack), figure, mean, number(row.worst), number(row.know_nothing), number(row.ceiling)
-        )
-    out.print(table)
-    for item in found.attacks:
-        if item.status != "ran":
-            say(f"[dim]{item.attack}: {item.status}: {escape(str(item.why))}[/]")
-    for told in found.verdict:
-        say(f"• {escape(str(told))}")
-    for warning in found.warnings:
-        _common.warn(warning)
-    say(f"Report, private, for your eyes only: {escape(str(page))}")
+        cells = (number(value) for value in (row.worst, row.know_nothing, row.ceiling))
+        table.add_row(attack_title(row.attack), figure, mean, *cells)
+    return table
 
 
 def _show_sweep(swept: Swept) -> None:
     """A line an attack: its main figure at every value."""
     from rich.table import Table
 
+    from mixveil.audit.figures import attack_title
     from mixveil.audit.sweep import table
+    from mixveil.core.wording.sentences import sentence
 
     values = (f"{point.value:g}" for point in swept.points)
     shown = Table("attack", "figure", *values, title=f"Sweep over {swept.sweep.symbol}")
     for name, metric, means in table(swept):
-        shown.add_row(name, metric, *map(number, means))
+        shown.add_row(attack_title(name), sentence(f"metric-{metric}"), *map(number, means))
     out.print(shown)
     say("No encoding of the sweep was written, left or entered in the ledger.")

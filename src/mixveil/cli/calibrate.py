@@ -95,7 +95,9 @@ def _show(found: CalibrationReport, alpha: float | None) -> None:
     if found.figures:
         out.print(figures_table(found.figures))
         kind = "pixel" if found.extractor is None else "feature"
-        out.print(f"Errors are mean squared errors a {kind} value. These figures are for the owner: do not send them.")
+        out.print(
+            f"Errors are mean squared errors per {kind} value. These figures are for the owner: do not send them."
+        )
     if found.displacements:
         out.print(_displacement_table(found.displacements))
         for said in displacement_notes(found.displacements, alpha):
@@ -129,7 +131,7 @@ def figures_table(found: Sequence[Figures]) -> Table:
         ("weights at most α", [number(f.alpha) for f in found]),
         ("clip norm C", [number(f.clip) for f in found]),
         ("noise radius r", [number(f.radius) for f in found]),
-        ("noise a value σ", [number(f.sigma) for f in found]),
+        ("noise of a value σ", [number(f.sigma) for f in found]),
         ("r / mean distance D", [number(f.radius_multiple) for f in found]),
         ("nominal τ", [number(f.nominal_tau) for f in found]),
         ("realised sup SNR", [_realised(f) for f in found]),

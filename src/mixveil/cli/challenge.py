@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from mixveil.audit.challenge_attacking import AttackedChallenge
     from mixveil.report.challenges import ChallengeScore, MadeChallenge
 
-app = typer.Typer(help="Let others try to break an encoder, or try it, and score guesses.", no_args_is_help=True)
+app = typer.Typer(
+    add_completion=False, help="Let others try to break an encoder, or try it, and score guesses.", no_args_is_help=True
+)
 
 Published = Annotated[Path, typer.Option("--out", help="The folder to publish. It must not exist.")]
 Hidden = Annotated[

@@ -10,13 +10,14 @@ import typer
 
 from mixveil.cli import _common
 from mixveil.cli._common import AsJson, DataDir, escape, out, plain, print_json, say
+from mixveil.core.wording.notes import note
 from mixveil.core.wording.sentences import plural, sentence
 from mixveil.data.opening import DataOptions
 
 if TYPE_CHECKING:
     from mixveil.data.check import Check, Copies
 
-app = typer.Typer(help="Look at data sets.", no_args_is_help=True)
+app = typer.Typer(add_completion=False, help="Look at data sets.", no_args_is_help=True)
 
 
 @app.command("list")
@@ -43,10 +44,10 @@ def list_(data_dir: DataDir = None, as_json: AsJson = False) -> None:
         return
     from rich.table import Column, Table
 
-    table = Table("data set", "rows", "shape", "classes", "")
+    table = Table("data set", "rows", "shape", "classes", "here")
     for row in rows:
         figures = str(row.get("rows", "")), "×".join(map(str, row.get("shape", ()))), str(row.get("classes", ""))
-        table.add_row(f"{row['name']}:{row['split']}", *figures, "" if row["found"] else "[dim]not here[/]")
+        table.add_row(f"{row['name']}:{row['split']}", *figures, "yes" if row["found"] else "[dim]no[/]")
     out.print(table)
     for reason in why.values():
         say(f"[dim]{escape(reason)}[/]")
@@ -83,18 +84,31 @@ def _networks(data_dir: Path | None) -> list[dict[str, Any]]:
 @app.command("check")
 @_common.data_options("unit", "classes")
 def check_(data: _common.Data, *, options: DataOptions, as_json: AsJson = False) -> None:
-    """Read all of a data set and say what is in it, what is there twice, and what its labels will show."""
-    from mixveil.data.check import check
+    """Read all of a data set and say what is in it, what is there twice, and what its labels will show. All faults are
+    named at once; a data set with faults ends in exit code 4."""
+    from mixveil.data.checking import check_data
 
-    images = options.open(data)
-    with _common.progress("reading", len(images)) as step:
-        found = check(images, step)
+    found, refused = check_data(data, options, _common.progress)
     if as_json:
-        print_json({**asdict(found), "warnings": plain(found.warnings), "labels_show": _LABELS_SHOW})
-        return
-    _print(found)
-    for told in found.warnings:
-        _common.warn(told)
+        told = {**asdict(found), "warnings": plain(found.warnings), "faults": plain(found.faults)}
+        error = {} if refused is None else {"error": refused.plain()}
+        print_json({**told, "labels_show": _LABELS_SHOW, **error})
+    else:
+        _print(found)
+        for warning in found.warnings:
+            _common.warn(warning)
+        _print_faults(found)
+    if refused is not None:
+        raise typer.Exit(refused.exit_code)
+
+
+def _print_faults(found: Check) -> None:
+    for fault in found.faults[:_MOST]:
+        _common.err.print(f"[red]fault:[/] {escape(str(fault))}", soft_wrap=True)
+    if len(found.faults) > _MOST:
+        _common.err.print(f"… and {len(found.faults) - _MOST:,} more: --json names all")
+    if found.faults:
+        _common.err.print(escape(str(note("faults-in-data", faults=len(found.faults)))), soft_wrap=True)
 
 
 _LABELS_SHOW = ["labels-show-counts", "labels-show-pairs"]

@@ -9,7 +9,9 @@ import typer
 
 from mixveil.cli._common import AsJson, escape, out, print_json, warn
 
-app = typer.Typer(no_args_is_help=True, help="Make certificates and keys for jobs between organisations.")
+app = typer.Typer(
+    add_completion=False, no_args_is_help=True, help="Make certificates and keys for jobs between organisations."
+)
 
 Out = Annotated[Path, typer.Option("--out", help="The folder to make. It must not exist.")]
 
@@ -31,15 +33,16 @@ def server(
     from mixveil.federated.transport import certificates
 
     certificates.make_server(folder, host or [])
+    names = dict.fromkeys([*(host or []), *certificates.HERE])
     if as_json:
-        hosts = sorted({*certificates.HERE, *(host or [])})
-        print_json({"keys": str(folder), "hosts": hosts, "fingerprint": certificates.fingerprint(folder / "ca.crt")})
+        print_json(
+            {"keys": str(folder), "hosts": sorted(names), "fingerprint": certificates.fingerprint(folder / "ca.crt")}
+        )
         return
     out.print(f"[bold]{escape(str(folder))}[/]: give [bold]{certificates.CA}[/] to every party", soft_wrap=True)
     out.print(f"  {certificates.fingerprint(folder / certificates.CA)}: read this to them")
     until = certificates.check_certificate(folder / certificates.CERTIFICATE).not_valid_after_utc
-    names = ", ".join([*(host or []), *certificates.HERE])
-    out.print(f"  the server is known as {escape(names)}, until {until:%Y-%m-%d}", soft_wrap=True)
+    out.print(f"  the server is known as {escape(', '.join(names))}, until {until:%Y-%m-%d}", soft_wrap=True)
     if not host:
         warn("no --host: parties on other machines cannot use this certificate")
     out.print(f"  put the parties' public keys into {escape(str(folder / certificates.PARTIES))}", soft_wrap=True)

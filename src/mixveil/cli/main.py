@@ -10,6 +10,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from difflib import get_close_matches
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -87,6 +88,16 @@ class Verbs(TyperGroup):
         with _usage_as_json():
             return super().invoke(ctx)
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            for close in get_close_matches(args[0], VERBS, 1):
+                raise click.UsageError(f"{error.format_message()} Did you mean '{close}'?", ctx) from None
+            raise
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(VERBS)
 
@@ -126,12 +137,18 @@ def _loaded(name: str, verb: Verb) -> click.Command:
     if verb.group:
         group = typer.main.get_command(module.app)
         group.name = name
+        for own in group.commands.values() if isinstance(group, click.Group) else ():
+            own.help = _unwrapped(own.help)
         return group
     alone = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
     function = getattr(module, name)
-    paragraphs = (" ".join(paragraph.split()) for paragraph in (function.__doc__ or "").split("\n\n"))
-    alone.command(name, help="\n\n".join(paragraphs), rich_help_panel=verb.panel)(function)
+    alone.command(name, help=_unwrapped(function.__doc__), rich_help_panel=verb.panel)(function)
     return typer.main.get_command(alone)
+
+
+def _unwrapped(text: str | None) -> str:
+    """A docstring with each paragraph in one line, so that a terminal wraps it at its own width."""
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in (text or "").split("\n\n"))
 
 
 app = typer.Typer(
@@ -175,7 +192,7 @@ def _tell(error: MixveilError) -> None:
     if isinstance(error, TrainingStopped):
         err.print(f"{said}: give the same command to go on", soft_wrap=True)
     else:
-        err.print(f"[red]error:[/] {said} [dim]({type(error).__name__})[/]", soft_wrap=True)
+        err.print(f"[red]error:[/] {said}", soft_wrap=True)
 
 
 if __name__ == "__main__":

@@ -80,8 +80,9 @@ def prepare(
     if made.comparison is not None:
         _print(made.comparison)
     _print_settings(public_tasks.shown(fitted.rounds))
+    what = f"features of {escape(str(fitted.extractor))}" if fitted.extractor.names else "pixel values"
     _common.say(
-        f"[bold]{escape(str(out))}[/]: {fitted.mean.numel():,} features of {escape(str(fitted.extractor))} → "
+        f"[bold]{escape(str(out))}[/]: {fitted.mean.numel():,} {what} → "
         f"{fitted.dimension:,} directions, clipped to norm {fitted.clip:.4g}; fitted on {made.images:,} "
         f"{fitted.origin} images\n  sha256 {made.sha256}"
     )
@@ -117,10 +118,10 @@ def _span(values: Sequence[str]) -> str:
 def _print(comparison: Comparison) -> None:
     from rich.table import Table
 
-    table = Table("networks", "features", "accuracy", "seconds an image", "")
+    table = Table("networks", "features", "accuracy", "seconds an image", "taken")
     for found in comparison.candidates:
         figures = f"{found.features:,}", f"{100 * found.accuracy:.1f} %", f"{found.seconds:.3f}"
-        table.add_row(escape("+".join(found.names)), *figures, "taken" if found is comparison.best else "")
+        table.add_row(escape("+".join(found.names)), *figures, "yes" if found is comparison.best else "")
     _common.out.print(table)
     _common.say(
         f"A linear discriminant learnt from {comparison.learnt:,} of the images. Its accuracy on {comparison.tested:,} "

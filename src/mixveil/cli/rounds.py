@@ -12,7 +12,11 @@ from mixveil.cli._common import AsJson, escape, print_json, say
 from mixveil.core.wording.sentences import plural
 from mixveil.data.opening import DataOptions
 
-app = typer.Typer(help="Learn together in rounds of sums, by files that you exchange yourselves.", no_args_is_help=True)
+app = typer.Typer(
+    add_completion=False,
+    help="Learn together in rounds of sums, by files that you exchange yourselves.",
+    no_args_is_help=True,
+)
 
 Plan = Annotated[Path, typer.Option("--plan", help="The plan that all parties have, from the coordinator.")]
 PlanFile = Annotated[Path, typer.Argument(metavar="PLAN", help="The plan, from the coordinator.", show_default=False)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 import time
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -60,9 +61,15 @@ def run(
         ),
     ] = None,
     limit: Annotated[int, typer.Option("--limit", help="Megabytes of a release that is taken.")] = 8192,
-    backbone: Annotated[str, typer.Option("--backbone", help="In rounds: of whose features; none: pixels.")] = "none",
-    stage: Annotated[str, typer.Option("--stage", help="In rounds: as of `mixveil encode`.")] = "",
-    mirror: Annotated[bool, typer.Option("--mirror", help="In rounds: as of `mixveil encode`.")] = False,
+    backbone: Annotated[
+        str, typer.Option("--backbone", help="In rounds: the public network whose features are taken; none: pixels.")
+    ] = "none",
+    stage: Annotated[
+        str, typer.Option("--stage", help="In rounds: the network's stage, as for `mixveil encode`.")
+    ] = "",
+    mirror: Annotated[
+        bool, typer.Option("--mirror", help="In rounds: average with the mirrored image's features.")
+    ] = False,
     rounds: Annotated[int, typer.Option("--rounds", help="Of methods that average weights.")] = 50,
     epochs: Annotated[
         int, typer.Option("--epochs", help="Of mlp on releases (20), or between rounds (1).", show_default=False)
@@ -94,6 +101,8 @@ def run(
     from mixveil.federated.transport.flower import environment
 
     environment.check_installed()
+    if method not in between_machines() and str(server) in between_machines():
+        raise ArgumentError(f"the method comes first: mixveil run {server} {method}")
     server = server.absolute()
     known = link.expected(server)
     if parties is None and not known:
@@ -133,6 +142,9 @@ def run(
             err.print("projection: photographs, which comes with mixveil; --projection names another", soft_wrap=True)
         if config.projection_path is None and config.rules.projection == "optional":
             warn("without --projection parties release noisy pixels, which teach little: see `mixveil prepare`")
+            asks = sys.stdin.isatty() and not (as_json or folder.exists())
+            if asks and not typer.confirm("Every party pays for it. Begin the job all the same?", err=True):
+                raise typer.Exit(EXIT_CODES["stopped"])
         whole = _run(server, folder, config.plain(), wait, quiet=as_json)
     if as_json:
         print_json(whole)

@@ -33,7 +33,7 @@ def serve(
     """
     from mixveil.core import files
     from mixveil.federated.transport import certificates
-    from mixveil.federated.transport.flower import environment
+    from mixveil.federated.transport.flower import commands, environment
     from mixveil.federated.transport.link import home, prepared
 
     environment.check_installed()
@@ -51,4 +51,5 @@ def serve(
             err.print(f"  ca.crt: {certificates.fingerprint(keys / certificates.CA)}")
             for name in link.parties:
                 err.print(f"  {name}: {certificates.fingerprint(keys / certificates.PARTIES / f'{name}.pub')}")
+        commands.when_it_listens(link.server, lambda: err.print("The server is ready: parties can join."))
         superlink.serve(link, quiet=not verbose)

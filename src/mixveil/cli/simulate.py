@@ -99,16 +99,18 @@ def simulate(
     """Deal DATA to parties and let them learn together in many ways, in this process. It is an experiment with seeded
     noise: nothing leaves, and nothing is entered in the ledger.
 
-    Without a guarantee: [bold]local[/] each party alone; [bold]public[/] the public rows alone; [bold]centralised[/]
-    all rows in one place; [bold]fedavg[/]; [bold]fedprox[/] in the paper's setting; [bold]fedprox-tuned[/] by rows held
-    out; [bold]fed-augmix[/] and [bold]fedprox-augmix[/] FedAvg and FedProx whose parties compare views of their images
-    (no backbone); [bold]one-shot[/] one release at τ; [bold]remixed[/] again in every epoch, as the paper's code does.
+    Without a guarantee. [bold]local[/]: each party alone. [bold]public[/]: the public rows alone. [bold]centralised[/]:
+    all rows in one place. [bold]fedavg[/]. [bold]fedprox[/]: in the paper's setting. [bold]fedprox-tuned[/]: by rows
+    held out. [bold]fed-augmix[/], [bold]fedprox-augmix[/]: FedAvg and FedProx whose parties compare views of their
+    images (no backbone). [bold]one-shot[/]: one release at τ. [bold]remixed[/]: again in every epoch, as the paper's
+    code does.
 
-    At a μ: [bold]two-step[/] class sums, then mixed records in the directions found; [bold]two-step-gaussian[/] plain
-    records instead; [bold]sums[/] class sums alone; [bold]sums-twice[/] again in the directions found; [bold]moments[/]
-    with second moments; [bold]rounds[/] class sums, then rounds of residual sums; [bold]rounds-secure[/] the same where
-    the server sees sums over all parties alone, and they share the noise; [bold]dp-sgd[/] FedAvg with noisy steps, at
-    the ε that rounds of sums at that μ have for a record taken out. These end in a linear head always.
+    At a μ. [bold]two-step[/]: class sums, then mixed records in the directions found. [bold]two-step-gaussian[/]: plain
+    records instead. [bold]sums[/]: class sums alone. [bold]sums-twice[/]: again in the directions found.
+    [bold]moments[/]: with second moments. [bold]rounds[/]: class sums, then rounds of residual sums.
+    [bold]rounds-secure[/]: the same where the server sees sums over all parties alone, and they share the noise.
+    [bold]dp-sgd[/]: FedAvg with noisy steps, at the ε that rounds of sums at that μ have for a record taken out. These
+    always end in a linear head.
 
     The first lines say which method is best at which μ, and which do worse than each party alone.
 

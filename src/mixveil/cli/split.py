@@ -17,7 +17,11 @@ if TYPE_CHECKING:
     from mixveil.learn.split_sweep import SplitSweep
     from mixveil.learn.split_training import SplitRecipe
 
-app = typer.Typer(help="Split a network between parties and a server, and see what that shows.", no_args_is_help=True)
+app = typer.Typer(
+    add_completion=False,
+    help="Split a network between parties and a server, and see what that shows.",
+    no_args_is_help=True,
+)
 
 Network = Annotated[str, typer.Option("--network", help="lenet5, vgg16 (images of 32 × 32 or more) or synthetic.")]
 Cut = Annotated[

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import csv
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from io import StringIO
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -14,6 +16,9 @@ from mixveil.cli import _common
 from mixveil.cli._common import AsJson, Cache, Data, escape, print_json, say
 from mixveil.core.wording.sentences import plural, sentence
 from mixveil.data.opening import DataOptions
+
+if TYPE_CHECKING:
+    from mixveil.learn.train import Predicted
 
 Head = Annotated[
     Literal["discriminant", "mlp", "resnet18"],
@@ -101,7 +106,8 @@ def train(
     trained, tested = made.trained, made.tested
     rows, of_units = sum(s.rows for s in trained.sources), any(s.unit_rows == ANY_ROWS for s in trained.sources)
     noun = ("record or unit", "records or units") if of_units else ("record", "records")
-    taken = "images" if trained.how["head"] == "resnet18" else f"features of {trained.extractor}"
+    taken = f"features of {trained.extractor}" if trained.extractor.names else "pixels"
+    taken = "images" if trained.how["head"] == "resnet18" else taken
     say(
         f"[bold]{escape(str(out))}[/]: {plural(len(trained.classes), 'class', 'classes')}, from "
         f"{plural(rows, *noun)} of {plural(len(trained.spent), 'party', 'parties')}, on {escape(taken)}"
@@ -135,6 +141,10 @@ def predict(
     folder: Annotated[Path, typer.Argument(metavar="MODEL", help="The folder of a model.")],
     data: Data,
     *,
+    out_file: Annotated[
+        Path | None,
+        typer.Option("--out", help="Write the classes to this CSV file and not to the terminal. It must not exist."),
+    ] = None,
     encodings: Annotated[
         int,
         typer.Option(
@@ -147,20 +157,61 @@ def predict(
     cache: Cache = None,
     as_json: AsJson = False,
 ) -> None:
-    """Name the class of every image of DATA, which may be a folder of images without labels; and the accuracy, where
-    DATA has the model's classes."""
+    """Name the class of every image of DATA, which may be a folder of images without labels; where DATA has the model's
+    classes also the accuracy, and which classes are taken for which."""
     _common.look_at(folder / "card.json", "a model")
     import mixveil
+    from mixveil.core import files
 
+    if out_file is not None:
+        files.check_new(out_file)
     named = mixveil.predict(folder, data, encodings=encodings, options=options, cache=cache, watch=_common.progress)
     _common.warn_of_others(named.others, "model")
+    if out_file is not None:
+        files.write_whole(out_file, _as_csv(named).encode(), 0o600)
     if as_json:
         told = {"model": str(folder), "data": data, "rows": len(named.classes), "accuracy": named.accuracy}
-        print_json({**told, "names": list(named.names), "classes": list(named.classes)})
+        confused = [{"class": own, "named": other, "rows": rows} for (own, other), rows in named.confused.items()]
+        lists = {"names": list(named.names), "classes": list(named.classes), "confused": confused}
+        print_json({**told, **lists, "out": None if out_file is None else str(out_file)})
         return
-    for name, named_class in zip(named.names, named.classes, strict=True):
+    if out_file is not None:
+        say(f"[bold]{escape(str(out_file))}[/]: the classes of {plural(len(named.classes), 'image')}")
+    for name, named_class in zip(named.names, named.classes, strict=True) if out_file is None else ():
         say(f"{escape(name)}\t{escape(named_class)}")
     if named.accuracy is not None:
         _common.err.print(f"accuracy {named.accuracy:.2%} of {len(named.classes):,}")
+        _show_confused(named)
     elif not named.loose:
         _common.err.print(sentence("classes-unknown-to-model"))
+
+
+def _as_csv(named: Predicted) -> str:
+    """A line an image: its name, its class as named, and by the data where they say it."""
+    text = StringIO()
+    lines = csv.writer(text, lineterminator="\n")
+    labels = [[]] * len(named.names) if named.labels is None else [[label] for label in named.labels]
+    lines.writerow(["image", "class", *([] if named.labels is None else ["label"])])
+    lines.writerows([*row, *label] for *row, label in zip(named.names, named.classes, labels, strict=True))
+    return text.getvalue()
+
+
+def _show_confused(named: Predicted) -> None:
+    """Which classes were taken for which: a table, or of many classes the most frequent mistakes."""
+    from rich.table import Column, Table
+
+    pairs = named.confused
+    classes = sorted({name for pair in pairs for name in pair})
+    if len(classes) > _MOST_CLASSES:
+        mistakes = [(pair, rows) for pair, rows in pairs.items() if pair[0] != pair[1]][:_MOST_CLASSES]
+        for (own, other), rows in mistakes:
+            _common.err.print(f"  {rows:,} of {escape(own)} named {escape(other)}", soft_wrap=True)
+        return
+    columns = (Column(escape(name), justify="right") for name in classes)
+    table = Table(Column("by the data", no_wrap=True), *columns, title="named as")
+    for own in classes:
+        table.add_row(escape(own), *(f"{pairs.get((own, other), 0):,}" for other in classes))
+    _common.err.print(table)
+
+
+_MOST_CLASSES = 12

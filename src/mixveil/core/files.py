@@ -10,7 +10,7 @@ import shutil
 import stat
 import tempfile
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from io import BufferedReader
 from pathlib import Path
@@ -95,6 +95,15 @@ def check_there(path: Path, what: str) -> None:
         raise MissingPathError(f"{path} does not exist: give {what}") from None
     except OSError:
         return  # something may be there: its reader says why it cannot be read
+
+
+def as_paths(given: Sequence[Path | str] | Path | str) -> list[Path]:
+    """Paths, of which one may be given alone.
+
+    >>> as_paths("release") == as_paths(["release"])
+    True
+    """
+    return [Path(given)] if isinstance(given, str | Path) else [Path(path) for path in given]
 
 
 def others(folder: Path, names: Collection[str]) -> list[str]:

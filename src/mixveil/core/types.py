@@ -424,9 +424,10 @@ class Release:
         return len(self.payload)
 
     def __getitem__(self, row: int) -> tuple[Tensor, Tensor]:
-        """The values and the soft label of one row."""
+        """The values and the soft label of one row. Releases of other kinds than records have no rows."""
         import torch
 
+        _ = self._of_records
         if not -len(self) <= row < len(self):
             raise IndexError(f"row {row} of a release of {len(self)} rows")
         batch: Batch = self.payload.take(torch.tensor([row % len(self)]))

@@ -32,7 +32,7 @@ def unwatched(what: str, total: int) -> AbstractContextManager[Progress]:
 
 
 def unobserved(moment: Moment) -> None:
-    """Nobody looks."""
+    """No one is told."""
 
 
 def unheard(note: Note) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -21,6 +22,7 @@ from mixveil.data.images import Images
 _BLOCK = 16
 _SHOWN = 10
 _FEW = 10
+_ROOM, _DEEP = 16, " 16-bit"  # in the kind of a file
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,7 @@ class Check:
         units: None where every row is a unit of its own.
         exact: rows with the same image.
         near: rows with images that look alike; None where rows are not images.
+        faults: what keeps other rows from being used; everything else is of the rows that can be.
     """
 
     name: str
@@ -96,6 +99,7 @@ class Check:
     exact: Copies
     near: Copies | None
     warnings: tuple[Note, ...]
+    faults: tuple[Note, ...] = ()
 
 
 @dataclass
@@ -126,8 +130,9 @@ class _Seen:
         self.thumbs.append(thumb)
 
 
-def check(images: Images, step: Callable[[int], None] = lambda _: None) -> Check:
-    """Check all rows, each read once at its own size. One error names all rows that cannot be read."""
+def check(images: Images, step: Callable[[int], None] = lambda _: None, depth: int | None = None) -> Check:
+    """Check all rows, each read once at its own size. One error names all rows that cannot be read. depth: how many
+    bits a pixel was said to have."""
     if not len(images):
         raise DataFormatError(f"{images.name}: there are no rows")
     seen = _pass(images, step)
@@ -151,7 +156,7 @@ def check(images: Images, step: Callable[[int], None] = lambda _: None) -> Check
         units,
         exact,
         near,
-        (*images.warnings(), *_warnings(len(images), few, units, exact, near)),
+        (*images.warnings(), *_dark(kinds, seen.high, depth), *_warnings(len(images), few, units, exact, near)),
     )
 
 
@@ -178,6 +183,14 @@ def _files(images: Images) -> tuple[tuple[Count, ...], tuple[Count, ...]]:
 
     headers = read_headers(images.files)
     return _counted("{}×{}".format(*header.size) for header in headers), _counted(header.kind for header in headers)
+
+
+def _dark(kinds: Sequence[Count], brightest: float, depth: int | None) -> list[Note]:
+    """Files with room for 16 bits that use fewer: cameras of 10 or 12 bits write such."""
+    if depth is not None or not kinds or not all(_DEEP in item.name for item in kinds):
+        return []
+    bits = max(1, math.ceil(math.log2(round(brightest * (2**_ROOM - 1)) + 1)))
+    return [note("fewer-bits", bits=bits, room=_ROOM)] if bits < _ROOM else []
 
 
 def _counted(names: Iterable[str]) -> tuple[Count, ...]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from mixveil.core import checks
@@ -122,20 +123,26 @@ class Images:
 
 
 def from_tensors(
-    x: Tensor,
-    labels: Tensor,
+    x: ArrayLike,
+    labels: ArrayLike,
     *,
     classes: int | Sequence[str] | None = None,
     units: Sequence[str] | None = None,
     name: str = "tensors",
 ) -> Images:
-    """Images from memory: x (n, …) in [0, 1], labels (n,) of whole numbers. classes: how many there can be, or their
-    names; units: (n,) whose each row is, where rows belong together.
+    """Images from memory: x (n, …) in [0, 1], labels (n,) of whole numbers, as tensors, arrays or lists. classes: how
+    many there can be, or their names; units: (n,) whose each row is, where rows belong together.
 
     >>> import torch
     >>> len(from_tensors(torch.zeros(3, 1, 2, 2), torch.tensor([0, 1, 0])))
     3
     """
+    x, labels = _tensor("x", x), _tensor("labels", labels)
+    if x.ndim < 2 or labels.ndim != 1:
+        shapes = f"{tuple(x.shape)} and {tuple(labels.shape)}"
+        raise ArgumentError(f"{name}: x must have the shape (n, …) and labels (n,), got {shapes}")
+    if labels.is_floating_point() and not bool((labels == labels.round()).all()):
+        raise LabelError(f"{name}: labels must be whole numbers")
     if len(x) != len(labels):
         raise LabelError(f"{name}: {len(labels)} labels for {len(x)} images")
     declared = classes is not None
@@ -150,6 +157,16 @@ def from_tensors(
         units=None if units is None else tuple(map(str, units)),
         declared=declared,
     )
+
+
+def _tensor(argument: str, value: ArrayLike) -> Tensor:
+    try:
+        made = torch.as_tensor(value)
+    except (TypeError, ValueError, RuntimeError):
+        raise ArgumentError(f"{argument} must be a tensor, an array or lists of numbers, got {type(value)}") from None
+    if made.is_complex():
+        raise ArgumentError(f"{argument} must hold real numbers, got {made.dtype}")
+    return made
 
 
 def inferred_classes(name: str, labels: Tensor) -> int:

@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from mixveil.core import checks, files
 from mixveil.core.errors import ArgumentError, DataFormatError, DataNotFoundError
 from mixveil.core.strict_json import MANIFEST_LIMIT
 
 if TYPE_CHECKING:
+    from mixveil.core.wording.notes import Note
     from mixveil.data.images import Images
 
 DataSpec: TypeAlias = "str | Path | Images"
@@ -83,9 +84,10 @@ class DataOptions:
         """The same for data of others, public or to test on: units and the list of classes are the owner's."""
         return replace(self, unit=None, classes=None)
 
-    def open(self, data: DataSpec) -> Images:
+    def open(self, data: DataSpec, faults: list[Note] | None = None) -> Images:
         """Open `NAME`, `NAME:SPLIT`, an `.npz` file, a table of image files, or a folder with one subfolder a class.
-        A data set that is open already is only given its list of classes."""
+        A data set that is open already is only given its list of classes. faults: where it is given, image files that
+        cannot be used are left out, and what is wrong with them is added to it: for a check of the data."""
         from mixveil.data.images import Images
 
         if isinstance(data, Images):
@@ -95,13 +97,13 @@ class DataOptions:
                 raise ArgumentError(f"{named[0]} cannot be given with open data: {instead}")
             images = data
         elif isinstance(data, str | Path):
-            images = self._read(str(data))
+            images = self._read(str(data), faults)
         else:
             raise ArgumentError(f"data must be a name, a path or images (`from_tensors`), got {type(data)}")
         classes = class_names(self.classes) if isinstance(self.classes, str) else self.classes
         return images if classes is None else images.listed(tuple(classes))
 
-    def _read(self, data: str) -> Images:
+    def _read(self, data: str, faults: list[Note] | None) -> Images:
         name, _, split = data.partition(":")
         path = Path(data)
         kind = "" if name in NAMED or not path.is_file() else path.suffix.lower()
@@ -112,11 +114,12 @@ class DataOptions:
         if folder:
             from mixveil.data.folder import folder_images
 
-            return folder_images(path, size=self.size, grey=self.grey, depth=self.depth)
+            return folder_images(path, size=self.size, grey=self.grey, depth=self.depth, faults=faults)
         if kind in (".csv", ".parquet"):
             from mixveil.data.table import table_images
 
-            return table_images(path, unit=self.unit, size=self.size, grey=self.grey, depth=self.depth)
+            how: dict[str, Any] = {"size": self.size, "grey": self.grey, "depth": self.depth, "faults": faults}
+            return table_images(path, unit=self.unit, **how)
         if (self.size is not None or self.grey or self.depth is not None) and (name in NAMED or kind == ".npz"):
             raise ArgumentError(f"{data}: size, grey and depth are for folders and tables of image files only")
         if name in NAMED:

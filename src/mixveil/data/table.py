@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import torch
 
 from mixveil.core.errors import DataFormatError, MissingDependencyError
-from mixveil.core.wording.notes import note
+from mixveil.core.wording.notes import Note, note
 from mixveil.data.binary import plain_file
-from mixveil.data.folder import listed_images
+from mixveil.data.folder import file_fault, listed_images
 from mixveil.data.images import Images
 
 _WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
@@ -27,36 +27,72 @@ _ROWS = 20_000_000
 
 
 class _Columns(NamedTuple):
-    """Cells by column, stripped. place: the name of a row in a message."""
+    """Cells by column, stripped. place: the name of a row in a message; faults: of lines that are no rows."""
 
     cells: dict[str, list[str]]
     place: Callable[[int], str]
+    faults: Sequence[Note] = ()
 
 
 def table_images(
-    path: Path, *, unit: str | None = None, size: int | None = None, grey: bool = False, depth: int | None = None
+    path: Path,
+    *,
+    unit: str | None = None,
+    size: int | None = None,
+    grey: bool = False,
+    depth: int | None = None,
+    faults: list[Note] | None = None,
 ) -> Images:
-    """The images that a table names, relative to its own folder. unit: the column with the unit of each row.
+    """The images that a table names, relative to its own folder. unit: the column with the unit of each row. faults:
+    where it is given, rows that cannot be used are left out, and what is wrong with them is added to it.
 
     The classes are the labels in alphabetical order; in the order of numbers where all are whole numbers.
     """
     wanted = list(dict.fromkeys(["path", "label", *([unit] if unit is not None else [])]))
-    cells, place = (_parquet if path.suffix.lower() == ".parquet" else _csv)(path, wanted)
+    columns = (_parquet if path.suffix.lower() == ".parquet" else _csv)(path, wanted)
+    wrong = [*columns.faults, *_empty(columns)]
+    if wrong and faults is None:
+        raise DataFormatError(f"{path}: {'; '.join(map(str, wrong))}")
+    if faults is not None:
+        faults += wrong
+        columns = _usable(columns, path.parent, depth, faults)
+    cells, place = columns.cells, columns.place
     if not cells["path"]:
         raise DataFormatError(f"{path}: the table has no rows")
-    for name in wanted:
-        if empty := [place(row) for row, cell in enumerate(cells[name]) if not cell]:
-            raise DataFormatError(f"{path}: no {name} in {_list(empty)}")
     classes = _classes(cells["label"])
     number = {name: label for label, name in enumerate(classes)}
     labels = torch.tensor([number[label] for label in cells["label"]])
     named = [path.parent / cell for cell in cells["path"]]
     units = None if unit is None else tuple(cells[unit])
-    images = listed_images(path.stem, named, labels, classes, size=size, grey=grey, depth=depth, units=units)
+    how: dict[str, Any] = {"size": size, "grey": grey, "depth": depth, "units": units, "faults": faults}
+    images = listed_images(path.stem, named, labels, classes, **how)
     first: dict[str, int] = {}
     again = [place(row) for row, file in enumerate(named) if first.setdefault(os.path.normpath(file), row) != row]
     told = [note("files-named-again", table=str(path), places=_list(again))] if again else []
     return replace(images, notes=(*images.notes, *told))
+
+
+def _empty(columns: _Columns) -> list[Note]:
+    """Where cells are empty, by column."""
+    empty = {
+        name: [columns.place(row) for row, cell in enumerate(cells) if not cell]
+        for name, cells in columns.cells.items()
+    }
+    return [note("cells-empty", column=name, places=_list(places)) for name, places in empty.items() if places]
+
+
+def _usable(columns: _Columns, folder: Path, depth: int | None, faults: list[Note]) -> _Columns:
+    """The rows without an empty cell whose files can be read. What is wrong with the others' files is added to
+    `faults`."""
+    kept: list[int] = []
+    for row, cells in enumerate(zip(*columns.cells.values(), strict=True)):
+        detail = file_fault(folder / columns.cells["path"][row], depth) if columns.cells["path"][row] else None
+        if detail is not None:
+            faults.append(note("file-unreadable-at", place=columns.place(row), detail=detail))
+        elif all(cells):
+            kept.append(row)
+    usable = {name: [cells[row] for row in kept] for name, cells in columns.cells.items()}
+    return _Columns(usable, lambda row: columns.place(kept[row]))
 
 
 def _classes(labels: Sequence[str]) -> tuple[str, ...]:
@@ -90,9 +126,8 @@ def _csv(path: Path, wanted: Sequence[str]) -> _Columns:
         raise DataFormatError(f"{path}: not UTF-8 text: {error.reason}") from None
     except csv.Error as error:
         raise DataFormatError(f"{path}: not a CSV table: line {reader.line_num}: {error}") from None
-    if uneven:
-        raise DataFormatError(f"{path}: not {len(names)} cells, as in its first line, in {_list(uneven)}")
-    return _Columns(cells, lambda row: f"line {lines[row]}")
+    faults = [note("cells-uneven", cells=len(names), places=_list(uneven))] if uneven else []
+    return _Columns(cells, lambda row: f"line {lines[row]}", faults)
 
 
 def _parquet(path: Path, wanted: Sequence[str]) -> _Columns:

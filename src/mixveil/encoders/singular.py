@@ -74,8 +74,8 @@ class Singular:
         energy or, for its own calibration, displacement."""
         if isinstance(target, Mu):
             return self._certify(target, facts)
-        if target is None:
-            raise ArgumentError(NO_TARGET)
+        if not isinstance(target, Tau):
+            raise ArgumentError(NO_TARGET if target is None else f"target must be Mu(…) or Tau(…), got {target!r:.60}")
         alpha = PAPER_ALPHA if self.alpha is None else self.alpha
         dimension, lambda_max = int(facts["dimension"]), facts["lambda_max"]
         if target.calibration == "displacement":

@@ -25,13 +25,13 @@ class Directions:
     base: int
 
 
-def directions(folders: Sequence[Path | str], out: Path | str, *, projection: Path | str) -> Directions:
+def directions(folders: Sequence[Path | str] | Path | str, out: Path | str, *, projection: Path | str) -> Directions:
     """Find the directions in which the classes differ, from all parties' statistics: a projection for their records.
 
     projection: the file of the one that the statistics went through."""
     path = Path(out)
     files.check_new(path)
     base, digest = projection_file.read(located(projection))
-    sums = [read_release(Path(folder), SumSettings.name) for folder in folders]
+    sums = [read_release(folder, SumSettings.name) for folder in files.as_paths(folders)]
     narrow = class_means.directions(sums, base, digest)
     return Directions(path, projection_file.write(path, narrow), narrow, base.dimension)

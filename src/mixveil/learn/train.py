@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -59,7 +60,7 @@ class TrainedModel:
 
 
 def train(
-    releases: Sequence[Path | str],
+    releases: Sequence[Path | str] | Path | str,
     out: Path | str,
     *,
     projection: Path | str | None = None,
@@ -99,7 +100,7 @@ def train(
     given = {"epochs": epochs, "batch": batch, "optimiser": optimiser, "learning_rate": learning_rate}
     given |= {"width": width, "seed": seed}
     recipe = _recipe(head, {name: value for name, value in given.items() if value is not None})
-    folders = [Path(folder) for folder in releases]
+    folders = files.as_paths(releases)
     job = training.opened(folders, None if projection is None else projection_file.read(located(projection)))
     features = FeatureOptions(options.for_others, cache, watch)
     images: Images | None = None
@@ -127,16 +128,24 @@ class Predicted:
 
     Attributes:
         names: Of the images: a file, or the number of a row.
-        accuracy: None where the images have no labels that the model knows.
+        labels: The classes by the data; None where the images have no labels that the model knows.
+        accuracy: None where there are no labels.
         loose: Whether these are image files without labels.
         others: Files in the model's folder that are not part of it.
     """
 
     names: tuple[str, ...]
     classes: tuple[str, ...]
+    labels: tuple[str, ...] | None
     accuracy: float | None
     loose: bool
     others: tuple[str, ...]
+
+    @property
+    def confused(self) -> Mapping[tuple[str, str], int]:
+        """How many images of a class, by the data, were named as which, the most frequent pairs first; empty where
+        there are no labels."""
+        return dict(Counter(zip(self.labels or (), self.classes, strict=False)).most_common())
 
 
 def predict(
@@ -167,12 +176,14 @@ def predict(
     _check_features(features, weights, read.head.inputs, read.weights)
     with watch("predicting", len(images)) as step:
         named = _named(read.head, features, encodings, step)
-    accuracy = None
+    labels, accuracy = None, None
     if not loose and set(images.classes) <= set(read.classes):
-        accuracy = float(named.eq(images.listed(read.classes).labels).double().mean())
+        truth = images.listed(read.classes).labels
+        labels = tuple(read.classes[i] for i in truth.tolist())
+        accuracy = float(named.eq(truth).double().mean())
     names = tuple(path.name for path in loose) or tuple(map(str, range(len(images))))
     others = tuple(files.others(folder, {model.CARD, model.TENSORS}))
-    return Predicted(names, tuple(read.classes[i] for i in named.tolist()), accuracy, bool(loose), others)
+    return Predicted(names, tuple(read.classes[i] for i in named.tolist()), labels, accuracy, bool(loose), others)
 
 
 def _recipe(head: str, given: dict[str, Any]) -> TrainingRecipe | ImageRecipe | None:

@@ -24,6 +24,7 @@ CHALLENGE = "challenge"
 """The kind of an entry: images that are shown in the end."""
 
 _NAMED = 5  # releases that a sentence names
+_LEAST = 1e-3  # of μ, that a sentence calls left
 
 
 def owners_of(ledger: Ledger, rows: Dataset, watch: Watch = unwatched) -> Owners:
@@ -132,7 +133,13 @@ def _left_of_budget(standing: Standing) -> Note:
         return note("no-budget")
     if not within(spent.most, budget):
         return note("budget-exceeded", budget=budget)
-    return note("budget-left", budget=budget, left=spent.worst.left(budget))
+    left = spent.worst.left(budget)
+    if left < _LEAST:
+        return note("budget-used-up", budget=budget)
+    more = math.floor(left**2 + 1e-9)  # costs add up as squares
+    if more < 1:
+        return note("budget-left", budget=budget, left=left)
+    return note("budget-left-for-several", budget=budget, left=left, more=more)
 
 
 def _finite(value: float) -> float | None:

@@ -29,11 +29,12 @@ from mixveil.core.types import Release
 from mixveil.releases.envelope import MANIFEST, Envelope, File, parse
 
 
-def read_release(folder: Path, kind: str | None = None) -> Release:
+def read_release(folder: Path | str, kind: str | None = None) -> Release:
     """Open a release. Sizes, hashes, dtypes, shapes, finiteness, ranges, labels and claims are all checked.
 
     Values stay in the files and are mapped: keep the folder unchanged while the release is in use. kind: the kind of
     payload that is needed; another is refused."""
+    folder = Path(folder)
     with _readable(folder):
         envelope = read_envelope(folder)
         if kind is not None and envelope.kind != kind:

@@ -18,6 +18,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
+from mixveil.audit.answer import MILD
 from mixveil.audit.figures import attack_title, caption, promise_caption
 from mixveil.audit.found import Audit
 from mixveil.audit.metrics.catalogue import METRICS
@@ -215,6 +216,8 @@ def _page(whole: Mapping[str, Any], pictures: Mapping[str, Tensor]) -> str:
         .render(
             audit=whole,
             kind=kind_of(whole),
+            mild=MILD,
+            main={metric.code for metric in METRICS if metric.main},
             caption=caption,
             promise_caption=promise_caption,
             title=attack_title,

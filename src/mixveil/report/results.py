@@ -138,6 +138,20 @@ def _cell(values: Sequence[Plain]) -> str:
     return f"{statistics.fmean(numbers):.4g}{spread}"
 
 
+def narrowed(lines: Sequence[Sequence[str]]) -> tuple[list[tuple[str, str]], list[list[str]]]:
+    """A table without the columns that say the same in all lines: those columns and what they say, and the others. A
+    table of one line stays as it is.
+
+    >>> narrowed([["k", "mu"], ["9", "1"], ["9", "2"]])
+    ([('k', '9')], [['mu'], ['1'], ['2']])
+    """
+    columns = list(zip(*lines, strict=True))
+    same = [len(lines) > 2 and len({*column[1:]}) == 1 for column in columns]
+    kept = [column for column, alike in zip(columns, same, strict=True) if not alike]
+    told = [(column[0], column[1]) for column, alike in zip(columns, same, strict=True) if alike]
+    return told, [list(line) for line in zip(*kept, strict=True)]
+
+
 def markdown(found: Results) -> str:
     """The table, as text that Markdown and people can read."""
     heading, *lines = table(found)

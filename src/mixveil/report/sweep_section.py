@@ -152,7 +152,7 @@ def _chart(
             name = f"{metric.ceiling}-{of}" if unit and metric.members else metric.ceiling
             curves.append(Curve(sentence(name), ceiling, None, dashes))
     values = [point["value"] for point in points]
-    return plot(sentence(f"chart-{metric.code}"), symbol, values, curves, shares=metric.share)
+    return plot(sentence(f"chart-{metric.code}"), symbol, values, curves, shares=metric.share, below=True)
 
 
 def _level(

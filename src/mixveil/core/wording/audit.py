@@ -188,13 +188,13 @@ _METRICS = {
 _PROMISES = {
     "promise-gdp": "μ of a {whom}",
     "promise-directional-snr": "directional SNR of a row",
-    "promise-noise": "noise a value σ",
+    "promise-noise": "noise of a value σ",
     "promise-variance-left-unknown": "share of the records' variance that no linear attacker explains",
     "promise-variance-left-unknown-single": "share of single images’ variance that no linear attacker explains, each "
     "image taken by itself",
 }
 
-_GAINED = "it takes away {gained:.1%} of the error of knowing nothing. Look at them before you decide."
+_GAINED = "their error is {gained:.1%} smaller than that of guessing without the release. Look at them in the report."
 _AT_1 = "it finds {mean:.0%} of them at 1 % false alarms (guessing: {chance:.2%})."
 
 _WARNINGS = {
@@ -228,7 +228,7 @@ _WARNINGS = {
     "members-recognised": f"{{attack}} recognises members: {_AT_1}",
     "members-recognised-single": f"{{attack}} recognises members by single images: {_AT_1}",
     "units-recognised": f"{{attack}} recognises members by all images of a {{unit}} together: {_AT_1}",
-    "attack-broken": "{attack} is broken: {why}",
+    "attack-broken": "{attack} fails even without a defence, so that what it found here shows nothing: {why}.",
     "noise-reproducible": "The noise came from a seeded stream: an attacker who finds the seed removes it. Do not send "
     "this release.",
     "no-guarantee-stated": "A release states no guarantee at all: it is for experiments, do not send it.",
@@ -271,12 +271,37 @@ _FOUND_WRONG = {
     "them with ε = {epsilon:g} keeps {keep:.1%}. Do not send this release.",
 }
 
-_TOO_WEAK = "these attacks were too weak to tell (they do worse than knowing nothing)."
-_BEST = "the best of these attacks ({attack}) takes away {gained:.1%} of knowing nothing's mean error: it gets {amount}"
-_OTHERS = "and the pairing, takes away {gained_10:.1%}, {gained_50:.1%} or {gained_90:.1%} of that error on the others."
+_TOO_WEAK = "these attacks were too weak to tell (they do worse than guessing without the release)."
+_BEST = (
+    "the mean error of the best of these attacks ({attack}) is {gained:.1%} smaller than that of guessing without the "
+    "release: it gets {amount}"
+)
+_OTHERS = (
+    "and the pairing, guesses the others with an error that is {gained_10:.1%}, {gained_50:.1%} or {gained_90:.1%} "
+    "smaller than without the release."
+)
 _ROWS = "Recognition: with the original at hand {attack} finds its row for {mean:.1%}"
 _MEMBERS = "{what}: {attack} finds {mean:.1%} of the members at 1 % false alarms (guessing: {chance:.2%})"
 _AT_MOST = "as μ is stated, on average no attack on these releases finds more than {tpr:.1%}."
+
+_ANSWERS = {
+    "answer-do-not-send": "Do not send: what is stated of this release is false, or its noise can be removed. The "
+    "warnings say which.",
+    "answer-both": "Attackers reconstruct records of this release, and recognise some.",
+    "answer-reconstructed": "Attackers reconstruct records of this release.",
+    "answer-recognised": "Attackers recognise records of this release.",
+    "answer-untested": "Nothing can be said: no attack on records, on their rows or on membership gave figures.",
+    "answer-too-weak": "Little can be said: the attacks that ran on records were too weak here.",
+    "answer-known": "Attackers who have some of the records already get a great deal of the others.",
+    "answer-some": "Attackers get something of this release, though not much. Other attacks may get more.",
+    "answer-some-in-part": "Attackers get something of this release, though not much. Not everything was tested, and "
+    "other attacks may get more.",
+    "answer-little": "Labels aside, no attack here got more than guessing without the release does. Other attacks may "
+    "get more.",
+    "answer-little-in-part": "Labels aside, no attack here got more than guessing without the release does. Not "
+    "everything was tested, and other attacks may get more.",
+}
+"""The first sentence of an audit."""
 
 _VERDICT = {
     "verdict-part": "A part: {attacked:n row was|rows were} attacked of {rows:,}, joined along their pairs. An "
@@ -340,7 +365,7 @@ _VERDICT = {
     "verdict-untrained": "Networks: attacks that train them gave NO figures ({attacks}): {why}.",
     "verdict-noise-unmeasured": "Noise: NOT measured, as the trace is not here. It may not be what the release says.",
     "verdict-labels-shown": "Labels: shown to everyone who gets the release.",
-    "verdict-labels-randomised": "Labels: randomised, ε = {epsilon:.3g} a record in these releases.",
+    "verdict-labels-randomised": "Labels: randomised, ε = {epsilon:.3g} for each record in these releases.",
     "verdict-warnings": "{count:n warning beside that of the labels: read it|warnings beside that of the labels: read "
     "them}.",
     "for-knowing": "Do not decide by this audit whether to send the release or which μ to use: that would void its "
@@ -367,5 +392,5 @@ _ON_THE_WAY = {
     "attack-found": "{attack}: {figure} {mean:.4g} (knowing nothing: {nothing:.4g})",
 }
 
-_TABLES = (_ON_THE_WAY, _THREATS, _NOT_RUN, _BROKEN, _METRICS, _PROMISES, _WARNINGS, _FOUND_WRONG, _VERDICT)
+_TABLES = (_ON_THE_WAY, _THREATS, _NOT_RUN, _BROKEN, _METRICS, _PROMISES, _WARNINGS, _FOUND_WRONG, _ANSWERS, _VERDICT)
 WORDS: dict[str, str] = {code: words for table in _TABLES for code, words in table.items()}

@@ -5,6 +5,17 @@ from __future__ import annotations
 WORDS: dict[str, str] = {
     "one-class-only": "the only class of {rows:n row} is {name!r}: nothing can be told apart from one class only",
     "classes-without-rows": "of {classes:n class|classes}, {empty:n has|have} no rows",
+    # What keeps rows from being used
+    "cells-empty": "no {column} in {places}",
+    "cells-uneven": "not {cells} cells, as in its first line, in {places}",
+    "file-unreadable": "{detail}",
+    "file-unreadable-at": "{place}: {detail}",
+    "sizes-differ": "{name}: images of {sizes} different sizes: {common}, …; give one size (--size)",
+    "faults-in-data": "{faults:n fault}. The rows above are those that can be used; a release is refused until all "
+    "faults are mended, or their rows are taken out.",
+    # What to know of the others
+    "fewer-bits": "no pixel uses more than {bits} of the {room} bits that its file has room for. If the device that "
+    "made the images has {bits} bits, give --depth {bits}; without it the images are dark, and noise drowns them",
     "files-left-out": "{files:n file was|files were} left out under {folder}: not in a class folder, or of no "
     "known image suffix",
     "files-named-again": "{table}: a file that was named before is named again in {places}",

@@ -28,7 +28,7 @@ WORDS: dict[str, str] = {
     "μ and one-shot use: real public data are less like the private ones.",
     "party-without-class-sums": "{party} sent no class sums for this plan: its records are in the rounds alone",
     "model-promises-nothing": "Nothing is promised: the model was trained on a release that promises nothing.",
-    "model-mu": "An attacker who has the model, and all that was sent for it, learns of no {of} more than "
+    "model-mu": "An attacker who has the model and all that was sent for it learns no more of any {of} than "
     "{mu:.4g}-GDP permits.",
     "model-record": "record",
     "model-unit": "unit (all rows of a person)",

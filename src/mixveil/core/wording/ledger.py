@@ -14,7 +14,10 @@ WORDS: dict[str, str] = {
     "all-records": "all its records",
     "with-reserved": ", with μ = {mu:.4g} that is reserved{left}",
     "no-budget": "",
-    "budget-left": "; of a budget of {budget:g}, {left:.4g} is left",
+    "budget-left": "; of a budget of {budget:g} there is room for one more release of up to μ = {left:.4g}",
+    "budget-left-for-several": "; of a budget of {budget:g} there is room for one more release of up to μ = "
+    "{left:.4g}, or for {more:n release} of μ = 1",
+    "budget-used-up": "; the budget of {budget:g} is used up",
     "budget-exceeded": ", beyond the budget of {budget:g}",
     "labels-shown-before": "labels are shown",
     "labels-covered-before": "μ covers labels too",

@@ -56,8 +56,8 @@ WORDS: dict[str, str] = {
     "page-released-records": "Released rows are stretched to the whole range.",
     "page-released-representations": "Released: representations as pictures, their maps side by side, each stretched "
     "to the whole range.",
-    "page-leaves-representations": "one representation a record, as the client half computes it, and the manifest; "
-    "labels where the verdict says so.",
+    "page-leaves-representations": "one representation for each record, as the client half computes it, and the "
+    "manifest; labels where the verdict says so.",
     "page-stays-representations": "the records, and this page. The client half is no secret: attackers have it.",
     "page-figures-representations": "Worst: the record for which an attack got most. Knowing nothing: the same figure "
     "for the mean public image, or for the middle of the range, whichever is nearer. There is no ceiling: nothing "

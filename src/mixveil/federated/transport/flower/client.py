@@ -40,7 +40,7 @@ def _answered(message: FlowerMessage, context: Context) -> Message:
 
 def log(event: Note) -> None:
     """Tell the party's owner, in this process's log: one line, whatever a server put into it."""
-    sys.stderr.write(f"{datetime.now().astimezone():%H:%M:%S} {printable(str(event)[:_LINE])}\n")
+    sys.stderr.write(f"{datetime.now().astimezone():%Y-%m-%d %H:%M:%S} {printable(str(event)[:_LINE])}\n")
     sys.stderr.flush()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -34,6 +35,19 @@ def wait_for_server(server: Path, seconds: float, waiting: Callable[[], None]) -
             waiting()
             told = True
         time.sleep(_LOOK)
+
+
+def when_it_listens(server: Path, tell: Callable[[], None]) -> threading.Thread:
+    """Tell once that the server that begins in this process listens; loading Flower takes it many seconds."""
+
+    def wait() -> None:
+        while not _listens(*link.address(server)):
+            time.sleep(_LOOK)
+        tell()
+
+    thread = threading.Thread(target=wait, daemon=True)
+    thread.start()
+    return thread
 
 
 def start(server: Path, config: Mapping[str, object]) -> str:
