@@ -43,6 +43,7 @@ def test_every_example_is_run() -> None:
     assert all(f'example("{script.name}"' in tests for script in (ROOT / "examples").glob("*.py"))
 
 
+@pytest.mark.words
 def test_the_commands_of_the_readme_run_as_written(
     run: Run, tmp_path: Path, own_state_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

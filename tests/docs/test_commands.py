@@ -15,6 +15,7 @@ WITH_COMMANDS = [
 ]
 
 
+@pytest.mark.words
 @pytest.mark.parametrize("page", WITH_COMMANDS, ids=lambda page: str(page.relative_to(ROOT)))
 def test_the_commands_of_a_page_run_as_written(
     page: Path, run: Run, tmp_path: Path, own_state_folder: Path, monkeypatch: pytest.MonkeyPatch
@@ -31,6 +32,21 @@ def test_commands_are_found_with_their_environment_and_their_further_lines(tmp_p
     assert [(found.given, found.words.split()) for found in commands(page)] == [
         (("A=1", "B=$PWD/b"), ["data", "list", "--json"])
     ]
+
+
+@pytest.mark.words
+def test_output_is_compared_but_for_numbers(
+    run: Run, tmp_path: Path, own_state_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "```\n$ mixveil ledger\nNothing … yet.\n$ mixveil ledger --budget 3\nThe standing budget is μ = 7.\n```\n"
+    )
+    assert [found.shown for found in commands(page)] == [("Nothing", "yet."), ("The standing budget is μ = #",)]
+    assert run_as_written(page, run, tmp_path, own_state_folder, monkeypatch) == 2
+    page.write_text("```\n$ mixveil ledger --budget 3\nThe standing budget is ε = 3.\n```\n")
+    with pytest.raises(AssertionError, match="does not print"):
+        run_as_written(page, run, tmp_path, own_state_folder, monkeypatch)
 
 
 def test_a_command_that_fails_is_seen(
