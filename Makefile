@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-gpu lint check bench outside-checks clean
+.PHONY: demo test test-gpu lint check bench tables reproduce-quick outside-checks clean
 
 .venv/ready: pyproject.toml constraints/cpu.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -30,6 +30,14 @@ check: lint test
 bench: .venv/ready
 	$(BIN)/python -m benchmarks.run
 	$(BIN)/python -m benchmarks.page
+
+# Pages of docs/results, from stored results alone.
+tables: .venv/ready
+	$(BIN)/python -m reproduce.tables
+
+# A small version of every table, on two cores and without downloads; into build/reproduce-quick/.
+reproduce-quick: .venv/ready
+	$(BIN)/python -m reproduce --quick
 
 .outside/ready: pyproject.toml constraints/cpu.txt outside_checks/requirements.txt
 	test -x .outside/bin/python || $(PYTHON) -m venv .outside

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 from reproduce.entries import BEYOND, ENTRIES
@@ -41,7 +42,7 @@ def listed() -> list[tuple[str, ...]]:
     return lines
 
 
-def aligned(lines: list[tuple[str, ...]]) -> str:
+def aligned(lines: Sequence[tuple[str, ...]]) -> str:
     """Columns under one another."""
     widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
     return "".join(

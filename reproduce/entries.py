@@ -53,12 +53,12 @@ _SINGULAR = (
     ),
 )
 _SINGULAR_QUICK = {
-    "1": f"{_DIGITS} at 32 × 32; SSIM in place of LPIPS, which needs weights of a network",
+    "1": f"{_DIGITS} at 32 × 32, 256 images; SSIM in place of LPIPS, which needs weights of a network",
     "2": f"{_DIGITS} at 32 × 32, 64 images; without LPIPS, which needs weights of a network",
-    "3": f"{_DIGITS} at 32 × 32; a U-Net of width 8 that learns for one epoch from 256 digits",
-    "4": f"{_DIGITS}: pixels and a linear head, in place of features and the paper's classifier",
-    "5": f"{_DIGITS}: pixels, 3 parties, 5 rounds and a linear head",
-    "6": f"{_DIGITS}: pixels, 3 parties, 5 rounds and a linear head",
+    "3": f"{_DIGITS} at 32 × 32; a U-Net of width 8 that learns for 5 epochs from 1,000 digits",
+    "4": f"{_DIGITS}: the paper's classifier on pixels in place of features, 5 epochs, τ = 1 by `energy`",
+    "5": f"{_DIGITS}: pixels, 3 parties and a linear head",
+    "6": f"{_DIGITS}: pixels, 3 parties and a linear head",
 }
 
 ENTRIES = (
@@ -80,7 +80,7 @@ ENTRIES = (
         "pictures of the U-Net's attack",
         (("figures", "2", "--out", "{out}"),),
         "CIFAR-10, Tiny-ImageNet and a GPU",
-        f"{_DIGITS} at 32 × 32; a U-Net of width 8 that learns for one epoch from 256 digits",
+        f"{_DIGITS} at 32 × 32; a U-Net of width 8 that learns for 5 epochs from 1,000 digits",
     ),
     Entry(
         "instahide",
@@ -88,7 +88,7 @@ ENTRIES = (
         "what Mixup alone does not hide",
         (("searches", "--what", "grouping", "averages", "covers", "--out", "{out}"),),
         "CIFAR-10 and Tiny-ImageNet; a quarter of an hour on two cores",
-        f"200 of {_DIGITS}; others of them play the public images",
+        f"200 of {_DIGITS}; 100 others play the public images",
         ("searches.json",),
     ),
     Entry(
@@ -110,7 +110,7 @@ ENTRIES = (
             ("gather", "{beside}-runs.json", "--out", "{out}"),
         ),
         "MNIST, CIFAR-10 and a GPU",
-        f"{_DIGITS}; a ResNet-18 of width 4, 2 epochs; no DP-SGD",
+        f"{_DIGITS}; a ResNet-18 of width 8, 10 epochs; digits play the public images; no DP-SGD",
         ("accuracy.json",),
         "table2.csv",
     ),
@@ -147,7 +147,7 @@ ENTRIES = (
             title,
             _MIXCON,
             "MNIST, FashionMNIST, LPIPS's networks and a GPU",
-            f"{_DIGITS} at 28 × 28; LeNet-5, 3 epochs, 8 images attacked; without PSIM, which needs weights",
+            f"{_DIGITS} at 28 × 28; LeNet-5, 15 epochs, 8 images attacked; without PSIM, which needs weights",
             ("images.json",),
             "table3-4.csv",
         )
@@ -162,7 +162,7 @@ ENTRIES = (
             ("images", "tables", "--out", "{out}", *_KEPT),
         ),
         "CIFAR-10, LPIPS's networks and a GPU",
-        f"{_DIGITS} at 28 × 28; LeNet-5 in place of VGG-16, the attack's decoder learns for 40 steps",
+        f"{_DIGITS} at 28 × 28; LeNet-5 in place of VGG-16, the attack's decoder learns for 100 steps",
         ("images.json",),
         "table5.csv",
     ),
@@ -172,7 +172,7 @@ ENTRIES = (
         "gradient inversion",
         tuple(command for data in ("mnist", "cifar10", "cifar100") for command in _attack(data)),
         "MNIST, CIFAR-10, CIFAR-100 and a GPU",
-        f"{_DIGITS} at 28 × 28; 2 clients, untrained LeNet-5, 40 steps of the attack",
+        f"{_DIGITS} at 28 × 28; 2 clients of 10, untrained LeNet-5, 300 steps of the attack",
         ("attack.json",),
         "table2.csv",
     ),
@@ -182,7 +182,7 @@ ENTRIES = (
         "accuracy with and without Fed-AugMix",
         tuple(_trained(data) for data in ("mnist", "cifar10", "cifar100")),
         "MNIST, CIFAR-10 and CIFAR-100; a GPU is quicker",
-        f"{_DIGITS} at 28 × 28; 10 clients, 3 rounds",
+        f"{_DIGITS} at 28 × 28; 20 clients, 100 rounds",
         ("accuracy.json",),
         "table3.csv",
     ),

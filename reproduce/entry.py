@@ -55,6 +55,11 @@ class Entry(NamedTuple):
         return self.table.startswith("figure")
 
     @property
+    def downloads(self) -> bool:
+        """Whether --full takes data sets."""
+        return any(command[0] != "synthetic" for command in self.full)
+
+    @property
     def command(self) -> str:
         return f"python -m reproduce.{self.paper} {self.table}"
 
