@@ -95,7 +95,7 @@ def _release(rows: Tensor, labels: Tensor, trace: Trace, encoder: CalibratedSing
 
 def networks(seed: int, out: Path) -> Iterator[Row]:
     """Table 3."""
-    for tau in FEW:
+    for tau in TAUS:
         x, _, guess = _by_network(tau, seed)
         yield {"settings": {"attack": "unet", "tau": tau, "rows": len(x), "seed": seed}, "figures": _compared(x, guess)}
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
+from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -38,13 +38,38 @@ def test_every_table_has_a_quick_version_and_scripts(paper: str) -> None:
     assert set(import_module(f"reproduce.quick.{paper}").TABLES) == set(tables)
     for entry in tables.values():
         assert entry.quick and entry.needs and entry.full
-        for module, *words in entry.full:
-            spec = find_spec(f"reproduce.{paper}.{module}")
-            assert spec is not None and spec.origin is not None
-            source = Path(spec.origin).read_text(encoding="utf-8")
-            for option in (word for word in words if word.startswith("--")):
-                assert f'"{option}"' in source or 'f"--{name}"' in source, (module, option)
-            assert all(re.fullmatch(r"[^{}]*(\{(out|beside|data)\}[^{}]*)?", word) for word in words)
+
+
+class Parsed(Exception):  # noqa: N818
+    """A script took its arguments."""
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_scripts_take_what_full_tables_ask_of_them(paper: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    parse = ArgumentParser.parse_args
+    out, taken = tmp_path / "found.json", list[Namespace]()
+
+    def parsed(parser: ArgumentParser) -> None:
+        taken.append(parse(parser))
+        raise Parsed
+
+    run = running.run_module
+    monkeypatch.setattr(ArgumentParser, "parse_args", parsed)
+    monkeypatch.setenv("MIXVEIL_DATA", "")
+
+    def tried(name: str, words: Sequence[str]) -> None:
+        with pytest.raises(Parsed):
+            run(name, words)
+
+    monkeypatch.setattr(running, "run_module", tried)
+    for entry in catalogue.of_paper(paper).values():
+        taken.clear()
+        running.full(entry, out, tmp_path)
+        assert len(taken) == len(entry.full)
+        assert any(getattr(asked, "out", None) == out for asked in taken), entry.name
+        for asked in taken:
+            written = getattr(asked, "out", None) or out
+            assert not running.stored(written), (entry.name, written)
 
 
 def test_without_a_table_the_tables_are_named(capsys: pytest.CaptureFixture[str]) -> None:
