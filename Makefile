@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-gpu lint check docs bench wheel wheel-check outside-checks clean
+.PHONY: demo test test-gpu lint check docs bench tables reproduce-quick wheel wheel-check outside-checks clean
 
 .venv/ready: pyproject.toml constraints/cpu.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -47,6 +47,14 @@ wheel-check: wheel
 	build/empty/bin/python -m pip install --quiet --disable-pip-version-check -c constraints/cpu.txt \
 		"$$(ls dist/*.whl)[images,digits]"
 	cd build/empty && bin/mixveil demo --out demo-out
+
+# Pages of docs/results, from stored results alone.
+tables: .venv/ready
+	$(BIN)/python -m reproduce.tables
+
+# A small version of every table, on two cores and without downloads; into build/reproduce-quick/.
+reproduce-quick: .venv/ready
+	$(BIN)/python -m reproduce --quick
 
 .outside/ready: pyproject.toml constraints/cpu.txt outside_checks/requirements.txt
 	test -x .outside/bin/python || $(PYTHON) -m venv .outside

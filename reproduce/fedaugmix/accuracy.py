@@ -48,17 +48,18 @@ from mixveil.core.first_weights import started
 from mixveil.core.local_training import AugMix
 from mixveil.core.randomness import SeededStream
 from mixveil.data.images import Images
-from mixveil.data.opening import open_data
 from mixveil.data.partition import set_aside
 from mixveil.features.split.networks import network
 from mixveil.federated.cohorts import CohortConfig, Cohorts, Labelled
 from mixveil.report.results import provenance
+from reproduce.enlarged import NAME, open_data
 from reproduce.singular.shared import Row, keep, known
 
 HERE = Path(__file__).parent
 TITLE = "Fed-AugMix: accuracy, Table III and Figures 4, 5 and 7"
 SET_ASIDE = 6  # one of so many training rows, to choose settings on
 FEDPROX = 0.1
+CLIENTS = 100
 
 
 class Recipe(NamedTuple):
@@ -78,6 +79,7 @@ RECIPES = {
     "mnist": Recipe("lenet5", 100, 5, 32, 0.1, (0.1307,), (0.3081,)),
     "cifar10": Recipe("convnet", 300, 2, 32, 0.1, (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
     "cifar100": Recipe("convnet", 300, 2, 32, 0.1, (0.5071, 0.4866, 0.4409), (0.2673, 0.2564, 0.2762)),
+    NAME: Recipe("lenet5", 3, 1, 32, 0.1, (0.3063,), (0.3240,)),  # to try the scripts
 }
 
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -174,6 +176,7 @@ def wanted(asked: argparse.Namespace) -> Iterator[tuple[Row, CohortConfig]]:
             augmix=AugMix(severity, **VARIANTS[variant]) if severity else None,
             compared=variant != "views by cross-entropy",
             sizes=asked.sizes,
+            clients=asked.clients,
             centre=recipe.centre,
             spread=recipe.spread,
             every=asked.every,
@@ -252,6 +255,7 @@ def main() -> None:
     parser.add_argument("--rates", help="with commas; else the recipe's")
     parser.add_argument("--proximal", type=float, default=FEDPROX, help="of FedProx")
     parser.add_argument("--sizes", choices=["drawn", "equal"], default="drawn")
+    parser.add_argument("--clients", type=int, default=CLIENTS)
     parser.add_argument("--every", type=int, default=5, help="rounds between measurements")
     parser.add_argument("--choose", action="store_true", help="measure on training rows set aside, and on nothing else")
     parser.add_argument("--state", type=Path, help="a folder for runs that are not done")

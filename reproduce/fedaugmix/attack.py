@@ -39,10 +39,10 @@ from mixveil.attacks.updates.invgrad_adaptive import InvGradAdaptive
 from mixveil.audit.metrics.order import in_order
 from mixveil.core.local_training import AugMix
 from mixveil.core.randomness import SeededStream
-from mixveil.data.opening import open_data
 from mixveil.data.similarity import mse, psnr_db, ssim
 from mixveil.report.results import provenance
-from reproduce.fedaugmix.accuracy import RECIPES, octets
+from reproduce.enlarged import open_data
+from reproduce.fedaugmix.accuracy import CLIENTS, RECIPES, octets
 from reproduce.fedaugmix.clients import Clients, Defence, Setting, clients, net_of
 from reproduce.singular.shared import Row, keep
 
@@ -231,6 +231,7 @@ def main() -> None:
     parser.add_argument("--width", type=int, help="of the ConvNet; else 32")
     parser.add_argument("--epochs", type=int, default=10, help="of `weights`")
     parser.add_argument("--clients", type=int, default=16)
+    parser.add_argument("--dealt", type=int, default=CLIENTS, help="clients that share the training set")
     parser.add_argument("--severities", default="2,4,6,8,10")
     parser.add_argument("--rounds", type=int, help="of the adaptive attack; else its own")
     parser.add_argument("--seed", type=int, default=0)
@@ -248,7 +249,14 @@ def main() -> None:
         chosen["adaptive"] = replace(chosen["adaptive"], rounds=asked.rounds)
     table = [NONE, *(Defence(f"severity {s}", AugMix(float(s))) for s in asked.severities.split(","))]
     defences = {"table2": table, "ablations": [*ABLATIONS], "defences": [*DEFENCES]}[asked.what]
-    setting = Setting(asked.dataset or "mnist", asked.stage, clients=asked.clients, seed=asked.seed, width=asked.width)
+    setting = Setting(
+        asked.dataset or "mnist",
+        asked.stage,
+        clients=asked.clients,
+        seed=asked.seed,
+        width=asked.width,
+        dealt=asked.dealt,
+    )
     run(asked.what, setting, defences, chosen, asked)
 
 

@@ -17,7 +17,6 @@ from mixveil.core.first_weights import started
 from mixveil.core.local_training import AugMix, LocalTraining
 from mixveil.core.randomness import SeededStream
 from mixveil.data import augmix
-from mixveil.data.opening import open_data
 from mixveil.encoders.batch_transform import BatchTransform
 from mixveil.encoders.instahide import CalibratedInstaHide
 from mixveil.encoders.mixup import Mixup
@@ -25,10 +24,10 @@ from mixveil.features.split.networks import convnet, network
 from mixveil.features.stacked.local_steps import Rows, gradients, local_steps
 from mixveil.features.stacked.network import Stacked, Weights, stacked
 from mixveil.federated.cohort_rows import dealt
-from reproduce.fedaugmix.accuracy import RECIPES
+from reproduce.enlarged import open_data
+from reproduce.fedaugmix.accuracy import CLIENTS, RECIPES
 
 RATE = 0.01  # of local steps: the paper does not say it
-CLIENTS = 100
 
 
 class Scaled(Stacked):
@@ -43,7 +42,8 @@ class Scaled(Stacked):
 
 
 class Setting(NamedTuple):
-    """What clients have and how they train. stage: `untrained`, or the file of weights that were trained."""
+    """What clients have and how they train. stage: `untrained`, or the file of weights that were trained; dealt: among
+    how many clients the training set is dealt, of which some are attacked."""
 
     dataset: str
     stage: str
@@ -53,6 +53,7 @@ class Setting(NamedTuple):
     skewed: bool = True
     seed: int = 0
     width: int | None = None
+    dealt: int = CLIENTS
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,7 @@ def prepared(setting: Setting, folder: Path, device: torch.device) -> tuple[Tens
     data = open_data(f"{setting.dataset}:train", data_dir=folder)
     stream = SeededStream(setting.seed).fork("clients")
     if setting.skewed:  # as the paper deals its data: some clients have images of one class only
-        parts = dealt(data.labels, CLIENTS, beta=0.1, test_share=0.25, sizes="drawn", stream=stream.fork("dealt"))
+        parts = dealt(data.labels, setting.dealt, beta=0.1, test_share=0.25, sizes="drawn", stream=stream.fork("dealt"))
         own = [part.train for part in parts if len(part.train) >= setting.batch][: setting.clients]
         rows = torch.stack([part[stream.permutation(len(part))[: setting.batch]] for part in own])
     else:

@@ -7,6 +7,7 @@ import math
 import mmap
 import struct
 import zipfile
+from collections.abc import Sequence
 from io import BufferedReader
 from pathlib import Path
 from typing import IO, Any
@@ -97,8 +98,17 @@ def _range(path: Path, given: Array | None, dtype: np.dtype[Any]) -> tuple[float
 
 
 def _load(path: Path, unit: str | None) -> tuple[dict[str, Any], list[str]]:
-    """The arrays that are used, x as rows in the file if it can be, and the names of all others. Any error of the
-    reader becomes a DataFormatError."""
+    """The arrays that are used, and the names of all but the known ones."""
+    found, names = stored_arrays(path, rows="x", others=[*_KNOWN, *([] if unit is None else [unit])])
+    return found, [name for name in names if name not in _KNOWN]
+
+
+def stored_arrays(path: Path, *, rows: str, others: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
+    """Arrays of an archive, and the names of all that it holds. Nothing is unpickled. Any error of the reader becomes a
+    DataFormatError.
+
+    rows: the name of the array that may be large: its rows stay in the file, if they can. others: names of small ones.
+    """
     try:
         with files.open_plain(path, links=True) as raw, zipfile.ZipFile(raw) as archive:
             entries = [entry for entry in archive.infolist() if entry.filename.endswith(".npy")]
@@ -106,11 +116,11 @@ def _load(path: Path, unit: str | None) -> tuple[dict[str, Any], list[str]]:
             if len(set(names)) != len(names):
                 raise ValueError("two arrays have the same name")
             found = {
-                name: _member(path, raw, archive, entry, None if name == "x" else _LARGEST)
+                name: _member(path, raw, archive, entry, None if name == rows else _LARGEST)
                 for name, entry in zip(names, entries, strict=True)
-                if name in (*_KNOWN, unit)
+                if name == rows or name in others
             }
-            return found, [name for name in names if name not in _KNOWN]
+            return found, names
     except Exception as error:
         why = str(error) or type(error).__name__
         if isinstance(error, UnreadableFileError):

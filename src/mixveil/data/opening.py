@@ -42,6 +42,7 @@ NAMED: dict[str, NamedSet] = {
     "mnist": NamedSet("MNIST's four IDX files", "mnist", ("train", "test"), "binary"),
     "fashion-mnist": NamedSet("FashionMNIST's four IDX files", "fashion-mnist", ("train", "test"), "binary"),
     "cifar10": NamedSet("CIFAR-10's binary files", "cifar10", ("train", "test"), "binary"),
+    "cifar5m": NamedSet("CIFAR-5M's six NumPy archives", "cifar5m", ("train", "test"), "cifar5m"),
     "cifar100": NamedSet("CIFAR-100's binary files", "cifar100", ("train", "test"), "binary"),
     "tiny-imagenet": NamedSet("Tiny-ImageNet's folders", "tiny-imagenet-200", ("train", "val"), "tiny_imagenet"),
 }
