@@ -9,12 +9,13 @@ from typing import NamedTuple
 
 import pytest
 
+from mixveil.cli._common import out
 from tests.command import Run
 
 ROOT = Path(__file__).parents[1]
 _LINE = re.compile(r"^\$ ((?:.*\\\n)*.*)$", re.MULTILINE)
 _BLOCK = re.compile(r"^```\w*\n(.*?)^```", re.MULTILINE | re.DOTALL)
-_WIDTH = "125"  # of the terminal that documents show
+_WIDTH = 125  # of the terminal that documents show
 _DRAWN = re.compile(r"[─-╿]+")  # lines of tables
 _NUMBER = re.compile(r"\b(?=[a-f]*\d)[0-9a-f]{8,}\b|-?\d[\d.,:e-]*")
 _COMMAND = re.compile(r"^((?:[A-Z_]+=\S+ )*)mixveil (.+)$", re.DOTALL)
@@ -62,7 +63,8 @@ def run_as_written(page: Path, run: Run, folder: Path, state: Path, monkeypatch:
     for given, words, shown in found:
         more = dict(item.replace("$PWD", str(folder)).split("=", 1) for item in given)
         with monkeypatch.context() as patched:
-            for name, value in {"MIXVEIL_STATE": str(state), "COLUMNS": _WIDTH, **more}.items():
+            patched.setattr(out, "_width", _WIDTH)
+            for name, value in {"MIXVEIL_STATE": str(state), **more}.items():
                 patched.setenv(name, value)
             done = run(*shlex.split(words.replace("$PWD", str(folder))))
         assert done.code == 0, f"mixveil {words}: {done.err}"

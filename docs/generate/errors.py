@@ -23,9 +23,11 @@ KINDS = {
 
 
 def all_errors() -> list[type[MixveilError]]:
-    """The root and all its subclasses within mixveil, each after the one that it derives from."""
+    """The root and all its subclasses within mixveil, each after the one that it derives from; but those that one
+    module keeps to itself."""
     attacks()  # their modules have errors of their own
-    return [error for error in _below(MixveilError) if error.__module__.startswith("mixveil.")]
+    found = [error for error in _below(MixveilError) if error.__module__.startswith("mixveil.")]
+    return [error for error in found if not error.__name__.startswith("_")]
 
 
 def errors() -> str:

@@ -134,7 +134,7 @@ def test_calibrate_shows_that_the_radius_hardly_depends_on_tau(run: Run, data: P
     said = " ".join(shown.out.split())
     assert shows(said, "image-noise-saturates")
     assert shows(said, "displaced-snr", realised=asked["realised_snr"])
-    assert "a feature value" in said and "features of tiny, head" in said
+    assert "per feature value" in said and "features of tiny, head" in said
     assert not shows(shown.err, "certified-left-out")
 
 
