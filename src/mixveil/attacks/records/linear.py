@@ -20,6 +20,7 @@ from mixveil.attacks.shared import model
 from mixveil.attacks.shared.base import PASS, ImageAttack
 from mixveil.attacks.shared.model import MixingMatrix
 from mixveil.attacks.shared.pixels import Pixels
+from mixveil.attacks.shared.prior import in_parts
 from mixveil.attacks.shared.training import fastest
 from mixveil.core.randomness import Stream
 from mixveil.core.types import AttackKind, Guess, Sizes, View
@@ -64,73 +65,87 @@ def recovered(mixings: list[MixingMatrix], rows: list[Tensor], pixels: Pixels) -
     start = torch.stack(rows).mean(0) if len(rows) > 1 else rows[0].clone()
     alone = mixings[0].records - len(start)  # records without a row
     guess = torch.cat([start, start.mean(0).expand(alone, *shape)]) if alone else start
-    parts = [_Part.of(mixing, x, len(rows)) for mixing, x in zip(mixings, rows, strict=True)]
-    gradient, first, second = (torch.zeros_like(guess) for _ in range(3))
+    fit, after = _Fit.of(mixings, rows, 2 * _SMALL / guess.numel()), torch.empty_like(guess)
+    first, second = torch.zeros_like(guess), torch.zeros_like(guess)
     block = len(guess) if device.type == "cuda" else max(1, _BLOCK // guess[0].numel())
     for step in range(1, _STEPS + 1):
-        _fit(guess.flatten(1), parts, gradient.flatten(1))
         for place in range(0, len(guess), block):
-            of, fit, mean, square = (x[place : place + block] for x in (guess, gradient, first, second))
-            _adam(of, fit.add_(_preference(of, len(guess))), mean, square, step)
-            pixels.clamp_(of)
+            part = slice(place, place + block)
+            slope = fit.slope(guess, part)
+            _smoothen(guess[part], slope, len(guess))
+            _adam(guess[part], slope, first[part], second[part], step, after[part])
+            pixels.clamp_(after[part])
+        guess, after = after, guess
     return guess
 
 
-class _Part(NamedTuple):
-    """A release: its rows (n, values), the sources and weights (n, s) of each, and for every record the rows that hold
-    it, (records, m), with what their errors count in its gradient; 0 where fewer rows hold it."""
+class _Fit(NamedTuple):
+    """The gradient of the mean squared error and of the preference for small values. Of record i it is
+    itself[i] · record[i] + Σ_j share[i, j] · record[other[i, j]] − wanted[i], of records that share rows with it.
 
-    rows: Tensor
-    source: Tensor
-    weight: Tensor
-    holder: Tensor
+    Attributes:
+        itself: (records, 1)
+        other, share: (records, m); fewer have shares of 0
+        wanted: (records, …)
+    """
+
+    itself: Tensor
+    other: Tensor
     share: Tensor
+    wanted: Tensor
 
     @classmethod
-    def of(cls, mixing: MixingMatrix, rows: Tensor, releases: int) -> _Part:
-        source, weight = mixing.source.cpu(), mixing.weight.cpu()
-        order = source.flatten().argsort(stable=True)
-        record = source.flatten()[order]
-        count = record.bincount(minlength=mixing.records)
-        place = torch.arange(len(record)) - (count.cumsum(0) - count)[record]
-        holder = torch.zeros(mixing.records, int(count.max()), dtype=torch.int64)
-        share = torch.zeros(holder.shape, dtype=torch.float64)
-        holder[record, place] = order // source.shape[1]
-        share[record, place] = weight.flatten()[order] * 2 / (releases * rows.numel())
-        fitting = (source, weight.float(), holder, share.float())
-        return cls(rows.flatten(1), *(x.to(rows.device) for x in fitting))
+    def of(cls, mixings: list[MixingMatrix], rows: list[Tensor], small: float) -> _Fit:
+        records = mixings[0].records
+        wanted = rows[0].new_zeros(records, *rows[0].shape[1:])
+        pairs, shares = [torch.arange(records) * (records + 1)], [torch.full((records,), small, dtype=torch.float64)]
+        for mixing, x in zip(mixings, rows, strict=True):
+            source, weight, scale = mixing.source.cpu().clamp(min=0), mixing.weight.cpu(), 2 / (len(rows) * x.numel())
+            for part in in_parts(len(x), x[0].numel()):
+                for of, by in zip(source[part].T, (scale * weight[part]).T.to(x), strict=True):
+                    wanted.index_add_(0, of.to(x.device), by.view(-1, 1, 1, 1) * x[part])
+            pairs.append((source[:, :, None] * records + source[:, None]).flatten())
+            shares.append((scale * weight[:, :, None] * weight[:, None]).flatten())
+        pair, place = torch.unique(torch.cat(pairs), return_inverse=True)
+        share = torch.zeros(len(pair), dtype=torch.float64).index_add_(0, place, torch.cat(shares))
+        own = pair % (records + 1) == 0
+        others, by = _listed(pair[~own], share[~own], records)
+        device = wanted.device
+        return cls(share[own, None].to(wanted), others.to(device), by.to(wanted), wanted)
+
+    def slope(self, records: Tensor, part: slice) -> Tensor:
+        """(r, …) of some of the records."""
+        shape = (-1, *[1] * (records.dim() - 1))
+        found = records[part] * self.itself[part].view(shape)
+        for other, share in zip(self.other[part].T, self.share[part].T, strict=True):
+            found.addcmul_(share.view(shape), records.index_select(0, other))
+        return found.sub_(self.wanted[part])
 
 
-def _fit(guess: Tensor, parts: list[_Part], gradient: Tensor) -> None:
-    """Puts the gradient of the mean squared error, over all releases, at records (records, values) into `gradient`."""
-    gradient.zero_()
-    width = guess.shape[1] if guess.device.type == "cuda" else max(1, _BLOCK // len(guess))
-    for columns in range(0, guess.shape[1], width):
-        here = slice(columns, columns + width)
-        for part in parts:
-            left = part.rows[:, here].neg()
-            for source, weight in zip(part.source.T, part.weight.T, strict=True):
-                left.addcmul_(weight[:, None], guess[:, here].index_select(0, source))
-            for holder, share in zip(part.holder.T, part.share.T, strict=True):
-                gradient[:, here].addcmul_(share[:, None], left.index_select(0, holder))
+def _listed(pair: Tensor, share: Tensor, records: int) -> tuple[Tensor, Tensor]:
+    """(records, m) each: for every record the others, and their shares. pair: record · records + other, ascending."""
+    record = pair // records
+    count = record.bincount(minlength=records)
+    place = torch.arange(len(pair)) - (count.cumsum(0) - count)[record]
+    other = torch.zeros(records, int(count.max()), dtype=torch.int64)
+    by = torch.zeros(other.shape, dtype=torch.float64)
+    other[record, place], by[record, place] = pair % records, share
+    return other, by
 
 
-def _preference(guess: Tensor, records: int) -> Tensor:
-    """The gradient of what is preferred, smooth and small images: of some of so many records."""
-    found = guess * (2 * _SMALL / (records * guess[0].numel()))
+def _smoothen(guess: Tensor, slope: Tensor, records: int) -> None:
+    """Adds the gradient of the preference for smooth images, of some of so many records."""
     for way in (2, 3):
         apart = guess.diff(dim=way).sign_()
         if apart.numel():
-            apart *= _SMOOTH / (records * apart[0].numel())
-            size = apart.shape[way]
-            found.narrow(way, 1, size).add_(apart)
-            found.narrow(way, 0, size).sub_(apart)
-    return found
+            size, worth = apart.shape[way], _SMOOTH / (records * apart[0].numel())
+            slope.narrow(way, 1, size).add_(apart, alpha=worth)
+            slope.narrow(way, 0, size).sub_(apart, alpha=worth)
 
 
-def _adam(guess: Tensor, gradient: Tensor, first: Tensor, second: Tensor, step: int) -> None:
-    """One step of Adam, in place (Kingma and Ba 2015)."""
-    first.lerp_(gradient, 1 - _BETAS[0])
-    second.mul_(_BETAS[1]).addcmul_(gradient, gradient, value=1 - _BETAS[1])
+def _adam(guess: Tensor, slope: Tensor, first: Tensor, second: Tensor, step: int, after: Tensor) -> None:
+    """One step of Adam, into `after` (Kingma and Ba 2015)."""
+    first.lerp_(slope, 1 - _BETAS[0])
+    second.mul_(_BETAS[1]).addcmul_(slope, slope, value=1 - _BETAS[1])
     size = second.sqrt().div_(math.sqrt(1 - _BETAS[1] ** step)).add_(_EPSILON)
-    guess.addcdiv_(first, size, value=-_RATE / (1 - _BETAS[0] ** step))
+    torch.addcdiv(guess, first, size, value=-_RATE / (1 - _BETAS[0] ** step), out=after)
