@@ -171,6 +171,16 @@ def test_nothing_on_a_card_follows_from_the_records(tmp_path: Path, kind: str) -
         assert found
 
 
+@pytest.mark.parametrize("kind", ["certified", "gaussian", "sums", "shared", "round"])
+def test_members_are_told_from_outsiders_of_the_same_label_unless_mu_covers_labels(tmp_path: Path, kind: str) -> None:
+    whole, text = both(tmp_path, kind)
+    covered = whole["labels"]["protected"] == "covered"
+    assert covered == (kind in ("sums", "shared", "round"))
+    assert shows(text, "members-meaning" if covered else "members-meaning-of-label")
+    said = codes(read([whole["promised"][0]["said"]]))
+    assert ("gdp-record" if covered else "gdp-record-of-label") in said
+
+
 def test_figures_of_a_promise(tmp_path: Path) -> None:
     whole, text = both(tmp_path, "certified", recipient="a server")
     promised = whole["promised"][0]
@@ -287,7 +297,7 @@ def test_a_card_in_a_real_browser(hostile: Path, tmp_path: Path) -> None:
     """No script runs, nothing is asked for, and it prints on two sheets."""
     shown, heard, asked = browse(hostile, tmp_path)
     assert "CONSOLE" not in heard and asked == [] and HOSTILE in html.unescape(shown)
-    assert shows(html.unescape(re.sub(r"<[^>]+>", "", shown)), "members-meaning")
+    assert shows(html.unescape(re.sub(r"<[^>]+>", "", shown)), "members-meaning-of-label")
     flags = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
     target = [f"--print-to-pdf={tmp_path / 'card.pdf'}", hostile.as_uri()]
     subprocess.run([str(shutil.which("chromium")), *flags, *target], check=True, capture_output=True, timeout=600)

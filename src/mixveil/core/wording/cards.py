@@ -43,6 +43,9 @@ WORDS: dict[str, str] = {
     # What is promised
     "members-meaning": "Members found: of 100 that are in the release, an attacker at 1 % false alarms finds at most "
     "this many on average. Guessing finds 1.",
+    "members-meaning-of-label": "Members found: of 100 that are in the release, an attacker finds at most this many on "
+    "average, at 1 % false alarms among outsiders of the same label. Guessing finds 1. What labels and the numbers of "
+    "records of each class tell of who is in the release is not in this figure.",
     "facts-public": "given, or from public data: {names}",
     "facts-range": "from the range of a pixel: {names}",
     "facts-private": "computed from the records: {names}",
