@@ -124,7 +124,10 @@ def _card_json(checked: Verified, digest: str, *, recipient: str | None, note: s
         "release": _release(stated, digest, recipient),
         "leaves": _leaves(checked),
         "state": card_statements.state(stated).plain(),
-        "promised": [card_statements.promise(of, certified=stated.certified) for of in stated.guarantees],
+        "promised": [
+            card_statements.promise(of, certified=stated.certified, randomised=bool(stated.label_cost))
+            for of in stated.guarantees
+        ],
         "labels": card_statements.labels(stated),
         "not_promised": _plain(notes.not_promised(stated)),
         "cost": _plain(card_statements.cost(stated)),

@@ -26,8 +26,12 @@ WORDS: dict[str, str] = {
     "label-dp": "the label of every record is {epsilon:g}-DP (randomised response)",
     # Conditions of a guarantee
     "replace-record": "one record is replaced by another with the same label and shape; n and all labels are public",
+    "replace-record-randomised": "one record is replaced by another with the same label and shape; n is public, and "
+    "labels are shown only as they were randomised",
     "replace-unit": "all rows of a unit are replaced by others with the same labels and shape; n, all labels and "
     "which rows belong together are public",
+    "replace-unit-randomised": "all rows of a unit are replaced by others with the same labels and shape; n and which "
+    "rows belong together are public, and labels are shown only as they were randomised",
     "replace-record-and-label": "one record, its label with it, is replaced by any other; only the number of records "
     "is public",
     "replace-unit-and-labels": "all records of a unit, their labels with them, are replaced by any others, however "
