@@ -42,7 +42,7 @@ def test_encode_then_verify(run: Run, small: Path, tmp_path: Path) -> None:
     verified = run("verify", "release", "--json")
     assert verified.code == 0 and verified.json["verified"] is True and verified.json["id"] == encoded.json["id"]
     text = run("verify", "release").out
-    assert "verified" in text and shows(text, "labels-shown") and shows(text, "gdp-record", mu=1.0)
+    assert "verified" in text and shows(text, "labels-shown") and shows(text, "gdp-record-of-label", mu=1.0)
     assert "follows from its settings" in text
 
 
@@ -647,7 +647,8 @@ def test_patients_and_their_labels_from_a_table(run: Run, tmp_path: Path) -> Non
     )
     assert made["spent"]["label_epsilon"] == 6 and made["spent"]["labels_shown"] is False
     text = run("verify", "r").out
-    assert shows(text, "gdp-unit", mu=1.0, found=gdp.member_tpr(1.0, 0.01)) and shows(text, "label-dp", epsilon=2.0)
+    assert shows(text, "gdp-unit-of-labels", mu=1.0, found=gdp.member_tpr(1.0, 0.01))
+    assert shows(text, "label-dp", epsilon=2.0)
     again = run("encode", "t.csv", "--grey", "--depth", 12, "--mu", 1, "--budget", 1.2, "--out", "s", "--json")
     assert refused(again, "BudgetError")
     audited = run("audit", "r", "--truth", "t.csv", *how, "--attacks", "prior,labels", "--out", "a", "--json").json

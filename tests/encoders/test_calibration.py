@@ -240,4 +240,5 @@ def test_a_choice_says_what_theory_says() -> None:
             said = calibration_report.told(item)
             assert said.figures["found"] == 100 * item.member_tpr and said.figures["mu"] == item.mu
             assert said.figures["members"].code == ("members-with-units" if most == 5 else "members")
+            assert said.figures["alike"].code == ("with-same-labels" if most == 5 else "of-same-label")
             assert said.figures["alarms"] == 1

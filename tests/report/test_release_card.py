@@ -171,6 +171,16 @@ def test_nothing_on_a_card_follows_from_the_records(tmp_path: Path, kind: str) -
         assert found
 
 
+@pytest.mark.parametrize("kind", ["certified", "gaussian", "sums", "shared", "round"])
+def test_members_are_told_from_outsiders_of_the_same_label_unless_mu_covers_labels(tmp_path: Path, kind: str) -> None:
+    whole, text = both(tmp_path, kind)
+    covered = whole["labels"]["protected"] == "covered"
+    assert covered == (kind in ("sums", "shared", "round"))
+    assert shows(text, "members-meaning" if covered else "members-meaning-of-label")
+    said = codes(read([whole["promised"][0]["said"]]))
+    assert ("gdp-record" if covered else "gdp-record-of-label") in said
+
+
 def test_figures_of_a_promise(tmp_path: Path) -> None:
     whole, text = both(tmp_path, "certified", recipient="a server")
     promised = whole["promised"][0]
@@ -208,6 +218,34 @@ def test_sums_units_labels_and_large_mu(tmp_path: Path) -> None:
     assert of_units["labels"]["protected"] == "randomised" and of_units["labels"]["epsilon"] == 2.0
     assert holds(read(of_units["cost"]), "cost-mu", unit="unit") and "cost-several" not in codes(read(of_units["cost"]))
     assert holds(read(of_units["promised"][0]["warnings"]), "meaningless-mu", mu=6.0)
+    assert "replace-unit-randomised" in codes(read(of_units["promised"][0]["conditions"]))
+    assert "cost-with-labels" in codes(read(of_units["cost"])) and "assumed-units" in codes(read(of_units["assumed"]))
+    assert "assumed-roster" in codes(read(shared["assumed"])) and "assumed-roster" not in codes(read(whole["assumed"]))
+
+
+def test_randomised_labels_cost_beside_mu_and_are_not_called_public(tmp_path: Path) -> None:
+    encoded(tmp_path / "r", 1, mu=1.0, label_epsilon=0.5)
+    whole = mixveil.card(tmp_path / "r").whole
+    conditions, cost = (codes(read(part)) for part in (whole["promised"][0]["conditions"], whole["cost"]))
+    assert "replace-record-randomised" in conditions and "replace-record" not in conditions
+    assert {"cost-labels-randomised", "cost-with-label", "cost-several", "cost-several-labels"} <= cost
+    assert holds(read(whole["cost"]), "cost-several-labels", two=1.0, ten=5.0)
+    KINDS["labels-alone"](tmp_path / "alone", 1)
+    alone = mixveil.card(tmp_path / "alone").whole
+    assert "cost-with-label" not in codes(read(alone["cost"])) and "cost-several-labels" in codes(read(alone["cost"]))
+
+
+@pytest.mark.parametrize(
+    "kind", ["certified", "gaussian", "tau", "seeded", "mixup", "labels-alone", "sums", "shared", "round", "updates"]
+)
+def test_what_a_signer_can_break_is_assumed_where_something_is_promised(tmp_path: Path, kind: str) -> None:
+    """A choice by what was found on the records, and a machine that is watched, void every promise that is certified or
+    of labels."""
+    whole, _ = both(tmp_path, kind)
+    promised = whole["release"]["certified"] or kind == "labels-alone"
+    told = codes(read(whole["assumed"]))
+    assert ({"assumed-not-chosen", "assumed-not-watched"} <= told) == promised
+    assert ("assumed-roster" in told) == (kind == "shared") and "assumed-units" not in told
 
 
 def test_a_tau_is_shown_as_what_was_asked_for_and_is_not_certified(tmp_path: Path) -> None:
@@ -287,7 +325,7 @@ def test_a_card_in_a_real_browser(hostile: Path, tmp_path: Path) -> None:
     """No script runs, nothing is asked for, and it prints on two sheets."""
     shown, heard, asked = browse(hostile, tmp_path)
     assert "CONSOLE" not in heard and asked == [] and HOSTILE in html.unescape(shown)
-    assert shows(html.unescape(re.sub(r"<[^>]+>", "", shown)), "members-meaning")
+    assert shows(html.unescape(re.sub(r"<[^>]+>", "", shown)), "members-meaning-of-label")
     flags = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
     target = [f"--print-to-pdf={tmp_path / 'card.pdf'}", hostile.as_uri()]
     subprocess.run([str(shutil.which("chromium")), *flags, *target], check=True, capture_output=True, timeout=600)

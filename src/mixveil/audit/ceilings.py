@@ -25,7 +25,7 @@ FPR = 0.01
 @dataclass(frozen=True)
 class MembershipBound:
     """What is promised of membership: by the μ of all releases together, no attack finds a larger share `tpr` of the
-    members at a share `fpr` of false alarms."""
+    members at a share `fpr` of false alarms among outsiders of the same labels."""
 
     of: Subject
     mu: float

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 Mu = Annotated[
     str | None,
-    typer.Option("--mu", help="Certified: every record μ-GDP; several to choose from with commas between. Default: 1."),
+    typer.Option(
+        "--mu", help="Certified: every record μ-GDP, labels excluded; several with commas between. Default: 1."
+    ),
 ]
 Tau = Annotated[float | None, typer.Option("--tau", help="Theorem 2's directional SNR, in (0, 1]. Default: 0.1.")]
 

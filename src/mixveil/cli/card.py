@@ -37,7 +37,8 @@ def card(
     as_json: AsJson = False,
 ) -> None:
     """Check a release as `verify` does, and write a card of it: what leaves, what is promised and what is not, what it
-    cost, how it was checked, what is assumed, and lines to sign. No figure on it is computed from the records."""
+    cost, how it was checked, what is assumed, and lines to sign. No figure on it is computed from the
+    records, but for their number and for how many rows a screen dropped."""
     look_at(folder / "manifest.json", "a release")
     import mixveil
 

@@ -149,6 +149,7 @@ def told(choice: Choice) -> Note:
         **figures,
         **together,
         members=note("members-with-units", rows=choice.unit_rows) if units else note("members"),
+        alike=note("with-same-labels" if units else "of-same-label"),
         found=100 * choice.member_tpr,
         alarms=100 * choice.member_fpr,
         weak=note("meaningful" if choice.mu < MEANINGLESS_MU else "no-meaningful-guarantee"),

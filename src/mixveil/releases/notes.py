@@ -13,13 +13,22 @@ from mixveil.releases.kinds.records import RecordSettings
 from mixveil.releases.kinds.updates import AFTER, UpdateSettings
 from mixveil.theory import gdp
 
+LABEL_KEPT = frozenset({"replace-record", "replace-unit"})
+"""Neighbours that have the same labels: what labels tell of a record is in no figure of such a guarantee."""
+
+_PROMISED = {
+    "replace-record": "gdp-record-of-label",
+    "replace-unit": "gdp-unit-of-labels",
+    "replace-record-and-label": "gdp-record",
+}
+
 
 def guarantee_note(stated: Guarantee) -> Note:
     """A guarantee as its reader should understand it: the realised figure is the claim."""
     if stated.name == "gdp":
-        unit = "gdp-record" if stated.assumes.get("neighbours", "").startswith("replace-record") else "gdp-unit"
         found = gdp.member_tpr(stated.claim, 0.01)
-        told = note(unit, mu=stated.claim, epsilon=gdp.epsilon(stated.claim), found=found)
+        code = _PROMISED.get(stated.assumes.get("neighbours", ""), "gdp-unit")
+        told = note(code, mu=stated.claim, epsilon=gdp.epsilon(stated.claim), found=found)
         shared = stated.assumes.get("attacker") == "sees-sum-with-honest"
         return note("on-condition", stated=told, condition=note("sees-sum-with-honest")) if shared else told
     if stated.name == "gdp-alone":

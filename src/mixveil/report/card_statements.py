@@ -2,7 +2,8 @@
 assumed.
 
 Nothing here looks at anything but what a release says of itself, and figures that its party computed from the records
-are left out: cards of two data sets with the same settings and sizes say the same.
+are left out, but for how many rows a screen dropped: cards of two data sets with the same settings and sizes say the
+same.
 """
 
 from __future__ import annotations
@@ -71,8 +72,9 @@ def _encoded(stated: Envelope, settings: RecordSettings) -> list[Note]:
     return [*projected, *moved, note(code, **figures), *own]
 
 
-def promise(stated: Guarantee, *, certified: bool) -> dict[str, Any]:
-    """A guarantee in words and figures; figures of members and ε only where it bounds those."""
+def promise(stated: Guarantee, *, certified: bool, randomised: bool) -> dict[str, Any]:
+    """A guarantee in words and figures; figures of members and ε only where it bounds those. randomised: whether labels
+    were."""
     bounds = stated.name in ("gdp", "gdp-alone")
     mu = stated.claim if bounds else None
     return {
@@ -86,7 +88,7 @@ def promise(stated: Guarantee, *, certified: bool) -> dict[str, Any]:
         "false_alarms": None if mu is None else FALSE_ALARMS,
         "assumes": dict(stated.assumes),
         "said": _said(stated).plain(),
-        "conditions": [told.plain() for told in _conditions(stated)],
+        "conditions": [told.plain() for told in _conditions(stated, randomised=randomised)],
         "warnings": [told.plain() for told in ([] if mu is None else meaningless(mu))],
     }
 
@@ -99,8 +101,9 @@ def _said(stated: Guarantee) -> Note:
     return note("snr-asked-not-kept" if how in NOT_KEPT else "snr-asked", tau=stated.nominal, calibration=how)
 
 
-def _conditions(stated: Guarantee) -> list[Note]:
-    told = [note(stated.assumes[name]) for name in _CONDITIONS if name in stated.assumes]
+def _conditions(stated: Guarantee, *, randomised: bool) -> list[Note]:
+    codes = [stated.assumes[name] for name in _CONDITIONS if name in stated.assumes]
+    told = [note(f"{code}-randomised" if randomised and code in notes.LABEL_KEPT else code) for code in codes]
     origins: dict[str, list[str]] = {}
     for name, origin in stated.assumes.items():
         if name not in _SAID_ALREADY:
@@ -122,11 +125,11 @@ def labels(stated: Envelope) -> dict[str, Any]:
 
 def cost(stated: Envelope) -> list[Note]:
     """What this release costs whose records are in it, by its own statement."""
-    of_labels = stated.label_cost
-    told = [_cost_of_labels(of_labels), note("cost-others")]
-    if (mu := next((of.claim for of in stated.guarantees if of.name == "gdp"), None)) is None:
-        return [note("cost-unbounded"), *told]
     one_row, each = stated.unit_rows == 1, stated.settings.cost()
+    mu = next((of.claim for of in stated.guarantees if of.name == "gdp"), None)
+    told = [*_cost_of_labels(stated.label_cost, one_row=one_row, bounded=mu is not None), note("cost-others")]
+    if mu is None:
+        return [note("cost-unbounded"), *told]
     spent = note("cost-mu", unit="record" if one_row else "unit", mu=mu, two=gdp.compose([mu, mu]))
     if not one_row or each is None:
         return [spent, *told]
@@ -134,10 +137,16 @@ def cost(stated: Envelope) -> list[Note]:
     return [spent, note("cost-several", two=two, ten=ten), *told]
 
 
-def _cost_of_labels(epsilon: float | None) -> Note:
-    if epsilon is None:
-        return note("cost-labels-unbounded")
-    return note("cost-labels-randomised", epsilon=epsilon) if epsilon else note("cost-labels-covered")
+def _cost_of_labels(epsilon: float | None, *, one_row: bool, bounded: bool) -> list[Note]:
+    """one_row: whether a unit is one record; bounded: whether a μ bounds what else is shown of it."""
+    if not epsilon:
+        return [note("cost-labels-unbounded" if epsilon is None else "cost-labels-covered")]
+    told = [note("cost-labels-randomised", epsilon=epsilon)]
+    if bounded:
+        told.append(note("cost-with-label" if one_row else "cost-with-labels"))
+    if one_row:
+        told.append(note("cost-several-labels", two=2 * epsilon, ten=10 * epsilon))
+    return told
 
 
 def of_ledger(total: Total, *, known: bool) -> dict[str, Any]:
@@ -171,11 +180,16 @@ def checked(stated: Envelope) -> list[Note]:
 def assumed(stated: Envelope) -> list[Note]:
     """What all that is promised rests on, beside the conditions of each guarantee."""
     drawn = [note("assumed-secure-stream"), note("assumed-cipher")]
+    by_people = [note("assumed-not-chosen"), note("assumed-not-watched")]
     settings, told = stated.settings, []
     if stated.certified:
-        told = [*drawn, note("assumed-arithmetic"), note("assumed-public")]
-    elif stated.guarantees or stated.label_cost is not None:
+        told = [*drawn, note("assumed-arithmetic"), note("assumed-public"), *by_people]
+    elif stated.label_cost is not None:
+        told = [note("assumed-statement"), *drawn, *by_people]
+    elif stated.guarantees:
         told = [note("assumed-statement"), *drawn]
+    if stated.unit_rows > 1 and (stated.certified or stated.label_cost is not None):
+        told.append(note("assumed-units"))
     if isinstance(settings, SumSettings) and settings.honest > 1 and stated.certified:
-        told.append(note("assumed-honest", honest=settings.honest))
+        told += [note("assumed-honest", honest=settings.honest), note("assumed-roster")]
     return told or [note("assumed-nothing")]

@@ -124,7 +124,10 @@ def _card_json(checked: Verified, digest: str, *, recipient: str | None, note: s
         "release": _release(stated, digest, recipient),
         "leaves": _leaves(checked),
         "state": card_statements.state(stated).plain(),
-        "promised": [card_statements.promise(of, certified=stated.certified) for of in stated.guarantees],
+        "promised": [
+            card_statements.promise(of, certified=stated.certified, randomised=bool(stated.label_cost))
+            for of in stated.guarantees
+        ],
         "labels": card_statements.labels(stated),
         "not_promised": _plain(notes.not_promised(stated)),
         "cost": _plain(card_statements.cost(stated)),
@@ -192,6 +195,8 @@ def _sizes(stated: Envelope) -> tuple[int | None, int | None]:
 def _page(whole: Mapping[str, Any]) -> str:
     """The card for people: of many files and classes the first, as the data have all."""
     leaves = whole["leaves"]
+    bounds = [item for item in whole["promised"] if item["mu"] is not None]
+    label_kept = any(item["assumes"].get("neighbours") in notes.LABEL_KEPT for item in bounds)
     made = environment()
     made.filters["amount"] = amount
     text: str = made.get_template("card.html.j2").render(
@@ -200,7 +205,8 @@ def _page(whole: Mapping[str, Any]) -> str:
         leaves=leaves,
         files=leaves["files"][:_FILES_SHOWN],
         classes=[one_line(name, _NAME) for name in leaves["classes"][:_CLASSES_SHOWN]],
-        bounds=[item for item in whole["promised"] if item["mu"] is not None],
+        bounds=bounds,
+        meaning="members-meaning-of-label" if label_kept else "members-meaning",
         description=DATA,
     )
     return text

@@ -140,7 +140,8 @@ def replaced(epsilon_: float, delta_: float) -> tuple[float, float]:
 
 
 def member_tpr(mu: float, fpr: float) -> float:
-    """The best true-positive rate of any membership test at that false-positive rate: Φ(Φ⁻¹(FPR) + μ).
+    """The best true-positive rate of any membership test at that false-positive rate: Φ(Φ⁻¹(FPR) + μ). False alarms
+    are counted among those that could replace a record: of releases that show labels, others of the same label.
 
     >>> round(member_tpr(1.0, 0.01), 4)
     0.0924

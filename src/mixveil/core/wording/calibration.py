@@ -9,10 +9,10 @@ _DROWNED = (
 )
 _CHOICE = (
     "μ = {mu:g}: of 100 {members} an attacker on average finds at most {found:.3g} at {alarms:g} % false alarms "
-    "(guessing: {alarms:g}). That is ε = {epsilon:.3g} at δ = {delta:g}{weak}. Noise: σ = {sigma:.4g} "
-    "on every value, beside records of norm {clip:.4g} at most. Releases of the same records add up: 2 are μ = "
-    "{two:.3g}, 4 are μ = {four:.3g}, 10 are μ = {ten:.3g}. What a release of these rows as they are can teach: "
-    "{learnt}. The noise between two classes is {noise:.2g} times as long as they can be apart at all."
+    "among outsiders {alike} (guessing: {alarms:g}). That is ε = {epsilon:.3g} at δ = {delta:g}{weak}. Noise: "
+    "σ = {sigma:.4g} on every value, beside records of norm {clip:.4g} at most. Releases of the same records "
+    "add up: 2 are μ = {two:.3g}, 4 are μ = {four:.3g}, 10 are μ = {ten:.3g}. What a release of these rows as they "
+    "are can teach: {learnt}. The noise between two classes is {noise:.2g} times as long as they can be apart at all."
 )
 
 WORDS: dict[str, str] = {
@@ -29,6 +29,8 @@ WORDS: dict[str, str] = {
     "choice-of-mu": _CHOICE,
     "members": "members",
     "members-with-units": "members (persons, each with all of up to {rows} rows)",
+    "of-same-label": "of the same label",
+    "with-same-labels": "with the same labels",
     "meaningful": "",
     "no-meaningful-guarantee": ": no meaningful guarantee",
     "next-to-nothing": "next to nothing",

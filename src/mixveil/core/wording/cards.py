@@ -43,6 +43,9 @@ WORDS: dict[str, str] = {
     # What is promised
     "members-meaning": "Members found: of 100 that are in the release, an attacker at 1 % false alarms finds at most "
     "this many on average. Guessing finds 1.",
+    "members-meaning-of-label": "Members found: of 100 that are in the release, an attacker finds at most this many on "
+    "average, at 1 % false alarms among outsiders of the same label. Guessing finds 1. What labels and the numbers of "
+    "records of each class tell of who is in the release is not in this figure.",
     "facts-public": "given, or from public data: {names}",
     "facts-range": "from the range of a pixel: {names}",
     "facts-private": "computed from the records: {names}",
@@ -60,6 +63,11 @@ WORDS: dict[str, str] = {
     "bound from now on.",
     "cost-labels-covered": "The same μ covers labels.",
     "cost-labels-randomised": "It also costs each label ε = {epsilon:g}. The ε of several releases add up.",
+    "cost-with-label": "Where a record and its label are both replaced, μ and ε count together.",
+    "cost-with-labels": "Where a unit's records and their labels are both replaced, μ and the ε of all its labels "
+    "count together.",
+    "cost-several-labels": "The labels of two records of one person cost the person up to ε = {two:g} together, of ten "
+    "up to ε = {ten:g}.",
     "cost-labels-unbounded": "No ε bounds what it shows of labels.",
     "cost-others": "What other releases cost is not counted here.",
     "cost-ledger": "The ledger of this machine has {releases:n release}. A record in each of them is {mu:.4g}-GDP in "
@@ -88,16 +96,22 @@ WORDS: dict[str, str] = {
     "not-checked": "Only the party can tell of which records the release was made, and whether it was made as stated: "
     "no reader can see how noise was drawn or labels were randomised.",
     # What is assumed
-    "assumed-secure-stream": "The party ran mixveil as it is published. Its secure stream then draws all that is "
-    "secret: AES-128 in counter mode, or ChaCha20 on a GPU, under a key from the operating system.",
+    "assumed-secure-stream": "The party ran mixveil as it is published, on a machine that was not copied meanwhile. "
+    "Its secure stream then draws all that is secret: AES-128 in counter mode, or ChaCha20 on a GPU, under a key from "
+    "the operating system.",
     "assumed-cipher": "These ciphers cannot be told from chance, and the operating system's randomness is uniform and "
     "stays secret.",
     "assumed-arithmetic": "The machine computes as IEEE 754 says, and its logarithms and sines are as near as "
     "docs/exactness.md of mixveil says.",
     "assumed-public": "What is called public was fixed without a look at the records, but for what earlier releases "
     "show of them.",
+    "assumed-not-chosen": "Nothing that was found on the private records, such as an audit of them, decided whether a "
+    "release is sent, or which one.",
+    "assumed-not-watched": "Nobody measures the time, power or memory of the machine: what these tell is not covered.",
+    "assumed-units": "The party named truly which records belong to one person.",
     "assumed-honest": "At least {honest:n party is|parties are} honest, and the server sees only the sum of all "
     "parties.",
+    "assumed-roster": "The roster of the parties is genuine, and each name on it is another organisation.",
     "assumed-statement": "What the party states is true.",
     "assumed-nothing": "Nothing is promised, so nothing is assumed.",
 }

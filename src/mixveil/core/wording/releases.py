@@ -8,6 +8,11 @@ WORDS: dict[str, str] = {
     "more than {found:.1%} of the members at 1 % false alarms",
     "gdp-unit": "every unit (all its rows) is {mu:.4g}-GDP: ε = {epsilon:.3g} at δ = 1e-5; on average no membership "
     "test finds more than {found:.1%} of the members at 1 % false alarms",
+    "gdp-record-of-label": "every record is {mu:.4g}-GDP: ε = {epsilon:.3g} at δ = 1e-5; on average no membership test "
+    "finds more than {found:.1%} of the members at 1 % false alarms among outsiders of the same label",
+    "gdp-unit-of-labels": "every unit (all its rows) is {mu:.4g}-GDP: ε = {epsilon:.3g} at δ = 1e-5; on average no "
+    "membership test finds more than {found:.1%} of the members at 1 % false alarms among outsiders with the same "
+    "labels",
     "gdp-alone": "whatever the other parties do it is {mu:.4g}-GDP: ε = {epsilon:.3g} at δ = 1e-5",
     "snr-kept": "directional SNR of a row at most {snr:.4g}",
     "snr-kept-nominal": "directional SNR of a row at most {snr:.4g} (nominal τ = {tau:.4g})",
@@ -21,8 +26,12 @@ WORDS: dict[str, str] = {
     "label-dp": "the label of every record is {epsilon:g}-DP (randomised response)",
     # Conditions of a guarantee
     "replace-record": "one record is replaced by another with the same label and shape; n and all labels are public",
+    "replace-record-randomised": "one record is replaced by another with the same label and shape; n is public, and "
+    "labels are shown only as they were randomised",
     "replace-unit": "all rows of a unit are replaced by others with the same labels and shape; n, all labels and "
     "which rows belong together are public",
+    "replace-unit-randomised": "all rows of a unit are replaced by others with the same labels and shape; n and which "
+    "rows belong together are public, and labels are shown only as they were randomised",
     "replace-record-and-label": "one record, its label with it, is replaced by any other; only the number of records "
     "is public",
     "replace-unit-and-labels": "all records of a unit, their labels with them, are replaced by any others, however "
@@ -46,7 +55,8 @@ WORDS: dict[str, str] = {
     "are left",
     # What is not promised
     "labels-shown": "Labels are not protected: they are released without noise, and show each row's class or classes, "
-    "the weights of a mixture, and how many records of each class the party has.",
+    "the weights of a mixture, and how many records of each class the party has. No μ bounds what they tell of who is "
+    "in the data.",
     "labels-shown-screened": "Labels are not protected: they are released without noise, and show the class or "
     "classes of each row that is left and the weights of a mixture.",
     "labels-not-covered": "Labels are not protected: nothing is promised of this release.",
