@@ -70,7 +70,7 @@ MODEL = FileFormat(
         "projection": "The digest of the projection that records went through.",
         "trained_on": "The releases: id, party, kind, rows, and what each promised.",
         "mu": "The total μ of each party's releases for this model; null where one promises nothing.",
-        "mu_with_several_parties": "The μ of a record that all these parties have.",
+        "mu_with_several_parties": "The μ of a record that all these parties have, whatever other parties do.",
         "mu_alone": "With secure sums: μ of each party whatever the others do.",
         "honest": "With secure sums: how many honest parties share the noise.",
         "label_epsilon": "ε of labels by party; 0 where μ covers them, null where they are shown.",

@@ -36,6 +36,10 @@ WORDS: dict[str, str] = {
     "model-unit-of-one-party": "unit (all rows of a person) of one party",
     "model-mu-record-at-several": "A record that several of these {parties} parties have: up to {mu:.4g}-GDP.",
     "model-mu-unit-at-several": "A person whose records several of these {parties} parties have: up to {mu:.4g}-GDP.",
+    "model-mu-record-at-several-shared": "A record that several of these {parties} parties have is in their sum "
+    "several times: up to {mu:.4g}-GDP, whatever the parties without it do.",
+    "model-mu-unit-at-several-shared": "A person whose records several of these {parties} parties have is in their "
+    "sum several times: up to {mu:.4g}-GDP, whatever the parties without them do.",
     "model-mu-shared": "This holds if at least {honest} of the parties, that one included, are honest and the server "
     "saw their sums alone; whatever the others do, it is {mu:.4g}-GDP.",
     "model-labels-shown": "Labels are not protected.",

@@ -66,7 +66,7 @@ WORDS: dict[str, str] = {
     "unit-is-clipped": "The unit is all records that the party named as one person's, however many. Records that the "
     "party did not name as one person's are not covered together.",
     "noise-is-shared": "The noise is shared with other parties. If fewer of them are honest than stated, less is "
-    "promised.",
+    "promised. A record that other parties have too is in the sum several times: m parties together promise it m·μ.",
     "rows-dropped": "Rows that showed too much of their records were dropped: which are missing depends on the "
     "records, and says something of them. Records whose own row is missing may be in the rows of others.",
     "no-noise": "No noise was added: nothing is promised at all.",
