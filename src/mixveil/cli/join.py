@@ -273,7 +273,8 @@ def _show_job(item: Waiting) -> tuple[LookedAt, str]:
     elif config.label_epsilon is not None:
         labels = f"Each label is {config.label_epsilon:g}-DP."
     total, limit = config.total, config.limit
-    after = math.hypot(total.mu, config.mu)
+    shared_by = config.party if job.rules.secure else None
+    after = total.plus(job.id, config.mu, None, shared_by).mu
     out.print(
         f"{labels} Everything in your ledger cost μ = {total.mu:.4g} so far, and {after:.4g} with this job"
         f"{'' if limit is None else f', of a budget of {limit:g}'}.",

@@ -36,6 +36,7 @@ from tests.federated.jobs.test_rounds_of_sums import (
     killed_at,
     rounds_job,
 )
+from tests.made import blobs
 
 pytestmark = pytest.mark.usefixtures("clock")
 
@@ -85,6 +86,15 @@ def test_a_job_learns_from_sums_alone(tmp_path: Path) -> None:
     for name in NAMES:
         for path in kept(tmp_path, name):
             assert files_of(job.folder / path.name / name) == files_of(path)
+
+
+def test_a_ledger_of_three_parties_with_the_same_records_adds_up_what_their_sums_cost(tmp_path: Path) -> None:
+    """One organisation with three names: its records are in each sum three times, under the noise of one."""
+    job = secure_job(tmp_path)
+    assert done(job, Here(answers(secure_parties(tmp_path, images=blobs(120, 0)))))["ok"]
+    book = Ledger()
+    for mu in (book.total().mu, book.standing(book.everyone()).spent.most):
+        assert mu == pytest.approx(3 * 4.0) and mu > shared_noise.at_several(4.0, 2, 3, 3)
 
 
 def test_the_ledger_shows_both_figures(tmp_path: Path) -> None:
