@@ -118,6 +118,12 @@ def test_each_lie_has_its_error(text: str, name: str) -> None:
         envelope.parse(changed(text, change))
 
 
+def test_a_certified_manifest_states_all_that_its_settings_give(text: str) -> None:
+    """What is left out would be a worse figure, or a condition of the one that is stated."""
+    with pytest.raises(errors.FalseClaimError, match="does not state directional-snr, which its settings give"):
+        envelope.parse(changed(text, lambda whole: whole["guarantees"].pop(1)))
+
+
 FEATURES = {"names": ["resnet18", "mobilenet_v2"], "stage": None, "mirror": True, "size": 224}
 
 

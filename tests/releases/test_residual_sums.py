@@ -207,6 +207,23 @@ def test_masked_sums_are_read_as_they_were_sent_and_promise_both_figures(tmp_pat
     assert entry.encoder == "residual-sums-shared-3" and entry.stated == 1.0
 
 
+def test_neither_figure_of_a_secure_sum_is_left_out(tmp_path: Path) -> None:
+    """Of ten parties at μ = 0.316 together one promises μ = 1 whatever the others do, and a reader is told both."""
+    rows = Projected(features_of(blobs(600, 2)), base())
+    written(tmp_path / "s", rows, Sharing(10, mask=lambda indices: indices))
+    path = tmp_path / "s" / "manifest.json"
+    whole = json.loads(path.read_text())
+    both = whole["guarantees"]
+    assert [stated["name"] for stated in both] == ["gdp", "gdp-alone"]
+    path.write_text(json.dumps({**whole, "guarantees": both[:1]}))
+    with pytest.raises(errors.FalseClaimError, match="does not state gdp-alone"):
+        read_release(tmp_path / "s")
+    for certified in (True, False):
+        path.write_text(json.dumps({**whole, "guarantees": both[1:], "certified": certified}))
+        with pytest.raises(errors.FalseClaimError, match=r"certified if and only|no guarantee without a certificate"):
+            read_release(tmp_path / "s")
+
+
 def test_parties_that_share_noise_have_one_grid_and_an_odd_mu_is_refused() -> None:
     rows = Projected(features_of(blobs(60, 2)), base())
     head = head_of(rows)

@@ -221,13 +221,16 @@ def _check_consistent(envelope: Envelope) -> None:
 
 
 def _check_honest(envelope: Envelope, *, certified: bool) -> None:
-    """Refuse a promise that is unknown, or that a reader can see to be false."""
+    """Refuse a promise that is unknown, or that a reader can see to be false. A certified manifest states all that its
+    settings give: what it left out might be the larger figure."""
     if len({stated.name for stated in envelope.guarantees}) != len(envelope.guarantees):
         raise FalseClaimError("a guarantee is stated twice")
     if envelope.reproducible and (certified or envelope.guarantees):
         raise FalseClaimError("the noise came from a seeded stream: the manifest may promise nothing")
     if certified != envelope.certified:
         raise FalseClaimError("a manifest is certified if and only if it states a gdp guarantee")
+    if certified and (left_out := envelope.settings.claims().keys() - {stated.name for stated in envelope.guarantees}):
+        raise FalseClaimError(f"the manifest does not state {', '.join(sorted(left_out))}, which its settings give")
     for stated in envelope.guarantees:
         if certified:
             _check_certified(stated, envelope.settings)
