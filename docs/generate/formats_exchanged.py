@@ -21,8 +21,8 @@ MANIFEST = FileFormat(
     {
         "kind": "What the payload is: see the kinds of payload below.",
         "id": "32 hexadecimal digits. The ledger names the release by it.",
-        "party": "The name of the sender.",
-        "created": "The time in UTC, ISO 8601.",
+        "party": "The name that the sender gives itself: up to 64 printable characters.",
+        "created": "The time in UTC, ISO 8601, by the sender's clock.",
         "classes": "The names of the classes, in the order of the labels.",
         "guarantees": "What is promised or stated: name, nominal and realised figure, conditions as codes.",
         "certified": "Whether a guarantee `gdp` is among them.",

@@ -26,7 +26,7 @@ WORDS: dict[str, str] = {
     "class counts too, were computed from the rows without protection: keep them as you keep the data.",
     "rows-played-public": "A quarter of the rows, with their labels, played the public data, which the methods with a "
     "μ and one-shot use: real public data are less like the private ones.",
-    "party-without-class-sums": "{party} sent no class sums for this plan: its records are in the rounds alone",
+    "party-without-class-sums": "{party!r} sent no class sums for this plan: its records are in the rounds alone",
     "model-promises-nothing": "Nothing is promised: the model was trained on a release that promises nothing.",
     "model-mu": "An attacker who has the model and all that was sent for it learns no more of any {of} than "
     "{mu:.4g}-GDP permits.",

@@ -84,15 +84,15 @@ WORDS: dict[str, str] = {
     "seeded": "The noise came from a seeded stream: an attacker who finds the seed removes it. For experiments only, "
     "no promise.",
     # Releases
-    "held-records": "{rows:n row} of {shape} from {party}, {files:n file}, {megabytes:.1f} MB",
-    "held-classes": "sums of {classes:n class|classes} with {values:n value} each, over {over}, from {party}",
+    "held-records": "{rows:n row} of {shape} from {party!r}, {files:n file}, {megabytes:.1f} MB",
+    "held-classes": "sums of {classes:n class|classes} with {values:n value} each, over {over}, from {party!r}",
     "held-residuals": "residual sums of {classes:n class|classes} with {values:n value} each, over {over}, from "
-    "{party}",
+    "{party!r}",
     "over-record": "{number:n record}",
     "over-unit": "{number:n unit}",
-    "held-updates": "updates of {tensors:n tensor} by {method} from {party}, {megabytes:.1f} MB",
-    "held-representations": "{rows:n row} of {values:n value} from {party}, {megabytes:.1f} MB",
-    "held": "a release of {kind} from {party}, {files:n file}, {megabytes:.1f} MB",
+    "held-updates": "updates of {tensors:n tensor} by {method} from {party!r}, {megabytes:.1f} MB",
+    "held-representations": "{rows:n row} of {values:n value} from {party!r}, {megabytes:.1f} MB",
+    "held": "a release of {kind} from {party!r}, {files:n file}, {megabytes:.1f} MB",
     "features-of": "features of images by {extractor}, {size} pixels wide (settings and weights {digest})",
     "encoded-without-triton": "Triton is not installed, so the CPU draws the noise and not the GPU: the release is as "
     "exact, and takes longer. To use the GPU: pip install triton",
