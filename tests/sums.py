@@ -60,15 +60,21 @@ def given(z: Tensor, labels: Tensor, units: Sequence[str] | None = None, *, clip
 
 
 def scores(
-    one: Tensor, other: Tensor, settings: SumSettings, repetitions: int, stream: Stream | None = None, parties: int = 1
+    one: Tensor,
+    other: Tensor,
+    settings: SumSettings,
+    repetitions: int,
+    stream: Stream | None = None,
+    parties: int = 1,
+    having: int = 1,
 ) -> tuple[Tensor, Tensor]:
     """Of the optimal test of which of two totals noise was added to, by the code that adds it. Repetitions are drawn in
-    one batch. parties: how many of them add noise, where only their sum is seen."""
+    one batch. parties: how many of them add noise, where only their sum is seen; having: how many of them have it."""
     towards, found = (one - other).flatten() / (one - other).norm(), []
     for total in (one, other):
         each = torch.zeros(parties, repetitions, total.numel(), dtype=torch.float64)
         for number in range(parties):
-            own = total if number == 0 else torch.zeros_like(total)
+            own = total if number < having else torch.zeros_like(total)
             indices = _noisy(
                 own.div(settings.step).round().long().repeat(repetitions, 1), settings, stream or SecureStream()
             )

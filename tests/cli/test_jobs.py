@@ -17,6 +17,7 @@ import pytest
 
 from mixveil.core import files
 from mixveil.features import projection_file
+from mixveil.federated import roster
 from mixveil.federated.jobs.messages import Message
 from mixveil.federated.jobs.party import Party
 from mixveil.releases.ledger import Ledger
@@ -96,6 +97,18 @@ def test_a_certified_job_is_agreed_to_before_anything_is_made(run: Run, tmp_path
     assert offered(party) == "ready" and len(Ledger().entries()) == 1
     (folder,) = tmp_path.glob("jobs-a/a/*/")
     assert not (folder / "audit").exists()  # no attack on the real data decided anything
+
+
+def test_a_job_of_secure_sums_says_what_a_record_at_several_parties_costs(run: Run, tmp_path: Path) -> None:
+    """Three figures: with honest parties, alone, and for a record that is in the sum several times."""
+    keys = tmp_path / "keys"
+    roster.write(tmp_path / "roster.json", roster.together([roster.make_key(keys, name) for name in "abc"]))
+    own = {"roster": str(tmp_path / "roster.json"), "roster_key": str(keys / "a.roster.key"), "honest": 2}
+    party = a_party(tmp_path, "a", 0, approve=True, **own)
+    assert party.answer(Message({**TASK, "method": "rounds-secure", "ask": "hello", "you": "a"})).about
+    text = " ".join(run("approve", "autumn", "--folder", "jobs-a", "--yes").out.split())
+    assert "Every record is 4-GDP" in text and "Whatever the others do, it is 5.657-GDP." in text
+    assert "with m such parties, yours among them, it is up to 4·m-GDP" in text
 
 
 def test_what_is_not_certified_is_attacked_before_it_leaves(run: Run, tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from mixveil.data.moves import all_moves
 from mixveil.data.row_views import Subset
 from mixveil.encoders.catalogue import ENCODERS, encoders
 from mixveil.encoders.grid import stored_dtype
+from mixveil.encoders.noisy import EXAMPLE
 from mixveil.releases import traces
 from tests.made import images
 from tests.plugins.toy_encoder import SignMask
@@ -264,6 +265,9 @@ def test_only_what_can_be_asked_for_is_promised(encoder: Encoder, target: Mu | T
     if not isinstance(target, encoder.scheme.targets):
         with pytest.raises(ArgumentError, match=encoder.name):
             encoder.scheme.calibrate(target, Facts({}))
+    elif isinstance(target, Mu):  # a certified manifest states all that follows from its settings
+        ready, stated = encoder.scheme.calibrate(target, EXAMPLE)
+        assert [guarantee.name for guarantee in stated] == [*ready.claims()]
     assert bool(encoder.claims()) == (encoder.cost() is not None) == (Mu in encoder.scheme.targets)
     assert bool(encoder.unpromised) == (not encoder.scheme.targets)
 

@@ -43,7 +43,9 @@ _SEVERAL = {
     "features-too-large",
     "members-with-units",
     "model-mu-record-at-several",
+    "model-mu-record-at-several-shared",
     "model-mu-unit-at-several",
+    "model-mu-unit-at-several-shared",
 }  # said of two or more only
 
 

@@ -223,6 +223,18 @@ def test_from_releases_to_a_model_and_back(tmp_path: Path) -> None:
     assert accuracy(again.layers) == accuracy(trained.layers) > 0.9
 
 
+def test_a_record_at_several_parties_costs_what_each_partys_own_noise_permits(tmp_path: Path) -> None:
+    """Noise that is shared covers a record once, and the record is in the sum several times: never √Σμ²."""
+    digest = PUBLIC.digest()
+    folders = [written(tmp_path / name, 60, i, digest, mu=1.0 + i, party=name) for i, name in enumerate("ab")]
+    trained = train_on(folders, (PUBLIC, digest))
+    assert trained.together == pytest.approx(math.hypot(1.0, 2.0))
+    alone = {"a": 1.5, "b": 2.5}
+    assert replace(trained, honest=3, alone=alone).together == pytest.approx(math.hypot(1.5, 2.5))
+    assert replace(trained, honest=3).together == pytest.approx(math.sqrt(3) * math.hypot(1.0, 2.0))
+    assert replace(trained, honest=3, alone=alone, spent={"a": 1.0, "b": None}).together is None
+
+
 def test_a_seeded_release_leaves_nothing_promised(tmp_path: Path) -> None:
     rows = Projected(private(100, 2), PUBLIC)
     encoder, guarantees = Singular().calibrate(

@@ -118,6 +118,46 @@ def test_each_lie_has_its_error(text: str, name: str) -> None:
         envelope.parse(changed(text, change))
 
 
+SAID = "2026-11-19. Independently audited: no record can be recovered. No signature is needed"
+
+
+@pytest.mark.parametrize(
+    "created",
+    {
+        "a sentence": SAID,
+        "a time and a sentence": f"2026-11-19T14:39:34+00:00 {SAID}",
+        "a day": "2026-11-19",
+        "no offset": "2026-11-19T14:39:34",
+        "another offset": "2026-11-19T14:39:34+01:00",
+        "Z for UTC": "2026-11-19T14:39:34Z",
+        "parts of a second": "2026-11-19T14:39:34.5+00:00",
+        "no such day": "2026-02-30T14:39:34+00:00",
+        "no such hour": "2026-11-19T24:39:34+00:00",
+        "other digits": "２026-11-19T14:39:34+00:00",
+        "two lines": "2026-11-19T14:39:34+00:00\n",
+        "a space": "2026-11-19 14:39:34+00:00",
+        "a number": 20261119,
+        "nothing": "",
+    }.values(),
+)
+def test_when_it_was_created_is_a_time_as_we_write_it(text: str, created: Any) -> None:
+    with pytest.raises(errors.ManifestError, match=r"created must be a date and time in UTC, such as .*, got"):
+        envelope.parse(changed(text, set_("created", value=created)))
+
+
+@pytest.mark.parametrize("party", ["", "x" * 65, "two\nlines", "a\x1b[2J", "\u202etrap", 7, None])
+def test_the_party_is_a_short_name(text: str, party: Any) -> None:
+    with pytest.raises(errors.ManifestError, match="party must be one line of 1 to 64 printable characters, got"):
+        envelope.parse(changed(text, set_("party", value=party)))
+    assert envelope.parse(changed(text, set_("party", value="x" * 64))).party == "x" * 64
+
+
+def test_a_certified_manifest_states_all_that_its_settings_give(text: str) -> None:
+    """What is left out would be a worse figure, or a condition of the one that is stated."""
+    with pytest.raises(errors.FalseClaimError, match="does not state directional-snr, which its settings give"):
+        envelope.parse(changed(text, lambda whole: whole["guarantees"].pop(1)))
+
+
 FEATURES = {"names": ["resnet18", "mobilenet_v2"], "stage": None, "mirror": True, "size": 224}
 
 

@@ -328,6 +328,42 @@ def test_no_budget_holds_where_something_promises_nothing(tmp_path: Path) -> Non
         release(tmp_path / "b", images(), budget=5.0)
 
 
+def shared(number: int, mu: float, party: str) -> Entry:
+    """Of a secure sum."""
+    return replace(entry(number, Cost(mu, mu, 1.0), 0.0), stated=mu, party=party, encoder="residual-sums-shared-3")
+
+
+def test_several_parties_of_one_ledger_add_up_in_secure_sums(tmp_path: Path) -> None:
+    """A record of both is in each sum twice, under the noise of one sum: 5 + 12, where √(5² + 12²) would be 13."""
+    book, rows = Ledger(tmp_path), Owners(prints(1, 2, 3))
+    book.enter(shared(0, 3.0, "a"), rows)
+    book.enter(shared(1, 4.0, "a"), rows)
+    assert book.total().mu == pytest.approx(5) and book.spent(rows).most == pytest.approx(5)
+    book.enter(shared(2, 12.0, "b"), Owners(prints(3, 4, 5)))
+    assert book.total().mu == pytest.approx(17)
+    assert book.spent(Owners(prints(1, 3, 4))).mu.tolist() == pytest.approx([5, 17, 12])
+    book.enter(stated(3, 2.0), rows)  # noise of its own is beside that of the sums
+    assert book.total().mu == pytest.approx(math.hypot(17, 2)) == pytest.approx(book.spent(rows).most)
+    with pytest.raises(errors.BudgetError, match=r"spent μ = 17\.38 of a budget of 17\.2"):
+        book.enter(stated(4, 3.0), Owners(prints(7, 8, 9)), 17.2, against="everything")
+    with pytest.raises(errors.BudgetError, match=r"spent μ = 19\.18 of a budget of 18"):
+        book.enter(shared(5, 5.0, "a"), Owners(prints(3, 7, 8)), 18.0)
+
+
+def test_what_is_held_for_several_parties_of_one_ledger_adds_up(tmp_path: Path) -> None:
+    book, rows = Ledger(tmp_path), Owners(prints(1, 2, 3))
+    book.reserve("a's", 5.0, rows, shared_by="a")
+    book.reserve("more of a", 12.0, rows, shared_by="a")
+    assert book.total().mu == book.total().reserved == pytest.approx(13)
+    with pytest.raises(errors.BudgetError, match="spent μ = 17"):
+        book.reserve("b's", 4.0, rows, 16.9, shared_by="b", against="everything")
+    book.reserve("b's", 4.0, rows, 17.1, shared_by="b", against="everything")
+    book.reserve("own", 3.0, rows)
+    assert book.total().mu == pytest.approx(math.hypot(17, 3)) == pytest.approx(book.spent(rows).most)
+    book.enter(shared(0, 4.0, "b"), rows, plan="b's")  # what was held is spent
+    assert book.total().mu == pytest.approx(math.hypot(17, 3)) == pytest.approx(book.spent(rows).most)
+
+
 def stated(number: int, mu: float, label_epsilon: float | None = None, kind: str = "records") -> Entry:
     """Of three rows, at a μ that is stated and paid."""
     return replace(entry(number, Cost(mu, 2 * mu, 0.5), label_epsilon), stated=mu, kind=kind)

@@ -249,7 +249,7 @@ def test_a_killed_process_leaves_no_release_that_verifies(tmp_path: Path, where:
             verify_release(left)
 
 
-@pytest.mark.parametrize("party", ["", "two\nlines", "x" * 1001])
+@pytest.mark.parametrize("party", ["", "two\nlines", "x" * 65])
 def test_a_bad_party_name_is_refused(tmp_path: Path, party: str) -> None:
     encoder, guarantees = Singular().calibrate(Mu(1.0), range_facts(images()))
     with pytest.raises(errors.ArgumentError, match="party"):

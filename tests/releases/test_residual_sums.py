@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,15 +15,18 @@ from torch import Tensor
 
 from mixveil.core import errors
 from mixveil.core.randomness import SecureStream, SeededStream
+from mixveil.features.extractor import Extractor
 from mixveil.features.projection import HeldRows, Projected
+from mixveil.learn.layers import Layers
 from mixveil.learn.rounds import head_digest
+from mixveil.learn.training import Trained
 from mixveil.releases import contributions
 from mixveil.releases.contributions import LARGEST, Head
 from mixveil.releases.kinds.sums import SumSettings, sums_of
 from mixveil.releases.ledger import Ledger
 from mixveil.releases.reading import read_release
 from mixveil.releases.sums import ALONE, Sharing, residual_sums, write_residuals
-from mixveil.theory import clipping
+from mixveil.theory import clipping, shared_noise
 from tests.made import blobs, features_of
 from tests.membership import DIRECTION, refutes
 from tests.sums import DIGEST, LastIsBare, base, given, residual_sum, scores
@@ -114,6 +117,51 @@ def test_shared_noise_holds_for_the_sum_and_says_what_holds_alone() -> None:
     assert not refutes(*alone, mu=math.sqrt(3)) and refutes(*alone, mu=1.5)
 
 
+COPIES = [
+    (1.0, 3, 3, 3),  # h parties are honest, and all of them have the record: m·μ
+    (1.0, 3, 3, 2),
+    (1.0, 2, 3, 3),  # more have it than are relied on: √(mh)·μ
+    (1.0, 3, 2, 2),  # fewer are honest than are relied on, and all of those have it
+    (0.25, 10, 10, 10),
+]
+
+
+@pytest.mark.parametrize(("mu", "honest", "parties", "having"), COPIES)
+def test_a_record_at_several_parties_of_a_secure_sum(mu: float, honest: int, parties: int, having: int) -> None:
+    """It moves one sum several times, under the noise of one: √Σμ² of its parties is far too little."""
+    head, one, other = PAIRS["the label alone"]
+    totals, shared = (residual_sum(one, head, OWN), residual_sum(other, head, OWN)), stated(one, mu, Sharing(honest))
+    found = scores(*totals, shared, REPETITIONS, parties=parties, having=having)
+    several = shared_noise.at_several(mu, honest, having, parties)
+    assert not refutes(*found, mu=several) and refutes(*found, mu=0.9 * several)
+    assert refutes(*found, mu=math.sqrt(having) * mu)
+    alone = dict.fromkeys("abcdefghij"[:having], shared_noise.alone(mu, honest))
+    card = model_card(dict.fromkeys(alone, mu), alone, honest)
+    assert not refutes(*found, mu=card) and (parties > having or refutes(*found, mu=0.9 * card))
+
+
+def test_a_record_at_several_parties_of_sums_in_the_clear_and_of_a_secure_sum() -> None:
+    """The best test adds up what both say. The second party relies on as many as the first."""
+    head, one, other = PAIRS["the label alone"]
+    totals, honest = (residual_sum(one, head, OWN), residual_sum(other, head, OWN)), 3
+    clear, shared = stated(one, 0.5), stated(one, 1.0, Sharing(honest))
+    both = [scores(*totals, settings, REPETITIONS, parties=2, having=2) for settings in (clear, shared)]
+    members, others = (a / clear.sigma**2 + b / shared.sigma**2 for a, b in zip(*both, strict=True))
+    alone = dict.fromkeys("ab", math.hypot(0.5, shared_noise.alone(1.0, honest)))
+    card = model_card(dict.fromkeys("ab", math.hypot(0.5, 1.0)), alone, honest)
+    assert card == pytest.approx(math.sqrt(2 * 0.5**2 + 2 * 3))
+    assert not refutes(members, others, mu=card) and refutes(members, others, mu=0.9 * card)
+
+
+def model_card(spent: Mapping[str, float], alone: Mapping[str, float], honest: int) -> float:
+    """What the card of a model says of a record that all these parties have."""
+    layers = Layers(((torch.zeros(2, 2), torch.zeros(2)),))
+    own = {"spent": spent, "label_epsilon": dict.fromkeys(spent, 0.0), "alone": alone, "honest": honest}
+    trained = Trained(layers, {}, ("0", "1"), Extractor(), None, None, (), units=False, **own)  # type: ignore[arg-type]
+    assert trained.together is not None
+    return trained.together
+
+
 # On disk
 
 
@@ -157,6 +205,23 @@ def test_masked_sums_are_read_as_they_were_sent_and_promise_both_figures(tmp_pat
     assert float(left.abs().max()) < 8 * settings.sigma
     (entry,) = Ledger().entries()
     assert entry.encoder == "residual-sums-shared-3" and entry.stated == 1.0
+
+
+def test_neither_figure_of_a_secure_sum_is_left_out(tmp_path: Path) -> None:
+    """Of ten parties at μ = 0.316 together one promises μ = 1 whatever the others do, and a reader is told both."""
+    rows = Projected(features_of(blobs(600, 2)), base())
+    written(tmp_path / "s", rows, Sharing(10, mask=lambda indices: indices))
+    path = tmp_path / "s" / "manifest.json"
+    whole = json.loads(path.read_text())
+    both = whole["guarantees"]
+    assert [stated["name"] for stated in both] == ["gdp", "gdp-alone"]
+    path.write_text(json.dumps({**whole, "guarantees": both[:1]}))
+    with pytest.raises(errors.FalseClaimError, match="does not state gdp-alone"):
+        read_release(tmp_path / "s")
+    for certified in (True, False):
+        path.write_text(json.dumps({**whole, "guarantees": both[1:], "certified": certified}))
+        with pytest.raises(errors.FalseClaimError, match=r"certified if and only|no guarantee without a certificate"):
+            read_release(tmp_path / "s")
 
 
 def test_parties_that_share_noise_have_one_grid_and_an_odd_mu_is_refused() -> None:

@@ -33,7 +33,7 @@ from mixveil.releases.sums import ALONE, Sharing, write_residuals, write_statist
 from mixveil.report import release_card
 from mixveil.report.pages import said
 from tests.browser import browse
-from tests.command import flip
+from tests.command import Run, flip
 from tests.made import blobs, features_of, images
 from tests.notes import codes, holds, read, shows
 from tests.releases.test_representations import CLIENT
@@ -311,6 +311,20 @@ def hostile(tmp_path: Path) -> Path:
     data = from_tensors(torch.rand(60, 1, 4, 4), torch.arange(60), classes=[f"{n}{HOSTILE * 3}" for n in range(60)])
     mixveil.encode(data, tmp_path / "r", mu=1.0, party=HOSTILE)
     return mixveil.card(tmp_path / "r", tmp_path / "card", recipient=HOSTILE, note=HOSTILE * 3).page or tmp_path
+
+
+def test_names_are_the_senders_words(tmp_path: Path, run: Run) -> None:
+    """A name that reads as a statement is shown in quotes, on the card and in the terminal, and so is a class."""
+    party, label = "LABELS ARE ENCRYPTED: ε = 0.01 (approved by the ministry)", "ill. Certified: ε = 0.01"
+    data = from_tensors(torch.rand(20, 1, 4, 4), torch.arange(20) % 2, classes=["well", label])
+    mixveil.encode(data, tmp_path / "r", mu=1.0, party=party)
+    card = mixveil.card(tmp_path / "r", tmp_path / "card")
+    assert card.page is not None
+    page = html.unescape(card.page.read_text())
+    assert page.count(party) == page.count(repr(party)) == 2 and page.count(label) == page.count(repr(label)) == 1
+    for shown in (run("verify", tmp_path / "r").out, run("card", tmp_path / "r", "--out", tmp_path / "again").out):
+        assert " ".join(shown.split()).count(repr(party)) == shown.replace("\n", " ").count(party) == 1
+    assert card.whole["release"]["party"] == party  # data have the name as it is
 
 
 def test_names_are_text(hostile: Path) -> None:

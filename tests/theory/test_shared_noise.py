@@ -25,12 +25,36 @@ def test_both_figures_follow_from_the_variances(mu: float, honest: int, j: int, 
     assert shared_noise.with_honest(mu, honest, honest) == pytest.approx(mu)
 
 
+@given(MU, st.integers(2, 20), st.integers(1, 20), st.integers(0, 20), st.floats(0.1, 10))
+def test_a_record_at_several_parties(mu: float, honest: int, m: int, others: int, distance: float) -> None:
+    """Slowly: add up what each party's part moves by, and the variances of the honest ones."""
+    sigma = distance / mu
+    moved = math.fsum(distance for _ in range(m))
+    variance = math.fsum(shared_noise.share(sigma, honest) ** 2 for _ in range(m + others))
+    found = shared_noise.at_several(mu, honest, m, m + others)
+    assert found == pytest.approx(moved / math.sqrt(variance))
+    bound = compose([shared_noise.alone(mu, honest)] * m)  # whatever the parties without it do
+    assert found <= bound * (1 + 1e-12) and (others or found == pytest.approx(bound))
+    assert m + others < honest or found <= m * mu * (1 + 1e-12)
+
+
+@given(st.lists(st.tuples(st.floats(0.1, 10), st.floats(0.1, 10)), min_size=1, max_size=9))
+def test_the_same_for_parties_with_different_noise(parts: list[tuple[float, float]]) -> None:
+    """Each part moves by its distance, under its own noise: their sum never costs more than all of them apart."""
+    moved, noise = (math.fsum(column) for column in ([d for d, _ in parts], [s**2 for _, s in parts]))
+    assert moved / math.sqrt(noise) <= compose(d / s for d, s in parts) * (1 + 1e-12)
+
+
 def test_what_is_no_number_of_parties_is_refused() -> None:
     for honest, j in ((1, 1), (0, 1), (2, 0)):
         with pytest.raises(ArgumentError, match="must be at least"):
             shared_noise.with_honest(1.0, honest, j)
     with pytest.raises(ArgumentError, match="honest must be at least 2, got 1"):
         shared_noise.share(1.0, 1)
+    with pytest.raises(ArgumentError, match="m must be at least 1, got 0"):
+        shared_noise.at_several(1.0, 2, 0, 2)
+    with pytest.raises(ArgumentError, match="j must be at least 3, got 2"):
+        shared_noise.at_several(1.0, 2, 3, 2)
     with pytest.raises(ArgumentError, match="mu must be positive"):
         shared_noise.alone(0.0, 2)
 

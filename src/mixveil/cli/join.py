@@ -111,7 +111,7 @@ def join(
 
     rounds: your noise covers every record and its label. rounds-secure (--roster, --honest): the server sees the sum
     over all parties alone, and the parties share the noise. If at least --honest of them are honest a record is μ-GDP;
-    whatever the others do it is μ·√honest-GDP.
+    whatever the others do it is μ·√honest-GDP. A record that m parties have is in the sum m times: m·μ.
     """
     from mixveil.core import files
     from mixveil.data.opening import class_names
@@ -262,7 +262,9 @@ def _show_job(item: Waiting) -> tuple[LookedAt, str]:
     if job.rules.secure and config.honest is not None:
         out.print(
             f"That holds if at least {config.honest} parties are honest, you included: the parties share the noise. "
-            f"[bold]Whatever the others do, it is {config.mu * math.sqrt(config.honest):.4g}-GDP.[/]",
+            f"[bold]Whatever the others do, it is {config.mu * math.sqrt(config.honest):.4g}-GDP.[/] A "
+            f"{config.unit or 'record'} that other parties have too is in the sum several times: with m such parties, "
+            f"yours among them, it is up to {config.mu:g}·m-GDP.",
             soft_wrap=True,
         )
     labels = "Labels are shown as they are."
@@ -271,7 +273,8 @@ def _show_job(item: Waiting) -> tuple[LookedAt, str]:
     elif config.label_epsilon is not None:
         labels = f"Each label is {config.label_epsilon:g}-DP."
     total, limit = config.total, config.limit
-    after = math.hypot(total.mu, config.mu)
+    shared_by = config.party if job.rules.secure else None
+    after = total.plus(job.id, config.mu, None, shared_by).mu
     out.print(
         f"{labels} Everything in your ledger cost μ = {total.mu:.4g} so far, and {after:.4g} with this job"
         f"{'' if limit is None else f', of a budget of {limit:g}'}.",

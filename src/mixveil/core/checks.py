@@ -10,6 +10,9 @@ from mixveil.core.errors import ArgumentError, TooFewRowsError
 if TYPE_CHECKING:
     from torch import Tensor
 
+LONGEST_NAME = 64
+A_NAME = f"one line of 1 to {LONGEST_NAME} printable characters"
+
 _TINY = 1e-100
 _LARGEST = 1e30
 
@@ -55,6 +58,21 @@ def probability(name: str, value: float) -> float:
 def cap(name: str, value: float) -> float:
     """A cap on mixing weights, in [0.5, 1): at 0.5 all weights are one half, at 1 a row could be a bare record."""
     return _in(0.5 <= value < 1, name, value, "in [0.5, 1)")
+
+
+def name(argument: str, value: str) -> str:
+    """A name that others will read, no longer than that of a key.
+
+    >>> name("party", "the clinic in the north")
+    'the clinic in the north'
+    """
+    if not is_name(value):
+        raise ArgumentError(f"{argument} must be {A_NAME}, got {value!r:.80}")
+    return value
+
+
+def is_name(value: str) -> bool:
+    return value.isprintable() and 0 < len(value) <= LONGEST_NAME
 
 
 def _in(fits: bool, name: str, value: float, domain: str) -> float:

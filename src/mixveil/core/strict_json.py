@@ -11,8 +11,10 @@ import types
 import typing
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
+from mixveil.core import checks
 from mixveil.core.errors import ManifestError, MixveilError, ReleaseError, one_line
 
 T = TypeVar("T")
@@ -139,6 +141,30 @@ def text(where: str, item: Any, pattern: str = r".{1,1000}") -> str:
     if not isinstance(item, str) or not item.isprintable() or not re.fullmatch(pattern, item):
         raise ManifestError(f"{where} cannot be {shown(item)}")
     return item
+
+
+def name(where: str, item: Any) -> str:
+    """A name that others chose, and that people will read."""
+    if not isinstance(item, str) or not checks.is_name(item):
+        raise ManifestError(f"{where} must be {checks.A_NAME}, got {shown(item)}")
+    return item
+
+
+def moment(where: str, item: Any) -> str:
+    """A time as releases have it: in UTC, to the second."""
+    if not _is_moment(item):
+        raise ManifestError(
+            f"{where} must be a date and time in UTC, such as 2026-11-19T14:39:34+00:00, got {shown(item)}"
+        )
+    return str(item)
+
+
+def _is_moment(item: Any) -> bool:
+    try:
+        found = datetime.fromisoformat(item)
+    except (TypeError, ValueError):
+        return False
+    return found.utcoffset() == timedelta(0) and found.isoformat(timespec="seconds") == item
 
 
 def count(where: str, item: Any) -> int:

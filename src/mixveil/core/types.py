@@ -316,7 +316,7 @@ class Encoder(Protocol):
 
     def claims(self) -> Mapping[str, Guarantee]:
         """What these settings guarantee for any records at all, by the guarantee's name, and on what conditions.
-        A certified manifest may not claim more, nor anything else."""
+        A certified manifest states all of it, and may not claim more, nor anything else."""
 
     def cost(self) -> Cost | None:
         """What any record pays for being released with these settings; None: there is no bound."""

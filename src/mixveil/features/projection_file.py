@@ -119,5 +119,5 @@ def _used(item: Any) -> Used:
     epsilon = None if item[4] is None else strict_json.number("label_epsilon", item[4])
     if epsilon and not SMALLEST_EPSILON <= epsilon <= LARGEST_EPSILON:
         raise ArgumentError(f"label_epsilon must be in [{SMALLEST_EPSILON:g}, {LARGEST_EPSILON:g}], got {epsilon:g}")
-    names = strict_json.text("id", item[0], r"[0-9a-f]{32}"), strict_json.text("party", item[1])
+    names = strict_json.text("id", item[0], r"[0-9a-f]{32}"), strict_json.name("party", item[1])
     return Used(*names, mu, strict_json.count("unit_rows", item[3]), epsilon)

@@ -27,8 +27,9 @@ Formal guarantees, against the server and any parties together, if the roster is
 
 The server can always spoil the sum, and so can a party: a changed masked vector makes it garbage. That shows nothing.
 
-With h honest parties in the set each party adds noise of variance σ²/h, and the sum is μ-GDP. Whatever the others do,
-what a party sends is μ·√h-GDP (`theory.shared_noise`).
+With h honest parties in the set each party adds noise of variance σ²/h, and the sum is μ-GDP for a record that one
+party has. Whatever the others do, what a party sends is μ·√h-GDP. A record that m parties have is in the sum m times
+(`theory.shared_noise`).
 """
 
 from __future__ import annotations

@@ -66,10 +66,11 @@ def promises(trained: Trained) -> list[Note]:
         return [note("model-promises-nothing")]
     per, one = "unit" if trained.units else "record", "-of-one-party" if len(spent) > 1 else ""
     told = [note("model-mu", of=note(f"model-{per}{one}"), mu=_largest(spent))]
-    if one:
-        told.append(note(f"model-mu-{per}-at-several", parties=len(spent), mu=trained.together))
     if trained.alone:
         told.append(note("model-mu-shared", honest=trained.honest, mu=max(trained.alone.values())))
+    if one:
+        several = f"model-mu-{per}-at-several{'-shared' if trained.alone else ''}"
+        told.append(note(several, parties=len(spent), mu=trained.together))
     if None in labels:
         return [*told, note("model-labels-shown")]
     if not any(labels):

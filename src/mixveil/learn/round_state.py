@@ -105,7 +105,7 @@ def _source(item: Any) -> TrainedOn:
         raise ManifestError("label_epsilon must be 0, or null: the noise of sums covers labels, or nothing does")
     return TrainedOn(
         id=strict_json.text("id", whole["id"], r"[0-9a-f]{32}"),
-        party=strict_json.text("party", whole["party"]),
+        party=strict_json.name("party", whole["party"]),
         kind=strict_json.text("kind", whole["kind"], SumSettings.name),
         rows=strict_json.count("rows", whole["rows"]),
         mu=None if whole["mu"] is None else strict_json.figure("mu", whole["mu"]),

@@ -25,7 +25,7 @@ from mixveil.learn.sequence_head import SequenceHead
 from mixveil.releases.kinds.records import RecordSettings
 from mixveil.releases.kinds.sums import SumSettings
 from mixveil.releases.reading import read_release
-from mixveil.theory import gdp
+from mixveil.theory import gdp, shared_noise
 
 
 @dataclass(frozen=True)
@@ -90,8 +90,15 @@ class Trained:
 
     @property
     def together(self) -> float | None:
-        """μ of a record, or of a unit, that all these parties have: √Σμ². No release shows whether there is one."""
-        return _all(list(self.spent.values()), gdp.compose)
+        """μ of a record, or of a unit, that all these parties have, whatever other parties do: √Σμ² of what each
+        party's own noise promises. Noise that is shared covers the record once, and the record is in the sum several
+        times (`theory.shared_noise`). No release shows whether there is such a record."""
+        own = [None if mu is None else self._alone(party, mu) for party, mu in self.spent.items()]
+        return _all(own, gdp.compose)
+
+    def _alone(self, party: str, mu: float) -> float:
+        """What a party's own noise promises its records."""
+        return self.alone.get(party, mu if self.honest == 1 else shared_noise.alone(mu, self.honest))
 
 
 ProjectionWithDigest = tuple[Projection, str]

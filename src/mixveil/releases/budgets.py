@@ -74,17 +74,17 @@ def decide(tables: Tables, asked: Asked) -> tuple[Spent, Refusal | None]:
     held = reservations.held(reserved for plan, reserved in tables.plans().items() if plan != asked.plan)
     units = spending.units_of(owners, tables.made)
     before = spending.spent_by(units, tables.made(), held)
-    after = spending.add(before, units, Made(entry.id, entry.cost, entry.label_epsilon, owners))
+    after = spending.add(before, units, Made(entry.id, entry.cost, entry.label_epsilon, owners, entry.shared_by))
     try:
         if asked.against == "records":
             who = f"a {after.unit} would have", " of these records"
             _check_budgets(limits, before.worst, after.worst, entry, *who)
         else:
             so_far = total(tables, units=asked.named, but=asked.plan)
-            both = so_far, so_far.plus(entry.id, stated(entry), entry.label_epsilon)
+            both = so_far, so_far.plus(entry.id, stated(entry), entry.label_epsilon, entry.shared_by)
             _check_budgets(limits, *both, entry, "all releases in your ledger would have", "")
     except BudgetError as error:
-        if asked.against == "everything" or not _possible(limits, entry, held):
+        if asked.against == "everything" or not _possible(limits, entry, held.mu):
             return after, Refusal(error, False)
         counts = "For jobs with a server this attempt counts as a release, because a refusal would tell of a record"
         return after, Refusal(BudgetError(f"{error}. {counts}"), True)
@@ -100,21 +100,25 @@ def total(tables: Tables, *, units: bool, but: str | None = None) -> Total:
     what is held for a plan."""
     found, nameless = spending.NO_COST, tables.nameless() if units else set()
     for entry in tables.entries():
-        found = found.plus(entry.id, None if entry.id in nameless else stated(entry), entry.label_epsilon)
+        promised = None if entry.id in nameless else stated(entry)
+        found = found.plus(entry.id, promised, entry.label_epsilon, entry.shared_by)
     tried = tables.refused()
     plans = [reserved for plan, reserved in tables.plans().items() if plan != but]
-    held = reservations.held(plans)
+    mu, shared = math.hypot(found.mu, tried.mu), found.shared
+    for reserved in plans:
+        mu, shared = spending.composed(mu, shared, reserved.left, reserved.shared_by)
     without = {
         _RESERVED: units and any(reserved.left and not reserved.named for reserved in plans),
         _REFUSED: tried.unbounded or (units and tried.nameless),
     }
     return replace(
         found,
-        mu=math.hypot(found.mu, tried.mu, held),
+        mu=float(mu),
+        shared={party: float(item) for party, item in shared.items()},
         unbounded=(*found.unbounded, *(name for name, unbounded in without.items() if unbounded)),
         label_epsilon=found.label_epsilon + (math.inf if tried.shown else tried.labels),
         refused=any(tried),
-        reserved=held,
+        reserved=reservations.held(plans).mu,
     )
 
 

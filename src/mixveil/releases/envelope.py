@@ -49,7 +49,7 @@ class Envelope:
 
     Attributes:
         settings: Of its payload; their class is the kind of payload.
-        party: The sender.
+        party: The sender, by a name of its own choice.
         classes: In the order of the labels.
         guarantees: What is promised (with a gdp guarantee, which certifies it) or stated.
         reproducible: Whether the noise came from a seeded stream.
@@ -57,6 +57,7 @@ class Envelope:
         assets: The SHA-256 of what is public and made the payload: `projection` or `features`.
         files: In the order of the rows.
         id: 32 hexadecimal digits.
+        created: In UTC, ISO 8601, by the sender's clock.
     """
 
     settings: PayloadSettings
@@ -168,7 +169,7 @@ def _parse(text: str) -> Envelope:
         raise ManifestError(f"unknown assets {strict_json.shown(sorted(unknown))}")
     envelope = Envelope(
         settings=settings,
-        party=strict_json.text("party", whole["party"]),
+        party=strict_json.name("party", whole["party"]),
         classes=tuple(strict_json.text("classes", name) for name in strict_json.items("classes", whole["classes"])),
         guarantees=tuple(_guarantee(item) for item in strict_json.items("guarantees", whole["guarantees"])),
         reproducible=strict_json.flag("reproducible", whole["reproducible"]),
@@ -176,7 +177,7 @@ def _parse(text: str) -> Envelope:
         assets={name: strict_json.text(f"assets.{name}", value, r"[0-9a-f]{64}") for name, value in assets.items()},
         files=tuple(_file(item, settings) for item in strict_json.items("files", whole["files"])),
         id=strict_json.text("id", whole["id"], r"[0-9a-f]{32}"),
-        created=strict_json.text("created", whole["created"]),
+        created=strict_json.moment("created", whole["created"]),
     )
     _check_consistent(envelope)
     _check_honest(envelope, certified=strict_json.flag("certified", whole["certified"]))
@@ -221,13 +222,16 @@ def _check_consistent(envelope: Envelope) -> None:
 
 
 def _check_honest(envelope: Envelope, *, certified: bool) -> None:
-    """Refuse a promise that is unknown, or that a reader can see to be false."""
+    """Refuse a promise that is unknown, or that a reader can see to be false. A certified manifest states all that its
+    settings give: what it left out might be the larger figure."""
     if len({stated.name for stated in envelope.guarantees}) != len(envelope.guarantees):
         raise FalseClaimError("a guarantee is stated twice")
     if envelope.reproducible and (certified or envelope.guarantees):
         raise FalseClaimError("the noise came from a seeded stream: the manifest may promise nothing")
     if certified != envelope.certified:
         raise FalseClaimError("a manifest is certified if and only if it states a gdp guarantee")
+    if certified and (left_out := envelope.settings.claims().keys() - {stated.name for stated in envelope.guarantees}):
+        raise FalseClaimError(f"the manifest does not state {', '.join(sorted(left_out))}, which its settings give")
     for stated in envelope.guarantees:
         if certified:
             _check_certified(stated, envelope.settings)

@@ -3,7 +3,8 @@
 Every release is entered before its bytes exist and completed after: a try that died counts. A record is known by an
 HMAC of its image under a key that never leaves the state folder, a unit (a patient) by an HMAC of its name; so one
 image more or less resets nothing, and the file shows no image. Costs add up per record, or per unit where units are
-named: √Σμ². A retouched image counts as a new record; named units do not have this gap.
+named: √Σμ²; what several parties of one ledger send to secure sums adds up as Σμ over these parties. A retouched image
+counts as a new record; named units do not have this gap.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from mixveil.releases import budgets, reservations, spending, traces
 from mixveil.releases.budgets import Against, Asked, given
 from mixveil.releases.ledger_file import CODE, Entry, LedgerFile, Tables, mac64
 from mixveil.releases.reservations import Reserved
-from mixveil.releases.spending import Made, Owners, Prints, Spent, Standing, Total
+from mixveil.releases.spending import Held, Made, Owners, Prints, Spent, Standing, Total
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -147,14 +148,23 @@ class Ledger:
     # Plans of several releases
 
     def reserve(
-        self, plan: str, mu: float, owners: Owners, budget: float | None = None, *, against: Against = "records"
+        self,
+        plan: str,
+        mu: float,
+        owners: Owners,
+        budget: float | None = None,
+        *,
+        against: Against = "records",
+        shared_by: str | None = None,
     ) -> None:
         """Hold the μ of all releases of a plan, before the first is made: it counts as spent until they are entered or
-        the plan is freed. Refused where a budget forbids one release of this μ. A plan that is held already stays."""
+        the plan is freed. Refused where a budget forbids one release of this μ. A plan that is held already stays.
+        shared_by: its party, where its releases share their noise with others."""
         reservations.check_plan(plan)
         mu = checks.finite_positive("mu", mu)
         cost = Cost(mu, mu, 0.0)  # promised to a unit, whatever rows it has
-        entry = Entry(plan, "reservation", plan, None, "reservation", None, cost, mu, 0.0, len(owners.records))
+        party, encoder = (plan, "reservation") if shared_by is None else (shared_by, "reservation-shared")
+        entry = Entry(plan, "reservation", party, None, encoder, None, cost, mu, 0.0, len(owners.records))
         asked = Asked(entry, owners, given(budget), against)
         with self._file.transaction() as tables:
             self._check_traces(tables)
@@ -163,7 +173,7 @@ class Ledger:
                 return
             _, refusal = budgets.decide(tables, asked)
             if refusal is None:
-                tables.hold(plan, Reserved(mu, 0.0, asked.named))
+                tables.hold(plan, Reserved(mu, 0.0, asked.named, shared_by))
             elif refusal.counts:
                 tables.refuse(mu, 0.0, named=asked.named)
         if refusal is not None:
@@ -201,7 +211,7 @@ class Ledger:
             spent, after = _spent(tables, owners), None
             if planned is not None and spent.releases:
                 more = Made("planned", planned, None, owners)
-                after = spending.spent(owners, lambda: chain(tables.made(), [more]), spent.reserved)
+                after = spending.spent(owners, lambda: chain(tables.made(), [more]), _held(tables))
             return Standing(
                 spent, after, budgets.total(tables, units=False), tables.limit("budget"), tables.limit("label_budget")
             )
@@ -281,7 +291,11 @@ class Ledger:
 
 
 def _spent(tables: Tables, owners: Owners) -> Spent:
-    return spending.spent(owners, tables.made, reservations.held(tables.plans().values()))
+    return spending.spent(owners, tables.made, _held(tables))
+
+
+def _held(tables: Tables) -> Held:
+    return reservations.held(tables.plans().values())
 
 
 def _check_entry(entry: Entry, owners: Owners) -> None:

@@ -45,6 +45,8 @@ _FIRST_KINDS = ("records", "statistics", "projection", "updates")  # those that 
 _OLD_KINDS = {"statistics": "sums"}  # as entries of earlier versions name them
 _OLD_ENCODERS = {"class sums": "class-sums", "private projection": "private-projection"}
 
+_SHARED = re.compile(r"-shared(-[0-9]+)?$")  # how the encoder's code ends where parties share noise
+
 _PLAN = "plan:"  # how the names of settings begin that hold a reservation
 
 _VERSION = 2
@@ -92,6 +94,11 @@ class Entry:
     rows: int
     started: str = ""
     finished: str | None = None
+
+    @property
+    def shared_by(self) -> str | None:
+        """Its party, where it shares its noise with others."""
+        return self.party if _SHARED.search(self.encoder) else None
 
 
 class Head(NamedTuple):
@@ -375,7 +382,7 @@ class Tables:
         found = self.db.execute(f"SELECT {_STATED}, records, units FROM releases ORDER BY number")  # noqa: S608
         for *stated, records, units in found:
             entry = entry_of(stated, None, self.path)
-            yield Made(entry.id, entry.cost, entry.label_epsilon, self._owners(stated, records, units))
+            yield Made(entry.id, entry.cost, entry.label_epsilon, self._owners(stated, records, units), entry.shared_by)
 
     def owners_of(self, release_id: str) -> Owners | None:
         found = f"SELECT {_STATED}, records, units FROM releases WHERE id = ?"  # noqa: S608

@@ -12,18 +12,20 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from mixveil.core.errors import ArgumentError, BudgetError
-from mixveil.releases.spending import within
+from mixveil.releases.spending import NOTHING_HELD, Held, composed, within
 
-_FORM = struct.Struct("<dd?")
+_FORM = struct.Struct("<dd?")  # and the party that shares its noise, if one does
 
 
 class Reserved(NamedTuple):
     """What is held for a plan. mu: for all its releases; paid: √Σμ² of those that were entered, or refused because a
-    record had spent its budget; named: whether its releases name units."""
+    record had spent its budget; named: whether its releases name units; shared_by: its party, where their noise is
+    shared with others."""
 
     mu: float
     paid: float
     named: bool
+    shared_by: str | None = None
 
     @property
     def left(self) -> float:
@@ -31,21 +33,30 @@ class Reserved(NamedTuple):
         return 0.0 if within(self.mu, self.paid) else math.sqrt((self.mu - self.paid) * (self.mu + self.paid))
 
     def packed(self) -> bytes:
-        return _FORM.pack(*self)
+        return _FORM.pack(self.mu, self.paid, self.named) + (self.shared_by or "").encode()
 
 
 def unpacked(value: Any) -> Reserved | None:
     """A reservation as the ledger keeps it; None where the value cannot be one."""
-    if type(value) is not bytes or len(value) != _FORM.size:
+    if type(value) is not bytes or len(value) < _FORM.size:
         return None
-    found = Reserved(*_FORM.unpack(value))
+    try:
+        party = value[_FORM.size :].decode()
+    except UnicodeDecodeError:
+        return None
+    mu, paid, named = _FORM.unpack_from(value)
+    found = Reserved(mu, paid, named, party or None)
     right = math.isfinite(found.mu) and found.mu > 0 and found.paid >= 0 and within(found.paid, found.mu)
     return found if right else None
 
 
-def held(plans: Iterable[Reserved]) -> float:
+def held(plans: Iterable[Reserved]) -> Held:
     """The μ that is held for all these plans together."""
-    return math.hypot(*(plan.left for plan in plans))
+    together = NOTHING_HELD
+    for plan in plans:
+        mu, shared = composed(*together, plan.left, plan.shared_by)
+        together = Held(float(mu), {party: float(item) for party, item in shared.items()})
+    return together
 
 
 def check_plan(plan: str) -> None:

@@ -4,15 +4,18 @@ A row belongs to the unit that its release names for it; without a name, to ever
 image. A row under the name of another unit counts only where a unit's image is in a release under other names alone:
 then the unit was renamed. Where no unit is known an image is a unit by itself, with all its copies. A question about
 some rows is answered for all units that their images were ever named as.
+
+Costs add up as squares, but for releases whose noise several parties of one ledger share: a record of theirs may be in
+one sum for each of them, under the noise of one sum. Those add up as they are over parties (`theory.shared_noise`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import reduce
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -37,12 +40,40 @@ class Owners:
 
 
 class Made(NamedTuple):
-    """A release: what it cost (None: no bound), the ε of its labels (None: shown; 0: covered), and who its rows are."""
+    """A release: what it cost (None: no bound), the ε of its labels (None: shown; 0: covered), and who its rows are.
+    shared_by: its party, where it shares its noise with others."""
 
     id: str
     cost: Cost | None
     label_epsilon: float | None
     owners: Owners
+    shared_by: str | None = None
+
+
+class Held(NamedTuple):
+    """The μ that is held for releases that are not made yet. shared: the part of it that shares noise, by party."""
+
+    mu: float
+    shared: Mapping[str, float]
+
+
+NOTHING_HELD = Held(0.0, {})
+
+
+def composed(mu: Any, shared: Mapping[str, Any], cost: Any, by: str | None) -> tuple[Any, Mapping[str, Any]]:
+    """What is spent after one cost more: √(Σμ² + (Σ s)²), where s is √Σμ² of what a party shares the noise of.
+
+    Figures, or arrays of them by unit. mu: so far; shared: s by party; by: the party that shares the noise of this
+    cost, None where it has noise of its own. s² grows by cost², and (Σ s)² by twice the other parties' s in addition.
+
+    >>> [float(composed(4.0, {"a": 4.0}, 3.0, by)[0]) for by in (None, "a", "b")]
+    [5.0, 5.0, 7.0]
+    """
+    if by is None:
+        return np.hypot(mu, cost), shared
+    before, others = shared.get(by, 0.0), sum(item for party, item in shared.items() if party != by)
+    after = np.hypot(before, cost)
+    return np.hypot(mu, np.sqrt(cost * cost + 2 * others * (after - before))), {**shared, by: after}
 
 
 Releases = Callable[[], Iterable[Made]]
@@ -55,7 +86,7 @@ class Total:
     and no number of rows enters it: a decision that follows from it tells nothing of the data.
 
     Attributes:
-        mu: √Σμ² of what each release promises a unit (a record, where it names no units).
+        mu: What the releases promise a unit together (a record, where it names no units), `composed`.
         unbounded: Ids of the releases that promise nothing; where units are asked about, nothing to a unit.
         label_epsilon: Σε of one record's label; ∞ where any release shows labels as they are.
         releases: How many there are, finished or not.
@@ -63,6 +94,7 @@ class Total:
             absence would tell of that record.
         reserved: The part of mu that is held for plans, and not spent yet.
         covered: Whether the μ of any release covers its labels too: label_epsilon says nothing of those.
+        shared: The part of mu that shares noise, by party.
     """
 
     mu: float
@@ -72,16 +104,22 @@ class Total:
     refused: bool = False
     reserved: float = 0.0
     covered: bool = False
+    shared: Mapping[str, float] = field(default_factory=dict)
 
     def left(self, budget: float) -> float:
         """The largest μ that one release more can promise."""
         return 0.0 if self.unbounded else math.sqrt(max(0.0, budget**2 - self.mu**2))
 
-    def plus(self, identity: str, stated: float | None, label_epsilon: float | None) -> Total:
-        """The same with one release more. stated: its μ of a unit; label_epsilon: of a label. None: no bound."""
+    def plus(
+        self, identity: str, stated: float | None, label_epsilon: float | None, shared_by: str | None = None
+    ) -> Total:
+        """The same with one release more. stated: its μ of a unit; label_epsilon: of a label (None: no bound);
+        shared_by: its party, where it shares its noise."""
+        mu, shared = composed(self.mu, self.shared, 0.0 if stated is None else stated, shared_by)
         return replace(
             self,
-            mu=self.mu if stated is None else math.hypot(self.mu, stated),
+            mu=float(mu),
+            shared={party: float(item) for party, item in shared.items()},
             unbounded=(*self.unbounded, identity) if stated is None else self.unbounded,
             label_epsilon=self.label_epsilon + (math.inf if label_epsilon is None else label_epsilon),
             releases=self.releases + 1,
@@ -110,6 +148,7 @@ class Spent:
         reserved: The part of every mu that is held for plans, as if each of these rows were in all of them. It is the
             μ that a plan states; what an entry costs copies of an image is counted once it is entered.
         covered: Whether the μ of any of the releases covers its labels too: label_epsilon says nothing of those.
+        shared: The part of mu that shares noise, by party: (units,) each.
     """
 
     mu: npt.NDArray[np.float64] = field(repr=False)
@@ -119,6 +158,7 @@ class Spent:
     named: bool
     reserved: float = 0.0
     covered: bool = False
+    shared: Mapping[str, npt.NDArray[np.float64]] = field(default_factory=dict, repr=False)
 
     @property
     def unit(self) -> str:
@@ -168,14 +208,16 @@ class Units:
     named: bool
 
 
-def spent(asked: Owners, releases: Releases, reserved: float = 0.0) -> Spent:
-    """What all these releases cost the units of some rows. reserved: the μ that is held for other releases."""
-    return spent_by(units_of(asked, releases), releases(), reserved)
+def spent(asked: Owners, releases: Releases, held: Held = NOTHING_HELD) -> Spent:
+    """What all these releases cost the units of some rows. held: for other releases."""
+    return spent_by(units_of(asked, releases), releases(), held)
 
 
-def spent_by(units: Units, releases: Iterable[Made], reserved: float = 0.0) -> Spent:
+def spent_by(units: Units, releases: Iterable[Made], held: Held = NOTHING_HELD) -> Spent:
     """What these releases cost some units."""
-    nothing = Spent(np.full(len(units.names), reserved), (), 0.0, 0, units.named, reserved)
+    count = len(units.names)
+    shared = {party: np.full(count, mu) for party, mu in held.shared.items()}
+    nothing = Spent(np.full(count, held.mu), (), 0.0, 0, units.named, held.mu, shared=shared)
     return reduce(lambda before, made: add(before, units, made), releases, nothing)
 
 
@@ -216,7 +258,7 @@ def add(before: Spent, units: Units, made: Made) -> Spent:
     if not rows.any():
         return before
     label = math.inf if made.label_epsilon is None else made.label_epsilon * int(rows.max())
-    mu, unbounded = before.mu, before.unbounded
+    mu, shared, unbounded = before.mu, before.shared, before.unbounded
     if made.cost is None:
         unbounded = (*unbounded, made.id)
     else:
@@ -224,10 +266,12 @@ def add(before: Spent, units: Units, made: Made) -> Spent:
         times = rows.astype(np.float64) ** made.cost.group_exponent
         if not made.cost.group_exponent:  # rows under one name were clipped together, those under others were not
             times = (by_name > 0).astype(np.float64) + by_image
-        mu = np.hypot(mu, np.where(apart, made.cost.mu, made.cost.mu_if_paired) * times)
+        cost = np.where(apart, made.cost.mu, made.cost.mu_if_paired) * times
+        mu, shared = composed(mu, shared, cost, made.shared_by)
     return replace(
         before,
         mu=mu,
+        shared=shared,
         unbounded=unbounded,
         label_epsilon=before.label_epsilon + label,
         releases=before.releases + 1,

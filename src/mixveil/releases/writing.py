@@ -15,7 +15,7 @@ from typing import TypedDict, Unpack
 from safetensors.torch import save
 from torch import Tensor
 
-from mixveil.core import files
+from mixveil.core import checks, files
 from mixveil.core.errors import ArgumentError
 from mixveil.core.types import Dataset, Trace
 from mixveil.data import privacy_units
@@ -103,10 +103,9 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], rows: int | None = 
 
 
 def check_output(out: Path, party: str) -> None:
-    """Refuse a folder that exists and a party without a printable name, before any work is done."""
+    """Refuse a folder that exists and a party without a short printable name, before any work is done."""
     files.check_new(out)
-    if not party or not party.isprintable() or len(party) > 1000:
-        raise ArgumentError(f"party must be a printable name of at most 1000 characters, got {party!r}")
+    checks.name("party", party)
 
 
 def entry_of(envelope: Envelope, rows: int, recipient: str | None) -> Entry:

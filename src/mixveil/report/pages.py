@@ -7,6 +7,8 @@ from typing import Any
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 
+from mixveil.core.checks import LONGEST_NAME
+from mixveil.core.errors import one_line
 from mixveil.core.wording.notes import Note, read
 from mixveil.core.wording.sentences import sentence
 
@@ -17,6 +19,7 @@ def environment() -> Environment:
     )
     made.filters["figure"] = figure
     made.filters["sentence"] = said
+    made.filters["quoted"] = quoted
     return made
 
 
@@ -27,6 +30,15 @@ def said(plain: Note | str | dict[str, Any]) -> str:
     'x fails even without a defence, so that what it found here shows nothing: its guess is not a number.'
     """
     return sentence(read(plain) if isinstance(plain, dict) else plain)
+
+
+def quoted(name: str) -> str:
+    """A name that another party chose, shortened, and in quotes: what it says, it says itself.
+
+    >>> print(quoted("north"), quoted("it's signed"))
+    'north' "it's signed"
+    """
+    return repr(one_line(name, LONGEST_NAME))
 
 
 def figure(value: float | None) -> str:

@@ -1,9 +1,17 @@
 """Noise that parties share in a secure sum: each adds a part of it, and the server sees the sum alone.
 
-Noise of deviation σ makes a sum μ-GDP for one record of any party. A party that relies on h honest parties in the set,
-itself included, adds noise of deviation σ/√h. If j are honest, the sum holds honest noise of variance j·σ²/h, and is
-μ·√(h/j)-GDP: μ for j = h, and μ·√h for the party alone, whatever the others do. An adversary that is one of the parties
-knows its own noise: h = P parties hold against the server only.
+Noise of deviation σ makes a sum μ-GDP for a record that one party has. A party that relies on h honest parties in the
+set, itself included, adds noise of deviation σ/√h. If j are honest, the sum holds honest noise of variance j·σ²/h, and
+is μ·√(h/j)-GDP: μ for j = h, and μ·√h for the party alone, whatever the others do. An adversary that is one of the
+parties knows its own noise: h = P parties hold against the server only.
+
+A record that m parties have is in the sum m times: replacing it moves the sum by up to m times as far, under the same
+noise. So among j honest parties, those m among them, it is m·μ·√(h/j)-GDP: at most m·μ where h are honest or more, and
+√(m·h)·μ whatever the parties without it do (j = m). That is √Σα² over these parties, α = μ·√h, and it must be: the sum
+is computed from their messages, each of which has noise of its own. So √Σα² also holds over several sums, over sets
+that change, and with messages among them whose noise is not shared (α = μ). √Σμ² would be too little: it counts noise
+that the parties share as if each had all of it. A party that has the record and tells it, or adds less noise than it
+says, is not honest: nothing covers what it sends.
 
 Each party rounds its own values to one common step. Its own message is a rounded Gaussian, so μ·√h is exact. The sum is
 not one, but its law is almost that of a Gaussian sum that was rounded at random afterwards: if every party's deviation
@@ -41,6 +49,17 @@ def with_honest(mu: float, honest: int, j: int) -> float:
     checks.at_least("honest", honest, 2)
     checks.at_least("j", j, 1)
     return checks.finite_positive("mu", mu) * math.sqrt(honest / j)
+
+
+def at_several(mu: float, honest: int, m: int, j: int) -> float:
+    """m·μ·√(h/j): what the sum promises a record that m of j honest parties have.
+
+    >>> at_several(1.0, 10, 10, 10), at_several(1.0, 4, 1, 4), at_several(1.0, 2, 2, 2)
+    (10.0, 1.0, 2.0)
+    """
+    checks.at_least("m", m, 1)
+    checks.at_least("j", j, m)
+    return m * with_honest(mu, honest, j)
 
 
 def share(sigma: float, honest: int) -> float:

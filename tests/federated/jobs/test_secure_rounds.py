@@ -23,6 +23,7 @@ from mixveil.federated.secure_sums import SumAttempt
 from mixveil.learn.model import read_model
 from mixveil.releases.ledger import Ledger
 from mixveil.releases.reading import read_envelope, read_release
+from mixveil.theory import shared_noise
 from tests.federated.here import ROUNDS, Answer, Here, a_party, done, events, figures, refused, rounds_projection, why
 from tests.federated.jobs.test_rounds_of_sums import (
     NAMES,
@@ -35,6 +36,7 @@ from tests.federated.jobs.test_rounds_of_sums import (
     killed_at,
     rounds_job,
 )
+from tests.made import blobs
 
 pytestmark = pytest.mark.usefixtures("clock")
 
@@ -69,7 +71,12 @@ def test_a_job_learns_from_sums_alone(tmp_path: Path) -> None:
     card = read_model(Path(whole["model"])).card
     assert card["honest"] == 2 and card["mu"]["a"] == pytest.approx(4.0)
     assert card["mu_alone"] == pytest.approx(dict.fromkeys(NAMES, 4 * math.sqrt(2)))
-    assert "model-mu-shared" in [told["code"] for told in card["guarantee"]]
+    assert [told["code"] for told in card["guarantee"]][:2] == ["model-mu", "model-mu-shared"]
+    # A record at all three moves each sum three times, under the noise of three: 3·√(2/3) times as far as μ permits.
+    several = shared_noise.at_several(4.0, 2, 3, 3)
+    told = next(told for told in card["guarantee"] if told["code"] == "model-mu-record-at-several-shared")
+    assert told["figures"] == {"parties": 3, "mu": pytest.approx(several)}
+    assert card["mu_with_several_parties"] == pytest.approx(several) == pytest.approx(math.sqrt(6) * 4)
     entries = Ledger().entries()
     assert len(entries) == 15 and {entry.encoder for entry in entries} == {
         "class-sums-shared-2",
@@ -79,6 +86,15 @@ def test_a_job_learns_from_sums_alone(tmp_path: Path) -> None:
     for name in NAMES:
         for path in kept(tmp_path, name):
             assert files_of(job.folder / path.name / name) == files_of(path)
+
+
+def test_a_ledger_of_three_parties_with_the_same_records_adds_up_what_their_sums_cost(tmp_path: Path) -> None:
+    """One organisation with three names: its records are in each sum three times, under the noise of one."""
+    job = secure_job(tmp_path)
+    assert done(job, Here(answers(secure_parties(tmp_path, images=blobs(120, 0)))))["ok"]
+    book = Ledger()
+    for mu in (book.total().mu, book.standing(book.everyone()).spent.most):
+        assert mu == pytest.approx(3 * 4.0) and mu > shared_noise.at_several(4.0, 2, 3, 3)
 
 
 def test_the_ledger_shows_both_figures(tmp_path: Path) -> None:

@@ -217,9 +217,9 @@ GUARANTEES: dict[str, str] = {
     "labels are shown, row by row",
     "mu-labels-covered": "μ = {mu:g} for a record and its label replaced by any other (ε = {epsilon:.3g} at "
     "δ = 1e-05); the number of a party's rows is public",
-    "mu-labels-covered-shared": "μ = {mu:g} for a record and its label replaced by any other (ε = {epsilon:.3g} at "
-    "δ = 1e-05), if {parties:n party shares|parties share} the noise honestly and the server sees the sum alone; "
-    "μ = {alone:.3g} whatever the others do; the number of a party's rows is public",
+    "mu-labels-covered-shared": "μ = {mu:g} for a record of one party and its label replaced by any other "
+    "(ε = {epsilon:.3g} at δ = 1e-05), if {parties:n party shares|parties share} the noise honestly and the server "
+    "sees the sum alone; μ = {alone:.3g} whatever the others do; the number of a party's rows is public",
     "epsilon-record-taken-out": "ε = {epsilon:.3g} at δ = {delta:g} for a record taken out, its label with it: what "
     "rounds of sums at μ = {mu:g} promise of the same (μ = {mu_out:.3g}); for a record and its label replaced it is at "
     "most ε = {epsilon_replaced:.3g} at δ = {delta_replaced:.2g}; the number of a party's rows is public",

@@ -26,7 +26,7 @@ WORDS: dict[str, str] = {
     "class counts too, were computed from the rows without protection: keep them as you keep the data.",
     "rows-played-public": "A quarter of the rows, with their labels, played the public data, which the methods with a "
     "μ and one-shot use: real public data are less like the private ones.",
-    "party-without-class-sums": "{party} sent no class sums for this plan: its records are in the rounds alone",
+    "party-without-class-sums": "{party!r} sent no class sums for this plan: its records are in the rounds alone",
     "model-promises-nothing": "Nothing is promised: the model was trained on a release that promises nothing.",
     "model-mu": "An attacker who has the model and all that was sent for it learns no more of any {of} than "
     "{mu:.4g}-GDP permits.",
@@ -36,6 +36,10 @@ WORDS: dict[str, str] = {
     "model-unit-of-one-party": "unit (all rows of a person) of one party",
     "model-mu-record-at-several": "A record that several of these {parties} parties have: up to {mu:.4g}-GDP.",
     "model-mu-unit-at-several": "A person whose records several of these {parties} parties have: up to {mu:.4g}-GDP.",
+    "model-mu-record-at-several-shared": "A record that several of these {parties} parties have is in their sum "
+    "several times: up to {mu:.4g}-GDP, whatever the parties without it do.",
+    "model-mu-unit-at-several-shared": "A person whose records several of these {parties} parties have is in their "
+    "sum several times: up to {mu:.4g}-GDP, whatever the parties without them do.",
     "model-mu-shared": "This holds if at least {honest} of the parties, that one included, are honest and the server "
     "saw their sums alone; whatever the others do, it is {mu:.4g}-GDP.",
     "model-labels-shown": "Labels are not protected.",

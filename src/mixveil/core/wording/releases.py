@@ -76,7 +76,7 @@ WORDS: dict[str, str] = {
     "unit-is-clipped": "The unit is all records that the party named as one person's, however many. Records that the "
     "party did not name as one person's are not covered together.",
     "noise-is-shared": "The noise is shared with other parties. If fewer of them are honest than stated, less is "
-    "promised.",
+    "promised. A record that other parties have too is in the sum several times: m parties together promise it m·μ.",
     "rows-dropped": "Rows that showed too much of their records were dropped: which are missing depends on the "
     "records, and says something of them. Records whose own row is missing may be in the rows of others.",
     "no-noise": "No noise was added: nothing is promised at all.",
@@ -94,15 +94,15 @@ WORDS: dict[str, str] = {
     "seeded": "The noise came from a seeded stream: an attacker who finds the seed removes it. For experiments only, "
     "no promise.",
     # Releases
-    "held-records": "{rows:n row} of {shape} from {party}, {files:n file}, {megabytes:.1f} MB",
-    "held-classes": "sums of {classes:n class|classes} with {values:n value} each, over {over}, from {party}",
+    "held-records": "{rows:n row} of {shape} from {party!r}, {files:n file}, {megabytes:.1f} MB",
+    "held-classes": "sums of {classes:n class|classes} with {values:n value} each, over {over}, from {party!r}",
     "held-residuals": "residual sums of {classes:n class|classes} with {values:n value} each, over {over}, from "
-    "{party}",
+    "{party!r}",
     "over-record": "{number:n record}",
     "over-unit": "{number:n unit}",
-    "held-updates": "updates of {tensors:n tensor} by {method} from {party}, {megabytes:.1f} MB",
-    "held-representations": "{rows:n row} of {values:n value} from {party}, {megabytes:.1f} MB",
-    "held": "a release of {kind} from {party}, {files:n file}, {megabytes:.1f} MB",
+    "held-updates": "updates of {tensors:n tensor} by {method} from {party!r}, {megabytes:.1f} MB",
+    "held-representations": "{rows:n row} of {values:n value} from {party!r}, {megabytes:.1f} MB",
+    "held": "a release of {kind} from {party!r}, {files:n file}, {megabytes:.1f} MB",
     "features-of": "features of images by {extractor}, {size} pixels wide (settings and weights {digest})",
     "encoded-without-triton": "Triton is not installed, so the CPU draws the noise and not the GPU: the release is as "
     "exact, and takes longer. To use the GPU: pip install triton",

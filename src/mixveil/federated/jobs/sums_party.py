@@ -179,7 +179,8 @@ class SumsOfJob:
         book, name = Ledger(), self.kept.reserved_as
         if not self.kept.reserved:
             left = plan.left(self.folder.begun())
-            book.reserve(name, left, owners, self.kept.config.budget, against="everything")
+            config, shared_by = self.kept.config, self.kept.config.party if plan.honest > 1 else None
+            book.reserve(name, left, owners, config.budget, against="everything", shared_by=shared_by)
         return self._left()
 
     def _left(self) -> float | None:

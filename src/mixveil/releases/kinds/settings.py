@@ -68,7 +68,8 @@ class PayloadSettings(ABC):
         """Refuse an envelope that these settings contradict."""
 
     def claims(self) -> Mapping[str, Guarantee]:
-        """What these settings guarantee for any records at all, by the guarantee's name, and on what conditions."""
+        """What these settings guarantee for any records at all, by the guarantee's name, and on what conditions. A
+        certified manifest states all of it."""
         return {}
 
     def cost(self) -> Cost | None:

@@ -17,7 +17,8 @@ Formal guarantees
     ‖u‖² + ‖v‖² ≤ 4C².
   - Residual sums: ‖u − v‖ ≤ 2C_g, whatever head the server sent.
 - Shared noise (secure sums): where only the sum over parties is seen, and h of them are honest, σ² is an h-th of the
-  noise that μ needs. Then μ = 2·clip/(σ√h) holds with h honest parties, and μ·√h whatever the others do.
+  noise that μ needs. Then μ = 2·clip/(σ√h) holds with h honest parties, and μ·√h whatever the others do, for a record
+  that this party alone has: one that m parties have is in the sum m times (`theory/shared_noise.py`).
 - What is computed from sums (directions, means, a model) is post-processing and costs nothing more.
 """
 
