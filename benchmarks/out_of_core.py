@@ -1,6 +1,9 @@
-"""Data larger than memory: moments, encoding and verifying of a large archive, each in a process of its own.
+"""Data larger than memory: moments, encoding, verifying and attacking of a large archive, each in a process of its own.
 
     python -m benchmarks.out_of_core [--rows 5000000] [--few 50000] [--values 3072] [--folder /work] [--out RESULTS]
+
+Rows are CIFAR-10's images, mirrored, moved and made brighter or darker, where the folder that MIXVEIL_DATA names has
+them, and its test images are public in the audit; elsewhere they are random octets.
 
 Made and removed in the folder: the data, and their release, which takes two bytes a value. A disk that cannot hold both
 and a tenth more makes the rows fewer, and the figures say so. Each step is run on the first rows alone too; that run
@@ -12,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import shutil
 import subprocess
@@ -19,15 +23,19 @@ import sys
 import tempfile
 import time
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import torch
+from torch import Tensor
 
+import mixveil
 from benchmarks.record import RESULTS, Found, Plain, Row, recorded
 from benchmarks.timing import Watched, in_status
 from mixveil.core.randomness import SecureStream, SeededStream
 from mixveil.core.types import Mu
+from mixveil.core.wording.notes import Note
 from mixveil.data.images import Images
 from mixveil.data.npz import npz_images
 from mixveil.encoders.calibration import settled_facts
@@ -61,7 +69,7 @@ def measured(folder: Path, asked: int, few: int, values: int) -> Found:
     make(folder / "data.npz", rows, values)
     steps: dict[tuple[str, int], dict[str, Plain]] = {}
     for count in (few, rows):
-        for step in ("moments", "encode", "verify"):
+        for step in ("moments", "encode", "verify", "audit"):
             steps[step, count] = {"work": step, "rows": count, **run(step, folder, count)}
             sys.stderr.write(f"{steps[step, count]}\n")
         shutil.rmtree(folder / "out")
@@ -70,7 +78,7 @@ def measured(folder: Path, asked: int, few: int, values: int) -> Found:
         row["time_a_row_over_few"] = row["seconds"] / count / (steps[step, few]["seconds"] / few)  # type: ignore[operator]
     settings: Row = {
         "warm_up": 0, "repetitions": 1, "statistic": "single", "asked_rows": asked, "values_a_row": values,
-        "threads": torch.get_num_threads(),
+        "threads": torch.get_num_threads(), "images": "cifar10, augmented" if photographs(values) else "random octets",
     }  # fmt: skip
     return Found(list(steps.values()), settings)
 
@@ -81,17 +89,48 @@ def affordable(folder: Path, rows: int, values: int) -> int:
 
 
 def make(path: Path, rows: int, values: int) -> None:
-    """An .npz file of random octets, without holding it."""
-    rng = np.random.default_rng(0)
+    """An .npz file of so many rows, without holding it."""
     side = int((values / 3) ** 0.5)
+    images, labels = augmented() if photographs(values) else octets(side)
     with zipfile.ZipFile(path, "w", allowZip64=True) as archive:
         with archive.open("x.npy", "w", force_zip64=True) as file:
             header = {"descr": "|u1", "fortran_order": False, "shape": (rows, 3, side, side)}
             np.lib.format.write_array_header_1_0(file, header)
             for start in range(0, rows, _AT_ONCE):
-                file.write(rng.bytes(min(_AT_ONCE, rows - start) * 3 * side * side))
+                file.write(images(torch.arange(start, min(start + _AT_ONCE, rows))))
         with archive.open("y.npy", "w") as file:
-            np.lib.format.write_array(file, (np.arange(rows) % 10).astype(np.uint8))
+            np.lib.format.write_array(file, labels[torch.arange(rows) % len(labels)].to(torch.uint8).numpy())
+
+
+Rows = tuple[Callable[[Tensor], bytes], Tensor]
+"""The octets of the rows with some numbers, in the order in which they are asked for; and labels, over and over."""
+
+
+def octets(side: int) -> Rows:
+    rng = np.random.default_rng(0)
+    return lambda index: rng.bytes(len(index) * 3 * side * side), torch.arange(10)
+
+
+def photographs(values: int) -> bool:
+    return values == 3072 and (Path(os.environ.get("MIXVEIL_DATA", "")) / "cifar10").is_dir()
+
+
+def augmented() -> Rows:
+    """CIFAR-10's training images: mirrored or not, moved by up to 4 pixels, and with other brightness."""
+    data, draws = mixveil.open_data("cifar10"), SeededStream(0)
+
+    def images(index: Tensor) -> bytes:
+        x = torch.nn.functional.pad(data.take(index % len(data)).x, (4, 4, 4, 4), mode="reflect")
+        mirrored, down, across = ((n * draws.uniform(len(x))).long() for n in (2, 9, 9))
+        x = torch.where(mirrored.bool().view(-1, 1, 1, 1), x.flip(3), x)
+        place = torch.arange(32)
+        rows, columns = (down[:, None] + place)[:, None, :, None], (across[:, None] + place)[:, None, None, :]
+        x = x[torch.arange(len(x)).view(-1, 1, 1, 1), torch.arange(3).view(1, -1, 1, 1), rows, columns]
+        bright = 0.8 + 0.4 * draws.uniform(len(x), 1, 1, 1).float()
+        octets: bytes = (x * bright).clamp_(0, 1).mul_(255).round_().byte().numpy().tobytes()
+        return octets
+
+    return images, data.labels
 
 
 def run(step: str, folder: Path, rows: int) -> dict[str, float]:
@@ -138,7 +177,18 @@ def verified(folder: Path, rows: int) -> None:
         raise RuntimeError("the release does not have all rows")
 
 
-STEPS = {"moments": second_moments, "encode": encode, "verify": verified}
+def audited(folder: Path, rows: int) -> None:
+    """Every attack of the quick profile; of a large release on a part that hangs together by its pairs."""
+    data = first(folder, rows)
+    public = "cifar10:test" if photographs(math.prod(data.shape)) else None
+    mixveil.audit([folder / "out"], data, public=public, tell=_say)
+
+
+def _say(note: Note) -> None:
+    sys.stderr.write(f"{note}\n")
+
+
+STEPS = {"moments": second_moments, "encode": encode, "verify": verified, "audit": audited}
 
 
 if __name__ == "__main__":
