@@ -48,6 +48,7 @@ from mixveil.features.lpips import Lpips
 from mixveil.theory.moments import Moments, blocks, moments
 
 _PAYLOAD = "records"
+_LOOKED = 256  # of the others that are read at a time, at least, while strangers are looked for
 
 
 @dataclass(frozen=True)
@@ -299,13 +300,13 @@ def strangers(
     found, looked = torch.empty(0, dtype=torch.int64), 0
     order = _spaced_first(len(rows), most)
     while len(found) < most and looked < len(order):
-        index = order[looked : looked + most - len(found)]
+        index = order[looked : looked + max(most - len(found), _LOOKED)]
         seen = (fingerprint(row) in own for block in blocks(Subset(rows, index)) for row in block)
         found = torch.cat([found, index[~torch.tensor(list(seen), dtype=torch.bool)]])
         looked += len(index)
     if looked > len(found):
         notes.append(note("strangers-among-private", images=looked - len(found)))
-    return rows.take(found.sort().values).x, notes
+    return rows.take(found[:most].sort().values).x, notes
 
 
 def _spaced_first(count: int, most: int) -> Tensor:
