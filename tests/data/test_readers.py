@@ -160,7 +160,7 @@ def test_rows_in_fortran_order_that_would_fill_the_memory_are_refused(
     np.savez(tmp_path / "fortran.npz", x=np.asfortranarray(x), y=y)
     monkeypatch.setattr(files, "half_of_memory", lambda: 100_000)
     assert len(open_data(str(tmp_path / "c.npz"))) == 40
-    with pytest.raises(errors.DataFormatError, match="163,840 bytes in Fortran order.* np.ascontiguousarray"):
+    with pytest.raises(errors.DataFormatError, match=r"163,840 bytes in Fortran order.* np\.ascontiguousarray"):
         open_data(str(tmp_path / "fortran.npz"))
 
 

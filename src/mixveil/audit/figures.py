@@ -16,7 +16,7 @@ Subject = Literal["record", "unit"]
 """Of whom a figure or a promise speaks: of single records, or of units, all rows of a person together."""
 
 Status = Literal["ran", "skipped", "broken"]
-"""`skipped`: it lacks something. `broken`: it fails even without a defence."""
+"""`skipped`: it lacks something. `broken`: it fails even without a defence, or otherwise cannot be measured."""
 
 
 @dataclass(frozen=True)

@@ -119,6 +119,7 @@ _NOT_RUN = {
 _BROKEN = {
     "no-number": "its guess is not a number",
     "training-failed": "its training failed ({error})",
+    "attack-wrote": "it wrote to the records or traces that it was given, which were read again for the others",
     "bare-records-left": "without any noise it leaves an error of {error:.3g}, knowing nothing {nothing:.3g}",
     "bare-rows-missed": "without any noise it finds {found:.0%} of the rows",
     "bare-members-missed": "without any noise it tells members from others with an AUC of {auc:.2f}",
@@ -228,7 +229,7 @@ _WARNINGS = {
     "members-recognised": f"{{attack}} recognises members: {_AT_1}",
     "members-recognised-single": f"{{attack}} recognises members by single images: {_AT_1}",
     "units-recognised": f"{{attack}} recognises members by all images of a {{unit}} together: {_AT_1}",
-    "attack-broken": "{attack} fails even without a defence, so that what it found here shows nothing: {why}.",
+    "attack-broken": "{attack} is broken, so that what it found here shows nothing: {why}.",
     "noise-reproducible": "The noise came from a seeded stream: an attacker who finds the seed removes it. Do not send "
     "this release.",
     "no-guarantee-stated": "A release states no guarantee at all: it is for experiments, do not send it.",
