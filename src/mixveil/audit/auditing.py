@@ -190,6 +190,7 @@ def audit(
         moved=inspected[0].moved if view.traces is not None and by_value(view.releases[0]) else None,
         images=measured.images,
         errors=measured.errors,
+        best_guesses=tuple(measured.best.found),
         curves=measured.curves,
         pictures={} if known.pictures is None else {"original": known.pictures, **measured.pictures},
     )

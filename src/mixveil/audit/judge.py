@@ -61,7 +61,7 @@ class Judge:
         self._guard = WriteGuard(views, [candidates for candidates in asked if candidates is not None])
 
     def run(self, attack: Attack) -> AttackRun:
-        before = len(self.measure.figures)
+        before, best = len(self.measure.figures), len(self.measure.best.found)
         try:
             status, why = self._run(attack)
         except CannotAttackError as error:
@@ -75,6 +75,7 @@ class Judge:
             self._forget()
         if status != "ran":  # what was measured before it failed does not count
             del self.measure.figures[before:]
+            del self.measure.best.found[best:]
             for guesses in (self.measure.images, self.measure.errors, self.measure.pictures, self.measure.curves):
                 guesses.pop(attack.name, None)
         return told(attack, status, why)
