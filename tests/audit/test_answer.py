@@ -11,7 +11,7 @@ import torch
 from mixveil.audit.answer import answer
 from mixveil.audit.auditing import audit
 from mixveil.audit.best_guesses import BestGuess, BestGuesses
-from mixveil.audit.figures import Figure
+from mixveil.audit.figures import Figure, attack_title
 from mixveil.audit.found import Audit
 from mixveil.audit.ground_truth import GroundTruth
 from mixveil.audit.guarantees_found import Promise
@@ -119,7 +119,7 @@ def test_the_best_guess_is_measured_by_the_error_of_guessing_that_record() -> No
 def test_of_attacks_the_one_that_is_furthest_beyond_chance_with_a_record_is_named() -> None:
     guesses = (BestGuess("lowpass", 0.5, 0.5), BestGuess("known-10", 0.4, 0.1), BestGuess("linear", -3.0, -5.0))
     told = said(replace(calm(), best_guesses=guesses)).figures["single"]
-    assert told == note("single-guessed", attack="known 10 %", gained=0.4, chance=0.1)
+    assert told == note("single-guessed", attack=attack_title("known-10"), gained=0.4, chance=0.1)
     assert said(replace(calm(), best_guesses=guesses[2:])).figures["single"].code == "single-no-better"
     assert said(replace(calm(), best_guesses=())).figures["single"].code == "single-not-guessed"
 
