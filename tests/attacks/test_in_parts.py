@@ -11,7 +11,8 @@ from torch import Tensor
 from mixveil.attacks.catalogue import attacks
 from mixveil.attacks.shared import prior
 from mixveil.attacks.shared.base import CannotAttackError
-from mixveil.audit import self_test
+from mixveil.audit import noise_check, self_test
+from mixveil.audit.truth import standardised_noise
 from mixveil.core.randomness import SeededStream
 from mixveil.core.types import Encoder, KnownRecords, Tau, View
 from mixveil.data.row_views import Subset
@@ -81,3 +82,12 @@ def test_rows_without_a_defence_are_those_of_all_rows_at_once(monkeypatch: pytes
     assert torch.equal(trace.weight, same.weight)
     assert torch.equal(whole.payload.take(index).x, again.payload.take(index).x)
     assert torch.equal(whole.payload.take(index).y, again.payload.take(index).y)
+
+
+def test_noise_of_rows_that_are_made_in_parts_is_new_in_every_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    like, _ = encoded(SINGULAR, DATA, SeededStream(0))
+    part = Subset(DATA, torch.arange(ROWS))
+    monkeypatch.setattr(self_test, "_AT_ONCE", 200)
+    made, trace = self_test.released(like, SINGULAR, part, SeededStream(2))
+    normals = standardised_noise(made, trace, part)
+    assert noise_check.faults(normals, normals.square().sum(1), SINGULAR.law) == []

@@ -19,7 +19,8 @@ from mixveil.audit.self_test import bare_rows, fails_on_bare_pairs, fails_on_bar
 from mixveil.audit.verdict import verdict, warnings
 from mixveil.core.errors import ArgumentError, WrongTruthError
 from mixveil.core.randomness import SeededStream, Stream
-from mixveil.core.types import Attack, AttackKind, Batch, Encoder, Guess, Mu, Tau, View
+from mixveil.core.types import Attack, AttackKind, Batch, Encoder, Guess, Mu, Rows, Tau, View
+from mixveil.core.wording.notes import Note
 from mixveil.core.wording.sentences import WORDS
 from mixveil.data.images import Images, from_tensors
 from mixveil.data.row_views import InMemoryRows, Subset
@@ -526,15 +527,20 @@ def test_strangers_are_looked_for_until_there_are_enough() -> None:
     mine, true = PRIVATE.take(torch.arange(400)).x, OTHERS.take(torch.arange(150)).x
     others = torch.cat([mine[:200], true[:75], mine[200:], true[75:]])
     for given in (others, InMemoryRows(Batch(others, torch.zeros(len(others), 10)))):
-        found, said = strangers(PRIVATE, None, given, 120)
+        found, said = looked_for(given, 120)
         assert len(found) == 120 and holds(said, "strangers-among-private")
         assert not (found[:, None] == mine[None]).flatten(2).all(2).any()
-    found, said = strangers(PRIVATE, None, others, 500)
+    found, said = looked_for(others, 500)
     assert torch.equal(found, true) and holds(said, "strangers-among-private", images=400)
-    found, said = strangers(PRIVATE, None, true, 100)
+    found, said = looked_for(true, 100)
     assert len(found) == 100 and not said and torch.equal(found[-1], true[-1])  # spread over all of them
-    assert strangers(PRIVATE, None, true[:0], 100)[0].shape == (0, *PRIVATE.shape)
-    assert strangers(PRIVATE, None)[0].shape == (0, *PRIVATE.shape)
+    assert looked_for(true[:0], 100)[0].shape == (0, *PRIVATE.shape)
+    assert looked_for(None, 0)[0].shape == (0, *PRIVATE.shape)
+
+
+def looked_for(others: Rows | torch.Tensor | None, most: int) -> tuple[torch.Tensor, list[Note]]:
+    found, said = strangers(PRIVATE, None, others, most)
+    return found.take(torch.arange(len(found))).x, said
 
 
 def test_an_attack_may_learn_more_from_the_release_than_from_foreign_public_data() -> None:

@@ -24,7 +24,7 @@ from mixveil.releases.ledger import Ledger
 from mixveil.theory import gdp
 from tests.command import Run, flip, left, refused
 from tests.made import tiny_weights
-from tests.notes import read, shows
+from tests.notes import holds, read, shows
 
 
 def archive(path: Path, **arrays: Any) -> Path:
@@ -166,6 +166,20 @@ def test_audit_and_report(run: Run, tmp_path: Path) -> None:
         assert ({"code": "for-knowing"} in told["verdict"]) == said
     assert shown.code == 0 and "lmmse" in shown.out and "report.html" in shown.out
     assert shows(shown.err, "audit-labels-shown")
+
+
+def test_private_images_among_the_public_ones_take_no_place_of_a_stranger(run: Run, tmp_path: Path) -> None:
+    """Of 150 that may be strangers 40 are private, and 110 rows are attacked, where membership needs 100."""
+    x = np.random.default_rng(0).random((410, 1, 4, 4), dtype=np.float32)
+    private, public = x[:110], x[110:].copy()
+    public[1:80:2] = private[:40]  # the odd rows may be strangers
+    archive(tmp_path / "private.npz", x=private, y=np.arange(110) % 2)
+    archive(tmp_path / "public.npz", x=public, y=np.arange(300) % 2)
+    run("encode", "private.npz", "--mu", 1, "--out", "r")
+    words = ["--truth", "private.npz", "--public", "public.npz", "--attacks", "membership", "--out", "a", "--json"]
+    told = run("audit", "r", *words).json
+    assert holds(read(told["warnings"]), "strangers-among-private", images=40)
+    assert [attack["status"] for attack in told["attacks"]] == ["ran"]
 
 
 def test_bad_input_to_an_audit(run: Run, small: Path, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from mixveil.core import errors
+from mixveil.core import errors, files
 from mixveil.data.images import from_tensors
 from mixveil.data.npz import _load
 from mixveil.data.opening import NAMED, open_data
@@ -140,6 +140,30 @@ def test_rows_of_a_file_that_became_shorter_are_an_error_that_names_it(tmp_path:
         data.take(torch.arange(1900, 2000))
 
 
+def test_rows_in_fortran_order_are_read_whole_before_the_file_can_become_shorter(tmp_path: Path) -> None:
+    """Of a mapped file that becomes shorter the system kills the process."""
+    path, x = tmp_path / "a.npz", RNG.integers(0, 256, (2000, 4, 4), dtype=np.uint8)
+    np.savez(path, y=np.zeros(2000, int), x=np.asfortranarray(x))
+    data = open_data(str(path))
+    assert str(path) not in Path("/proc/self/maps").read_text()
+    with path.open("r+b") as file:
+        file.truncate(20_000)
+    index = torch.arange(1900, 2000)
+    assert torch.equal(data.take(index).x[:, 0], torch.from_numpy(x[index.numpy()]).float() / 255)
+
+
+def test_rows_in_fortran_order_that_would_fill_the_memory_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x, y = np.zeros((40, 1, 64, 64), np.uint8), np.arange(40) % 3
+    np.savez(tmp_path / "c.npz", x=x, y=y)
+    np.savez(tmp_path / "fortran.npz", x=np.asfortranarray(x), y=y)
+    monkeypatch.setattr(files, "half_of_memory", lambda: 100_000)
+    assert len(open_data(str(tmp_path / "c.npz"))) == 40
+    with pytest.raises(errors.DataFormatError, match=r"163,840 bytes in Fortran order.* np\.ascontiguousarray"):
+        open_data(str(tmp_path / "fortran.npz"))
+
+
 def test_stored_rows_are_asked_by_number_and_stay_in_their_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -161,14 +185,15 @@ def test_stored_rows_are_asked_by_number_and_stay_in_their_process(
         rows[np.array([3])]
 
 
-def test_a_process_holds_nothing_of_an_npz_that_it_has_read(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("order", "descriptors"), [(np.ascontiguousarray, 1), (np.asfortranarray, 0)])
+def test_a_process_holds_nothing_of_an_npz_that_it_has_read(tmp_path: Path, order: Any, descriptors: int) -> None:
     """Neither descriptors, once the data are gone, nor a map of the file while they are there."""
     path = tmp_path / "a.npz"
-    np.savez(path, x=RNG.integers(0, 256, (4096, 1, 64, 64), dtype=np.uint8), y=np.arange(4096) % 3)
+    np.savez(path, x=order(RNG.integers(0, 256, (4096, 1, 64, 64), dtype=np.uint8)), y=np.arange(4096) % 3)
     data = open_data(str(path))
     data.take(torch.arange(0, 4096, 5))
     opened = [link for link in Path("/proc/self/fd").iterdir() if link.is_symlink() and link.readlink() == path]
-    assert len(opened) == 1 and str(path) not in Path("/proc/self/maps").read_text()
+    assert len(opened) == descriptors and str(path) not in Path("/proc/self/maps").read_text()
     del data
     gc.collect()
     assert not [link for link in Path("/proc/self/fd").iterdir() if link.is_symlink() and link.readlink() == path]

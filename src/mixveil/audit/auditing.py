@@ -34,6 +34,7 @@ from mixveil.audit.public import held, with_some_public
 from mixveil.audit.sample import sample, unit_sample
 from mixveil.audit.thumbnails import SmallImages
 from mixveil.audit.truth import check_truth, in_record_order, inspect, ranged, rows_first, unsure
+from mixveil.audit.write_guard import Candidates
 from mixveil.core.errors import ArgumentError
 from mixveil.core.memory import give_back
 from mixveil.core.randomness import Stream
@@ -48,6 +49,7 @@ from mixveil.features.lpips import Lpips
 from mixveil.theory.moments import Moments, blocks, moments
 
 _PAYLOAD = "records"
+_LOOKED = 256  # of the others that are read at a time, at least, while strangers are looked for
 
 
 @dataclass(frozen=True)
@@ -152,7 +154,6 @@ def audit(
         strange, overlap = strangers(truth, view.public, others, max(rows, LEAST_STRANGERS))
         known, spread, numbers = _sampled(view, truth, mixed, strange, most, pictures, stream)
         units = _units(view, truth, mixed, known.view, strange, most, stream)
-        del strange  # they are among the candidates
 
     def did(attack: Attack, stage: Stage) -> None:
         course.did(getattr(counted.stages(attack), stage), attack.name)
@@ -189,6 +190,7 @@ def audit(
         moved=inspected[0].moved if view.traces is not None and by_value(view.releases[0]) else None,
         images=measured.images,
         errors=measured.errors,
+        best_guesses=tuple(measured.best.found),
         curves=measured.curves,
         pictures={} if known.pictures is None else {"original": known.pictures, **measured.pictures},
     )
@@ -202,7 +204,7 @@ def _sampled(
     view: View,
     truth: Dataset,
     mixed: Dataset,
-    others: Tensor,
+    others: Subset,
     most: int,
     pictures: Dataset | None,
     stream: Stream,
@@ -210,18 +212,19 @@ def _sampled(
     """What is attacked, with candidates; the moments of all records; and (n,) the numbers of its rows in the releases.
     mixed: all that rows are made of, the records first."""
     seen, records, numbers = sample(view, mixed, most, stream.fork("sample"))
-    own = records.take(torch.arange(len(numbers)))
-    seen = replace(seen, candidates=_candidates(own.x, others), candidate_labels=own.y.argmax(1))
+    asked = _candidates(Subset(records, torch.arange(len(numbers))), others)
+    seen = replace(seen, candidates=asked.x, candidate_labels=asked.labels)
     spread = moments(PreparedRows(truth, view.releases[0].encoder.prepare), stream=stream.fork("moments"))
     originals = None if pictures is None else SmallImages(pictures).take(numbers).x
     among = covered(view, len(truth))
     among = None if among is None else among[numbers]
-    return GroundTruth(seen, records, spread, len(view.releases[0].payload), originals, among), spread, numbers
+    return GroundTruth(seen, records, spread, len(view.releases[0].payload), originals, among, asked), spread, numbers
 
 
-def _candidates(own: Tensor, others: Tensor) -> Tensor:
+def _candidates(own: Subset, others: Subset) -> Candidates:
     """The rows' own records, and then as many strangers; of few rows as many strangers as membership needs."""
-    return torch.cat([own, others[: max(len(own), LEAST_STRANGERS)]])
+    most = max(len(own), LEAST_STRANGERS)
+    return Candidates.of(own, Subset(others.rows, others.index[:most]))
 
 
 def most_rows(truth: Dataset, limits: Profile) -> int:
@@ -258,7 +261,7 @@ def _run(judge: Judge, attack: Attack, trains: bool, course: Course, tell: Warn)
 
 
 def _units(
-    view: View, truth: Dataset, mixed: Dataset, seen: View, others: Tensor, most: int, stream: Stream
+    view: View, truth: Dataset, mixed: Dataset, seen: View, others: Subset, most: int, stream: Stream
 ) -> UnitView | Note:
     """What attacks on whole units see of the releases, or why there is nothing to see. mixed: all that rows are made
     of; seen: what other attacks see."""
@@ -275,13 +278,13 @@ def _units(
     if len(part.numbers) == len(view.releases[0].payload):
         return UnitView(seen, truth, whose)
     own = Subset(part.records, torch.arange(len(part.numbers)))
-    x = own.take(torch.arange(len(own))).x
-    return UnitView(replace(part.view, candidates=_candidates(x, others)), own, whose)
+    asked = _candidates(own, others)
+    return UnitView(replace(part.view, candidates=asked.x), own, whose, asked)
 
 
 def strangers(
     truth: Dataset, public: Rows | None, others: Rows | Tensor | None = None, most: int = 0
-) -> tuple[Tensor, list[Note]]:
+) -> tuple[Subset, list[Note]]:
     """So many of the others that are really in no release, evenly spread over them if that is enough; and what to say
     if public data hold private records."""
     prints = [fingerprint(row) for block in blocks(truth) for row in block]
@@ -294,18 +297,18 @@ def strangers(
         if shared:
             notes.append(note("public-among-private", images=shared))
     if others is None:
-        return torch.empty(0, *truth.shape), notes
+        return Subset(truth, torch.empty(0, dtype=torch.int64)), notes
     rows = InMemoryRows(Batch(others, torch.zeros(len(others), 1))) if isinstance(others, Tensor) else others
     found, looked = torch.empty(0, dtype=torch.int64), 0
     order = _spaced_first(len(rows), most)
     while len(found) < most and looked < len(order):
-        index = order[looked : looked + most - len(found)]
+        index = order[looked : looked + max(most - len(found), _LOOKED)]
         seen = (fingerprint(row) in own for block in blocks(Subset(rows, index)) for row in block)
         found = torch.cat([found, index[~torch.tensor(list(seen), dtype=torch.bool)]])
         looked += len(index)
     if looked > len(found):
         notes.append(note("strangers-among-private", images=looked - len(found)))
-    return rows.take(found.sort().values).x, notes
+    return Subset(rows, found[:most].sort().values), notes
 
 
 def _spaced_first(count: int, most: int) -> Tensor:

@@ -16,7 +16,7 @@ Subject = Literal["record", "unit"]
 """Of whom a figure or a promise speaks: of single records, or of units, all rows of a person together."""
 
 Status = Literal["ran", "skipped", "broken"]
-"""`skipped`: it lacks something. `broken`: it fails even without a defence."""
+"""`skipped`: it lacks something. `broken`: it fails even without a defence, or otherwise cannot be measured."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,8 @@ class Figure:
         metric: The code of the metric.
         know_nothing: The same for the mean image, or for a guess.
         ceiling: The most that theory permits any attacker of this kind; `beaten`: beyond chance.
-        interval: 95 %, for shares, as if candidates were independent: they share the rows, so it is too narrow.
+        interval: 95 %, for shares and for what has no deviation over records, as if candidates were independent: they
+            share the rows, so it is too narrow.
         known: The share of the records that the attacker has already.
         records: How many records it was measured on; None: all that were attacked.
     """

@@ -9,6 +9,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from mixveil.audit.best_guesses import BestGuess
 from mixveil.audit.ceilings import MembershipBound
 from mixveil.audit.figures import AttackRun, Figure, Subject
 from mixveil.audit.ground_truth import encoders
@@ -38,6 +39,7 @@ class Audit:
         images: (n, …) uint8 the records as attacks guess them, by attack: 0 is `low`, 255 is `high`. They are shown,
             large pictures smaller than they are.
         errors: (n,) the mean squared errors of these guesses at full size, in units of the range squared, by attack.
+        best_guesses: Of each attack that guesses records; attackers who look at no release are left out.
         curves: ROCs, by attack.
         pictures: The images behind features, `original` and as attacks guess them.
     """
@@ -59,6 +61,7 @@ class Audit:
     verdict: tuple[Note, ...] = ()
     images: Mapping[str, Tensor] = field(default_factory=dict, repr=False)
     errors: Mapping[str, Tensor] = field(default_factory=dict, repr=False)
+    best_guesses: tuple[BestGuess, ...] = ()
     curves: Mapping[str, Roc] = field(default_factory=dict, repr=False)
     pictures: Mapping[str, Tensor] = field(default_factory=dict, repr=False)
 

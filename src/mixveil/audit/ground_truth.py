@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from mixveil.attacks.shared.model import prior_of
+from mixveil.audit.write_guard import Candidates
 from mixveil.core.errors import ArgumentError
 from mixveil.core.types import Dataset, Encoder, OfRecords, Release, View
 from mixveil.data import similarity
@@ -36,6 +37,7 @@ class GroundTruth:
         rows: How many rows the whole releases have, of which these are a part.
         pictures: (n, c, h, w) in [0, 1], the images that the records are features of; None where they are not.
         covered: (n, q) which of the view's covers are in each row of the first release; None where none are.
+        asked: The view's candidates, and where they were read; None where there are none.
     """
 
     view: View
@@ -44,6 +46,7 @@ class GroundTruth:
     rows: int
     pictures: Tensor | None = None
     covered: Tensor | None = None
+    asked: Candidates | None = None
 
     @cached_property
     def n(self) -> int:

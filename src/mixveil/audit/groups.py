@@ -8,6 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from mixveil.audit.write_guard import Candidates
 from mixveil.core.randomness import Stream
 from mixveil.core.types import Dataset, Units, View
 from mixveil.core.wording.notes import Note, note
@@ -29,11 +30,12 @@ class UnitGroups(NamedTuple):
 @dataclass(frozen=True)
 class UnitView:
     """What the attack on units sees: n rows, with their records and then strangers as candidates. whose: (n,) the unit
-    of each row, −1 where it is not asked about."""
+    of each row, −1 where it is not asked about. asked: its candidates, where other attacks have others."""
 
     view: View
     records: Dataset
     whose: Tensor
+    asked: Candidates | None = None
 
     @property
     def strangers(self) -> int:

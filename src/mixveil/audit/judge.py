@@ -18,6 +18,7 @@ from mixveil.audit.ground_truth import GroundTruth
 from mixveil.audit.groups import GROUPS, LEAST_STRANGERS, UnitView, groups
 from mixveil.audit.measuring import Measure, counted
 from mixveil.audit.metrics import detection, sources
+from mixveil.audit.write_guard import WriteGuard, WrittenError
 from mixveil.core.errors import ArgumentError, TrainingError
 from mixveil.core.randomness import Stream
 from mixveil.core.types import Attack, Guess, KnownRecords, Units, View
@@ -55,9 +56,12 @@ class Judge:
         none = torch.empty(0, dtype=torch.int64)
         known = KnownRecords(none, truth.pixels[:0])
         self._offered = replace(truth.view, known=known, units=Units(none, none, none))  # the judge deals these out
+        views = [truth.view] if isinstance(units, Note) else [truth.view, units.view]
+        asked = [truth.asked, None if isinstance(units, Note) else units.asked]
+        self._guard = WriteGuard(views, [candidates for candidates in asked if candidates is not None])
 
     def run(self, attack: Attack) -> AttackRun:
-        before = len(self.measure.figures)
+        before, best = len(self.measure.figures), len(self.measure.best.found)
         try:
             status, why = self._run(attack)
         except CannotAttackError as error:
@@ -66,11 +70,26 @@ class Judge:
             status, why = "skipped", note("attack-refused", error=type(error).__name__)
         except TrainingError as error:
             status, why = "broken", note("training-failed", error=type(error).__name__)
+        except WrittenError:
+            status, why = "broken", note("attack-wrote")
+            self._forget()
         if status != "ran":  # what was measured before it failed does not count
             del self.measure.figures[before:]
+            del self.measure.best.found[best:]
             for guesses in (self.measure.images, self.measure.errors, self.measure.pictures, self.measure.curves):
                 guesses.pop(attack.name, None)
         return told(attack, status, why)
+
+    def _forget(self) -> None:
+        """What attacks remember of a view that was written to."""
+        self.truth = replace(self.truth, view=replace(self.truth.view))
+        if isinstance(self.units, UnitView):
+            self.units = replace(self.units, view=replace(self.units.view))
+
+    def _guess(self, attack: Attack, view: View, name: str) -> Guess:
+        """What the attack makes of a view, with draws of this name."""
+        with self._guard:
+            return attack(view, stream=self.stream.fork(name))
 
     def cannot(self, attack: Attack) -> Note | None:
         """Why the attack cannot be run, or not be measured, on these releases; None if it can."""
@@ -123,14 +142,14 @@ class Judge:
         """On the view as it is; and without public data too, where an attack can learn from released records instead
         what records are like: an owner should see the better guess. Attackers who look for labels are not told them."""
         view = self.truth.view if attack.kind != "labels" else replace(self.truth.view, labels=None)
-        guess, why = attack(view, stream=self.stream.fork(attack.name)), None
+        guess, why = self._guess(attack, view, attack.name), None
         said = (guess.images, guess.pictures, guess.covers, guess.alike, guess.apart)
         if not all(_finite(x) for x in said if x is not None):
             return "broken", note("no-number")
         self.did(attack, "attack")
         learns = attack.learns and attack.payload == "records" and attack.kind in ("reconstruction", "linkage")
         if learns and view.public is not None and "public" not in attack.needs:
-            alone = attack(replace(view, public=None), stream=self.stream.fork(attack.name))
+            alone = self._guess(attack, replace(view, public=None), attack.name)
             if self.measure.better(attack, alone, guess):
                 guess, why = alone, note("better-without-public-data")
             del alone  # guesses of large images fill the memory
@@ -146,7 +165,7 @@ class Judge:
         if (why := self._units_told_by_looks(attack, seen)) is not None:
             return "skipped", why
         units, members = groups(seen.whose, len(seen.whose), seen.strangers, self.stream.fork("groups"), GROUPS)
-        scores = attack(replace(seen.view, units=units), stream=self.stream.fork(attack.name)).scores
+        scores = self._guess(attack, replace(seen.view, units=units), attack.name).scores
         if scores is None or not bool(scores.isfinite().all()):
             return "broken", note("no-number")
         self.measure.membership(attack, scores[:members], scores[members:], "unit")
@@ -164,7 +183,8 @@ class Judge:
             parts, best = known_records.folds(order, share), None
             for seen, by_known in [(view, False), *unaided, *taught]:
                 stream = self.stream.fork(attack.name)
-                guess = known_records.guessed(attack, seen, pixels, parts, stream, taught=by_known)
+                with self._guard:
+                    guess = known_records.guessed(attack, seen, pixels, parts, stream, taught=by_known)
                 if best is None or self.measure.better(attack, Guess(guess), Guess(best)):
                     best = guess
             if best is not None:
@@ -196,7 +216,7 @@ class Judge:
             return None
         for _ in range(_CONTROLS):
             control = self._control(view, min(n, len(view.public)))
-            scores = attack(control, stream=self.stream.fork("control")).scores
+            scores = self._guess(attack, control, "control").scores
             why = None if scores is None else _look_different(scores[:n], scores[n:], self.truth.strangers)
             if why is not None:
                 return why
@@ -209,7 +229,7 @@ class Judge:
         rows = min(len(seen.whose), len(seen.view.public))
         units, members = groups(seen.whose[:rows], len(seen.whose), seen.strangers, self.stream.fork("groups"))
         control = replace(self._control(seen.view, rows), units=units)
-        scores = attack(control, stream=self.stream.fork("control")).scores
+        scores = self._guess(attack, control, "control").scores
         return None if scores is None else _look_different(scores[:members], scores[members:], members)
 
     def _control(self, view: View, rows: int) -> View:
@@ -240,7 +260,7 @@ class Judge:
         place = {source: number for number, source in enumerate(chosen)}
         release = view.releases[0].with_(payload=Subset(view.releases[0].payload, rows))
         asked = View((release,), candidates=self.truth.pixels[chosen], candidate_labels=labels[chosen])
-        guess = attack(asked, stream=self.stream.fork(attack.name))
+        guess = self._guess(attack, asked, attack.name)
         truth = torch.tensor([[place[row], place[int(partner[row])]] for row in rows.tolist()])
         hits = 0 if guess.pairs is None else int(guess.pairs.sort(1).values.eq(truth.sort(1).values).all(1).sum())
         chance = 2 / (len(chosen) * (len(chosen) - 1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from functools import cached_property
 
@@ -9,6 +10,7 @@ import torch
 from torch import Tensor
 
 from mixveil.audit import ceilings, self_test
+from mixveil.audit.best_guesses import BestGuesses
 from mixveil.audit.ceilings import FPR
 from mixveil.audit.figures import Figure, Subject, finite
 from mixveil.audit.ground_truth import GroundTruth
@@ -33,6 +35,7 @@ class Measure:
             pictures smaller than they are, and all that is measured is measured before.
         errors: (n,) the mean squared errors of these guesses at their full size, in units of the range squared.
         pictures: (n, c, h, w) guesses at the images behind features, in [0, 1], by attack.
+        best: The record that each of them guesses best.
         curves: ROCs of links or scores, by attack.
     """
 
@@ -44,6 +47,7 @@ class Measure:
         self.images: dict[str, Tensor] = {}
         self.errors: dict[str, Tensor] = {}
         self.pictures: dict[str, Tensor] = {}
+        self.best = BestGuesses(truth)
         self.curves: dict[str, detection.Roc] = {}
 
     def __call__(self, attack: Attack, guess: Guess) -> None:
@@ -65,8 +69,7 @@ class Measure:
             hits, chance = round(counts.found(shown, guess.counts)), counts.of_guessing(shown) / self.truth.n
             self.figures.append(counted(attack, "labels-found", hits, self.truth.n, chance))
         if guess.signs is not None and self.truth.signs is not None:
-            values, nothing = signs.found(self.truth.signs, guess.signs), signs.of_one_sign(self.truth.signs)
-            self.figures.append(_averaged(attack.name, attack, BY_CODE["signs-found"], values, nothing))
+            self._signs(attack, self.truth.signs, guess.signs)
         self.figures += self._sources(attack, guess)
         if guess.pictures is not None and self.truth.pictures is not None and self.truth.view.pictures is not None:
             self.pictures[attack.name] = guess.pictures.clamp(0, 1).float()
@@ -79,8 +82,11 @@ class Measure:
         self._keep(name, guess)
         measured = self._compared(guess)
         unclamped = float(self._errors(guess).mean()) if bound is not None else 0.0
+        errors, nothing = measured[BY_CODE["mse"]], self._blanks[BY_CODE["mse"]]
+        if attack.kind != "prior":
+            self.best.add(name, errors, nothing, self.best.dealt(guess))
         for metric, values in measured.items():
-            figure = _averaged(name, attack, metric, values, self._blank[metric])
+            figure = _averaged(name, attack, metric, values, finite(self._blanks[metric].mean()))
             if metric.ceiling is not None and bound is not None:
                 figure = replace(figure, ceiling=bound.ceiling, beaten=unclamped < bound.least)
             self.figures.append(replace(figure, known=known))
@@ -137,17 +143,28 @@ class Measure:
         return torch.as_tensor(total) / self.truth.n
 
     @cached_property
-    def _blank(self) -> dict[Metric, float]:
-        """What knowing nothing gets: the same for all attacks."""
-        return {metric: finite(values.mean()) for metric, values in self._compared(self.truth.know_nothing).items()}
+    def _blanks(self) -> dict[Metric, Tensor]:
+        """(n,) what knowing nothing gets: the same for all attacks."""
+        return self._compared(self.truth.know_nothing)
+
+    def _signs(self, attack: Attack, truth: Tensor, guess: Tensor) -> None:
+        """Of guessed signs (n, d)."""
+        values, nothing = signs.found(truth, guess), signs.by_one_sign(truth)
+        figure = _averaged(attack.name, attack, BY_CODE["signs-found"], values, finite(nothing.mean()))
+        beside = 1.96 * (figure.std or 0.0) / math.sqrt(len(values))
+        interval = None if figure.std is None else (max(0.0, figure.mean - beside), min(1.0, figure.mean + beside))
+        self.figures.append(replace(figure, interval=interval))
+        self.best.add(attack.name, 1 - values, 1 - nothing, 1 - signs.found(truth[self.best.others], guess))
 
     def _pictures(self, attack: Attack, truth: Tensor, guess: Tensor, public: Rows) -> None:
         """Of guessed pictures (n, c, h, w) in [0, 1], beside those of guessing the mean of public pictures."""
         mean = public.take(torch.arange(min(_MEAN_OF, len(public)))).x.mean(0).expand_as(truth)
         for metric in METRICS:
             if metric.compares == "pictures":
-                values, blank = metric.measure(truth, guess), finite(metric.measure(truth, mean).mean())
-                self.figures.append(_averaged(attack.name, attack, metric, values, blank))
+                values, blank = metric.measure(truth, guess), metric.measure(truth, mean)
+                self.figures.append(_averaged(attack.name, attack, metric, values, finite(blank.mean())))
+                if metric.code == "picture-mse":
+                    self.best.add(attack.name, values, blank, metric.measure(truth[self.best.others], guess))
 
     def identified(self, attack: Attack, links: Tensor) -> Figure:
         """The better of two readings, by the truth: each candidate's likeliest row, or the likeliest assignment of
@@ -190,9 +207,10 @@ class Measure:
         tpr = detection.tpr_at_fpr(members, others, FPR)
         interval = detection.clopper_pearson(round(tpr * len(members)), len(members))
         bound, auc = self.bounds.get(of), detection.auc(members, others)
+        wide = detection.auc_interval(auc, min(len(members), len(others)))  # groups in the place of one unit are one
         name, kind, ceiling = attack.name, attack.kind, None if bound is None else bound.tpr
         self.figures += [
-            Figure(name, kind, "auc", auc, know_nothing=0.5, of=of),
+            Figure(name, kind, "auc", auc, know_nothing=0.5, interval=wide, of=of),
             Figure(name, kind, "tpr-at-1-fpr", tpr, know_nothing=FPR, ceiling=ceiling, interval=interval, of=of),
             *([] if bound is None else ceilings.above_bound(attack, members, others, bound)),
         ]
@@ -203,14 +221,16 @@ class Measure:
         if guess.covers is not None and self.truth.covered is not None:
             named = sources.covers(guess.covers, self.truth.covered)
             figures.append(counted(attack, "cover-found", named.hits, self.truth.n, named.chance))
-            figures.append(Figure(name, kind, "cover-rank", named.rank, know_nothing=0.5))
+            figures.append(Figure(name, kind, "cover-rank", named.rank, know_nothing=0.5, interval=named.interval))
         if guess.sources is not None and view.traces is not None:
             rows = sources.named(guess.sources, view.traces, self.truth.n)
             figures += [] if rows is None else [counted(attack, "sources-found", rows.hits, rows.rows, rows.chance)]
         pairs = None if guess.alike is None or view.traces is None else sources.shared(guess.alike, view.traces)
         if pairs is not None:
             figures.append(counted(attack, "nearest-shares-source", pairs.nearest, pairs.rows, pairs.chance))
-            figures.append(Figure(name, kind, "shared-source-auc", pairs.auc, know_nothing=0.5))
+            figures.append(
+                Figure(name, kind, "shared-source-auc", pairs.auc, know_nothing=0.5, interval=pairs.interval)
+            )
         if guess.apart is not None:
             figures.append(
                 counted(attack, "told-apart", sources.told_apart(guess.apart), len(guess.apart), sources.LEVEL)

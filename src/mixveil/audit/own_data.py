@@ -25,8 +25,6 @@ from mixveil.features.cache import cache_folder
 from mixveil.features.lpips import Lpips
 from mixveil.releases.ledger import Ledger
 
-_MOST_OTHERS = 5000
-
 
 @dataclass(frozen=True)
 class OwnReleases:
@@ -75,16 +73,14 @@ class AuditedKind(NamedTuple):
 
 
 def public_halves(public: Any, data: Dataset) -> tuple[Subset | None, Subset | None]:
-    """Public data in two halves: what the attacker knows, and some images that are not in the release."""
+    """Public data in two halves: what the attacker knows, and images that are not in the release, as many as there
+    are: an audit takes as many as it needs that are really in none."""
     if public is None:
         return None, None
     check_same_kind(data, public)
-    half = len(public) // 2
-    if half < 2:
+    if len(public) < 4:
         raise ArgumentError(f"{len(public)} rows are too few for public data")
-    strange = torch.arange(1, len(public), 2)
-    some = torch.linspace(0, half - 1, min(half, len(data), _MOST_OTHERS)).long()
-    return known_half(public), Subset(public, strange[some])
+    return known_half(public), Subset(public, torch.arange(1, len(public), 2))
 
 
 def public_whole(public: Images | None, data: Dataset) -> Images | None:

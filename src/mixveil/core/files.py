@@ -82,9 +82,14 @@ def check_unfolded(path: Path, packed: int, size: int) -> None:
         raise UnreadableFileError(
             f"{path}: {packed:,} packed bytes would unfold to {size:,}, {more}: store them unpacked"
         )
-    if size > (most := os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2):
+    if size > (most := half_of_memory()):
         half = f"and half of this machine's memory is {most:,}"
         raise UnreadableFileError(f"{path}: it would unfold to {size:,} bytes, {half}: store it unpacked")
+
+
+def half_of_memory() -> int:
+    """Of this machine, in bytes: a single file takes no more."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
 
 
 def check_there(path: Path, what: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import math
-import mmap
 import struct
 import zipfile
 from collections.abc import Sequence
@@ -132,7 +131,7 @@ def _member(
     path: Path, raw: BufferedReader, archive: zipfile.ZipFile, entry: zipfile.ZipInfo, limit: int | None
 ) -> Array | StoredRows:
     """An array of the archive. limit: of its bytes; without one only its rows are read, when they are asked for, where
-    it is stored uncompressed.
+    it is stored uncompressed and row after row. Nothing is mapped: a map of a file that becomes shorter kills.
 
     The size in its header is checked against the file before any memory is allocated.
     """
@@ -148,16 +147,24 @@ def _member(
             )
         if limit is not None and size > limit:
             raise ValueError(f"{name} has {size:,} bytes, only x may have more than {limit:,}")
-        if not stored or not size:
+        if fortran:
+            _check_held(path, name, size)
+        if fortran or not stored or not size or limit is not None:
             files.check_unfolded(path, entry.compress_size, size)
             return _unpacked(file, size).view(dtype).reshape(shape, order="F" if fortran else "C")
     raw.seek(entry.header_offset + 26)  # a local header: 30 bytes, then the name and an extra field of these sizes
     name_size, extra_size = struct.unpack("<HH", raw.read(4))
-    offset = entry.header_offset + 30 + name_size + extra_size + begin
-    if limit is None and not fortran:
-        return StoredRows(path, raw, shape, dtype, offset)
-    mapped = mmap.mmap(raw.fileno(), 0, access=mmap.ACCESS_READ)
-    return np.ndarray(shape, dtype, mapped, offset, order="F" if fortran else "C")
+    return StoredRows(path, raw, shape, dtype, entry.header_offset + 30 + name_size + extra_size + begin)
+
+
+def _check_held(path: Path, name: str, size: int) -> None:
+    """Refuse an array in Fortran order that would fill the memory: a row lies all over the file there, so that the
+    array is read whole."""
+    if size > (most := files.half_of_memory()):
+        raise UnreadableFileError(
+            f"{path}: {name} has {size:,} bytes in Fortran order, and half of this machine's memory is {most:,}: save "
+            f"it with np.ascontiguousarray(x), which is read row by row"
+        )
 
 
 def _header(name: str, file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:

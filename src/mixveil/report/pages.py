@@ -27,7 +27,7 @@ def said(plain: Note | str | dict[str, Any]) -> str:
     """The sentence of a note, of a code, or of a note as JSON has it.
 
     >>> said({"code": "attack-broken", "figures": {"attack": "x", "why": {"code": "no-number"}}})
-    'x fails even without a defence, so that what it found here shows nothing: its guess is not a number.'
+    'x is broken, so that what it found here shows nothing: its guess is not a number.'
     """
     return sentence(read(plain) if isinstance(plain, dict) else plain)
 

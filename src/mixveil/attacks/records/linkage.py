@@ -49,7 +49,7 @@ class Linkage(BaseAttack):
         ratios = _count(view)
         if ratios > _MOST_LINKS:
             return Guess(rows=summary(view).row)
-        return Guess(links=_once(view) if ratios <= _REMEMBERED else _links(view))
+        return Guess(links=_once(view).clone() if ratios <= _REMEMBERED else _links(view))
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,21 @@ class Metric:
         """The most revealing of (n,) figures."""
         return values.amax() if self.worse == "higher" else values.amin()
 
+    def gained(self, mean: float, nothing: float) -> float:
+        """How much is gone of what guessing leaves, by a mean figure and that of guessing: of the error, also where
+        figures are in decibels; else of the way to 1, by a cosine as the share of the energy that it explains.
+
+        >>> round(BY_CODE["snr-db"].gained(3.0, 0.0), 3), BY_CODE["mse"].gained(1.0, 4.0), BY_CODE["auc"].gained(1, 0.5)
+        (0.499, 0.75, 1.0)
+        """
+        if self.code.endswith("-db"):
+            return 1 - 10 ** ((nothing - mean) / 10)
+        if self.worse == "lower":
+            return 1 - mean / nothing if nothing > 0 else 0.0
+        if self.code == "cosine":
+            mean, nothing = mean * abs(mean), nothing * abs(nothing)
+        return (mean - nothing) / (1 - nothing) if nothing < 1 else 0.0
+
     def measure(self, truth: Tensor, guess: Tensor, centre: Tensor | None = None) -> Tensor:
         """(n,) figures of guesses (n, …). centre: the mean of the truth, where these are a part of it; None: all."""
         if self.function is None:

@@ -44,6 +44,16 @@ def auc(members: Tensor, others: Tensor) -> float:
     return float(torch.trapezoid(curve.tpr, curve.fpr))
 
 
+def auc_interval(auc: float, trials: int) -> tuple[float, float]:
+    """95 % for an AUC, however the scores are distributed: it varies no more than a share of so many trials, as many as
+    there are members or others, whichever are fewer (Birnbaum and Klose 1957).
+
+    >>> [round(bound, 2) for bound in auc_interval(0.6, 100)]
+    [0.5, 0.7]
+    """
+    return clopper_pearson(round(auc * trials), trials)
+
+
 def tpr_at_fpr(members: Tensor, others: Tensor, fpr: float) -> float:
     """The largest share of members flagged by a threshold that flags at most that share of the others."""
     curve = roc(members, others)

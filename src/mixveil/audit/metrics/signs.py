@@ -17,7 +17,12 @@ def found(truth: Tensor, guess: Tensor) -> Tensor:
     return ((truth == guess) & (truth != 0)).sum(1).double() / counted
 
 
-def of_one_sign(truth: Tensor) -> float:
-    """What the better of two guesses finds that use no row: all values positive, or all negative."""
+def by_one_sign(truth: Tensor) -> Tensor:
+    """(n,) what the better of two guesses finds that use no row: all values positive, or all negative."""
     ones = torch.ones_like(truth)
-    return max(float(found(truth, ones).mean()), float(found(truth, -ones).mean()))
+    return max(found(truth, ones), found(truth, -ones), key=lambda shares: float(shares.mean()))
+
+
+def of_one_sign(truth: Tensor) -> float:
+    """The same on average."""
+    return float(by_one_sign(truth).mean())

@@ -19,6 +19,7 @@ LEVEL = 0.01
 
 _PAIRS = 2_000_000  # that are compared; of more rows, some with all others
 _SHUFFLES = 20  # of a guess, for what chance gives
+_WIDE = 1.96  # deviations on both sides of 95 %
 
 
 class Links(NamedTuple):
@@ -97,11 +98,12 @@ def _meant(named: Tensor, there: Tensor, n: int) -> Tensor:
 
 class Covers(NamedTuple):
     """hits: rows of which a cover is among the ⌊√p⌋ that score highest; chance: the expected share of such rows where
-    scores say nothing; rank: the median place of a row's covers among all p, as a share of p."""
+    scores say nothing; rank: the median place of a row's covers among all p, as a share of p; interval: its 95 %."""
 
     hits: int
     chance: float
     rank: float
+    interval: tuple[float, float]
 
 
 def covers(scores: Tensor, covered: Tensor) -> Covers:
@@ -115,14 +117,18 @@ def covers(scores: Tensor, covered: Tensor) -> Covers:
     chances = {q: 1 - math.comb(count - q, most) / math.comb(count, most) for q in set(different)}
     hits = int((place < most).any(1).sum())
     chance = sum(chances[q] for q in different) / len(different)
-    return Covers(hits, chance, float((place / count).quantile(0.5)))
+    beside = min(0.5, _WIDE / 2 / math.sqrt(len(place)))  # of a median: by how many places lie below it
+    low, rank, high = (place / count).quantile(place.new_tensor([0.5 - beside, 0.5, 0.5 + beside])).tolist()
+    return Covers(hits, chance, rank, (low, high))
 
 
 class Shared(NamedTuple):
-    """auc: of pairs that share a source against pairs that do not; nearest: how many of `rows` rows have a most alike
-    row that shares a source with them; chance: how likely another row does."""
+    """auc: of pairs that share a source against pairs that do not; interval: its 95 %, where a row counts no more than
+    once; nearest: how many of `rows` rows have a most alike row that shares a source with them; chance: how likely
+    another row does."""
 
     auc: float
+    interval: tuple[float, float]
     nearest: int
     rows: int
     chance: float
@@ -142,7 +148,8 @@ def shared(alike: Tensor, traces: tuple[Trace, ...]) -> Shared | None:
     best = scores.masked_fill(~other, -torch.inf).argmax(1)
     nearest = int(yes.gather(1, best[:, None]).sum())
     chance = float(yes.sum(1).double().mean()) / (len(alike) - 1)
-    return Shared(detection.auc(scores[yes], scores[no]), nearest, len(asked), chance)
+    auc, trials = detection.auc(scores[yes], scores[no]), max(1, min(int(yes.sum()) // 2, len(asked)))
+    return Shared(auc, detection.auc_interval(auc, trials), nearest, len(asked), chance)
 
 
 def some_share(traces: tuple[Trace, ...]) -> bool:

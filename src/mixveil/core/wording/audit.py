@@ -119,6 +119,7 @@ _NOT_RUN = {
 _BROKEN = {
     "no-number": "its guess is not a number",
     "training-failed": "its training failed ({error})",
+    "attack-wrote": "it wrote to the records or traces that it was given, which were read again for the others",
     "bare-records-left": "without any noise it leaves an error of {error:.3g}, knowing nothing {nothing:.3g}",
     "bare-rows-missed": "without any noise it finds {found:.0%} of the rows",
     "bare-members-missed": "without any noise it tells members from others with an AUC of {auc:.2f}",
@@ -228,7 +229,7 @@ _WARNINGS = {
     "members-recognised": f"{{attack}} recognises members: {_AT_1}",
     "members-recognised-single": f"{{attack}} recognises members by single images: {_AT_1}",
     "units-recognised": f"{{attack}} recognises members by all images of a {{unit}} together: {_AT_1}",
-    "attack-broken": "{attack} fails even without a defence, so that what it found here shows nothing: {why}.",
+    "attack-broken": "{attack} is broken, so that what it found here shows nothing: {why}.",
     "noise-reproducible": "The noise came from a seeded stream: an attacker who finds the seed removes it. Do not send "
     "this release.",
     "no-guarantee-stated": "A release states no guarantee at all: it is for experiments, do not send it.",
@@ -284,22 +285,35 @@ _ROWS = "Recognition: with the original at hand {attack} finds its row for {mean
 _MEMBERS = "{what}: {attack} finds {mean:.1%} of the members at 1 % false alarms (guessing: {chance:.2%})"
 _AT_MOST = "as μ is stated, on average no attack on these releases finds more than {tpr:.1%}."
 
+_OTHERS_MORE = "Other attacks may get more."
+_NOT_ALL = "Not everything was tested, and other attacks may get more."
+_SOME = (
+    "At least one attack did better here than guessing without the release ({attack}: {figure} {mean:.4g}, guessing "
+    "{nothing:.4g}); {single}."
+)
+_LITTLE = "Labels aside, no attack here was shown to get more than next to nothing on average; {single}."
+
 _ANSWERS = {
     "answer-do-not-send": "Do not send: what is stated of this release is false, or its noise can be removed. The "
     "warnings say which.",
+    "answer-ceiling-beaten": "An attack beat its ceiling: a claim of this release is false, or this audit is. The "
+    "warnings say where.",
+    "answer-no-guarantee": "Do not send: a release states no guarantee. {attacked}",
+    "answer-not-kept": "What was asked for does not hold: {promise} is {found:.4g}, not {nominal:.4g}. {attacked}",
     "answer-both": "Attackers reconstruct records of this release, and recognise some.",
     "answer-reconstructed": "Attackers reconstruct records of this release.",
     "answer-recognised": "Attackers recognise records of this release.",
     "answer-untested": "Nothing can be said: no attack on records, on their rows or on membership gave figures.",
-    "answer-too-weak": "Little can be said: the attacks that ran on records were too weak here.",
+    "answer-too-weak": "Little can be said: the attacks that guess records were too weak here.",
     "answer-known": "Attackers who have some of the records already get a great deal of the others.",
-    "answer-some": "Attackers get something of this release, though not much. Other attacks may get more.",
-    "answer-some-in-part": "Attackers get something of this release, though not much. Not everything was tested, and "
-    "other attacks may get more.",
-    "answer-little": "Labels aside, no attack here got more than guessing without the release does. Other attacks may "
-    "get more.",
-    "answer-little-in-part": "Labels aside, no attack here got more than guessing without the release does. Not "
-    "everything was tested, and other attacks may get more.",
+    "answer-some": f"{_SOME} {_OTHERS_MORE}",
+    "answer-some-in-part": f"{_SOME} {_NOT_ALL}",
+    "answer-little": f"{_LITTLE} {_OTHERS_MORE}",
+    "answer-little-in-part": f"{_LITTLE} {_NOT_ALL}",
+    "single-guessed": "of the record that {attack} guesses best, {gained:.0%} of the error of guessing is gone (by "
+    "chance: {chance:.0%})",
+    "single-no-better": "no record is guessed better than without the release",
+    "single-not-guessed": "no attack here guessed the values of records",
 }
 """The first sentence of an audit."""
 
