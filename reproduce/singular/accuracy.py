@@ -70,7 +70,8 @@ class Work:
     encoder: CalibratedSingular
     measured: list[Displacement]
     lambda_max: float
-    releases: dict[tuple[int, int], Release] = field(default_factory=dict)
+    releases: dict[int, Release] = field(default_factory=dict)
+    """Of one seed: `four` holds that of `one`."""
 
     def source(self, mode: str, seed: int) -> BatchSource:
         classes = len(self.train.classes)
@@ -78,13 +79,12 @@ class Work:
             transform = BatchTransform(self.encoder, classes=classes, stream=SeededStream(seed))
             chosen = None if mode == "clear" else transform
             return RemixedEveryBatch(self.x, self.train.labels, classes, chosen)
-        return Released([self.release(seed, number) for number in range(4 if mode == "four" else 1)], self.x.device)
+        return Released([self.release(number) for number in range(4 if mode == "four" else 1)], self.x.device)
 
-    def release(self, seed: int, number: int) -> Release:
-        if (seed, number) not in self.releases:
-            release = in_memory(self.train, self.encoder, (), party="party", stream=SecureStream())
-            self.releases[seed, number] = release
-        return self.releases[seed, number]
+    def release(self, number: int) -> Release:
+        if number not in self.releases:
+            self.releases[number] = in_memory(self.train, self.encoder, (), party="party", stream=SecureStream())
+        return self.releases[number]
 
     @torch.no_grad()
     def accuracy(self, model: Classifier) -> float:
@@ -192,6 +192,7 @@ def main() -> None:
     for row in radii(work, chosen.tau, common):
         keep(chosen.radii, "Image noise and the radius that features get from it", row, about=about)
     for seed in range(chosen.seeds):
+        work.releases.clear()  # several GB each
         for mode in chosen.modes:
             recipe = TrainingRecipe(chosen.epochs, optimiser=chosen.optimiser, seed=seed)
             settings = {
