@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from reproduce.entry import Beyond, Command, Entry
 
-_SETS = ("mnist", "cifar10", "cifar100", "tiny-imagenet")
 _GPU = "a GPU, data sets and weights of public networks"
 _DIGITS = "scikit-learn's digits"
 _LEARNT: tuple[Command, ...] = tuple(
-    ("accuracy", "--data", data, "--out", "{out}", "--radii", "{beside}-radius.json") for data in _SETS
+    ("accuracy", "--data", data, "--out", "{out}", "--radii", "{beside}-radius.json", *network)
+    for data, network in (
+        *((data, ("--backbone", "resnet18", "--stage", "layer4", "--seeds", "3")) for data in ("mnist", "cifar10")),
+        *((data, ()) for data in ("mnist", "cifar10", "cifar100", "tiny-imagenet")),
+    )
 )
+_THREE_LAYERS = ("--head", "mlp", "--beta", "0.5", "--methods", "fedprox", "one-shot", "remixed", "centralised")
 _SYNTHETIC: Command = ("synthetic", "--seeds", "10", "--out", "{out}", "--figure", "{beside}-figure2.svg")
 _KEPT: Command = ("--data-dir", "{data}", "--work", "{beside}-work")
 _MADE = "the paper's made data themselves; one reading, one seed"
@@ -42,13 +46,16 @@ _SINGULAR = (
         (
             table,
             title,
-            (("collaborative", "--table", table, "--out", "{out}", "--beside", "{beside}-beside.json"),),
+            tuple(
+                ("collaborative", "--table", table, "--out", "{out}", "--beside", "{beside}-beside.json", *head)
+                for head in heads
+            ),
             "data sets and weights of two public networks",
             "collaborative.json",
         )
-        for table, title in (
-            ("5", "learning together, by parties and skew"),
-            ("6", "learning together, one small party"),
+        for table, title, heads in (
+            ("5", "learning together, by parties and skew", ((), _THREE_LAYERS)),
+            ("6", "learning together, one small party", ((),)),
         )
     ),
 )
