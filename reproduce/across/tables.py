@@ -47,8 +47,8 @@ PROMISED = {
     "nominal-tau": "nothing of a record",
     "epsilon-record-removed": "ε = {epsilon:.0f}",
     "epsilon-record-taken-out": "ε = {epsilon:.1f}",
-    "mu-labels-by-row": "μ = {mu:g}: members found ≤ {ceiling:.0%}",
-    "mu-labels-as-counts": "μ = {mu:g}: members found ≤ {ceiling:.0%}",
+    "mu-labels-by-row": "μ = {mu:g}, labels shown: members found ≤ {ceiling:.0%}",
+    "mu-labels-as-counts": "μ = {mu:g}, labels shown as counts: members found ≤ {ceiling:.0%}",
     "mu-labels-covered": "μ = {mu:g}: members found ≤ {ceiling:.0%}",
 }
 Row = Mapping[str, Any]

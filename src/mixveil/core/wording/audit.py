@@ -283,7 +283,10 @@ _OTHERS = (
 )
 _ROWS = "Recognition: with the original at hand {attack} finds its row for {mean:.1%}"
 _MEMBERS = "{what}: {attack} finds {mean:.1%} of the members at 1 % false alarms (guessing: {chance:.2%})"
-_AT_MOST = "as μ is stated, on average no attack on these releases finds more than {tpr:.1%}."
+_AT_MOST = (
+    "as μ is stated, on average no attack on these releases finds more than {tpr:.1%} among outsiders with the same "
+    "labels."
+)
 
 _OTHERS_MORE = "Other attacks may get more."
 _NOT_ALL = "Not everything was tested, and other attacks may get more."
@@ -302,7 +305,8 @@ _ANSWERS = {
     "answer-not-kept": "What was asked for does not hold: {promise} is {found:.4g}, not {nominal:.4g}. {attacked}",
     "answer-both": "Attackers reconstruct records of this release, and recognise some.",
     "answer-reconstructed": "Attackers reconstruct records of this release.",
-    "answer-recognised": "Attackers recognise records of this release.",
+    "answer-recognised": "Attackers recognise records of this release, or what else its rows are made of: the warnings "
+    "say which.",
     "answer-untested": "Nothing can be said: no attack on records, on their rows or on membership gave figures.",
     "answer-too-weak": "Little can be said: the attacks that guess records were too weak here.",
     "answer-known": "Attackers who have some of the records already get a great deal of the others.",
