@@ -79,8 +79,8 @@ def _index() -> str:
         "Every row of every table of figures is on these pages, with ours beside it or the reason why there is none.\n",
         markdown(head, lines),
         "## What can be made again\n",
-        "Each command takes `--quick` or `--full`; `mixveil results FILE` prints what it wrote. `--quick` takes seconds "
-        "to minutes on two cores and needs no downloads: it shows that the code runs, and its figures cannot be "
+        "Each command takes `--quick` or `--full`; `mixveil results FILE` prints what it wrote. `--quick` takes seconds"
+        " to minutes on two cores and needs no downloads: it shows that the code runs, and its figures cannot be "
         "compared with the paper's. `--full` runs our scripts as near to the paper as they come; "
         "where the stored results were made with less, the notes say so. `make reproduce-quick` runs all quick ones.\n",
         markdown(listed[0], listed[1:]),
