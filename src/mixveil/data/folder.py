@@ -92,7 +92,8 @@ def listed_images(
     sizes = Counter(item.size for item in headers)
     if size is None and len(sizes) > 1:
         common = ", ".join(f"{w}×{h} ({count})" for (w, h), count in sizes.most_common(3))
-        differ = note("sizes-differ", name=name, sizes=len(sizes), common=common)
+        rare = [item.size for item in headers].index(sizes.most_common()[-1][0])
+        differ = note("sizes-differ", name=name, sizes=len(sizes), common=common, example=paths[rare])
         if faults is None:
             raise DataFormatError(str(differ))
         faults.append(differ)

@@ -247,7 +247,7 @@ def projected(features: Features, weights: str, projection: Projection, *, certi
     if features.shape[0] != projection.mean.numel():
         raise ProjectionError(
             f"the projection takes {projection.mean.numel()} features, and these images have {features.shape[0]}: "
-            f"their size or colours differ"
+            f"their size or colours differ (--size, --grey)"
         )
     if weights != projection.weights or features.extractor != projection.extractor:
         raise ProjectionError(

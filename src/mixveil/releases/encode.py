@@ -161,7 +161,9 @@ def encode(
             images, projection, certified=promised, apart=scheme.needs_facts, seeded=seed is not None
         )
         if rows.projection.classes and rows.classes != rows.projection.classes:
-            raise MismatchError("these data do not have the classes of the statistics, in the same order")
+            raise MismatchError(
+                "these data do not have the classes of the statistics, in the same order: name all of them (--classes)"
+            )
         told += accounting.earlier_statistics(ledger, rows.projection, party)
         clipped = Fact(rows.projection.clip, rows.projection.origin)
         source = Source(rows, clip=clipped, assets={"projection": digest}, notes=told)

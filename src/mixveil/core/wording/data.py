@@ -10,7 +10,8 @@ WORDS: dict[str, str] = {
     "cells-uneven": "not {cells} cells, as in its first line, in {places}",
     "file-unreadable": "{detail}",
     "file-unreadable-at": "{place}: {detail}",
-    "sizes-differ": "{name}: images of {sizes} different sizes: {common}, …; give one size (--size)",
+    "sizes-differ": "{name}: images of {sizes} different sizes: {common}, …; {example} has a rare one; give "
+    "one size (--size)",
     "faults-in-data": "{faults:n fault}. The rows above are those that can be used; a release is refused until all "
     "faults are mended, or their rows are taken out.",
     # What to know of the others
