@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -100,7 +100,7 @@ def spent_note(standing: Standing, whose: str = "these-records") -> Note:
         return note("ledger-unbounded", releases=spent.releases, whose=note(whose), names=names)
     labels = _labels(spent.worst, note("ledger-labels-of-unit", unit=spent.unit, epsilon=spent.label_epsilon))
     figures = {"releases": spent.releases, "whose": note(whose), "unit": spent.unit, "mu": spent.most}
-    told = note("ledger-spent", **figures, left=_left(standing), labels=labels)
+    told = _resting(note("ledger-spent", **figures, left=_left(standing), labels=labels), spent.shared)
     return told if standing.after is None else note("with-one-more", spent=told, mu=standing.after.most)
 
 
@@ -110,7 +110,12 @@ def total_note(total: Total) -> Note:
         return note("total-unbounded")
     labels = _labels(total, note("label-of-record", epsilon=total.label_epsilon))
     code = "total-spent-with-refused" if total.refused else "total-spent"
-    return note(code, mu=total.mu, releases=total.releases, labels=labels)
+    return _resting(note(code, mu=total.mu, releases=total.releases, labels=labels), total.shared)
+
+
+def _resting(told: Note, shared: Mapping[str, Any]) -> Note:
+    """With the condition that shared noise has. shared: a figure of each party, or those of units."""
+    return note("resting-on-others", spent=told) if any(np.any(mu) for mu in shared.values()) else told
 
 
 def _labels(total: Total, randomised: Note) -> Note:

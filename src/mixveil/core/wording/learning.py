@@ -28,8 +28,8 @@ WORDS: dict[str, str] = {
     "μ and one-shot use: real public data are less like the private ones.",
     "party-without-class-sums": "{party!r} sent no class sums for this plan: its records are in the rounds alone",
     "model-promises-nothing": "Nothing is promised: the model was trained on a release that promises nothing.",
-    "model-mu": "An attacker who has the model and all that was sent for it learns no more of any {of} than "
-    "{mu:.4g}-GDP permits.",
+    "model-mu": "An attacker who has the model and the messages that it was made of learns no more of any {of} "
+    "than {mu:.4g}-GDP permits.",
     "model-record": "record",
     "model-unit": "unit (all rows of a person)",
     "model-record-of-one-party": "record of one party",
@@ -37,11 +37,14 @@ WORDS: dict[str, str] = {
     "model-mu-record-at-several": "A record that several of these {parties} parties have: up to {mu:.4g}-GDP.",
     "model-mu-unit-at-several": "A person whose records several of these {parties} parties have: up to {mu:.4g}-GDP.",
     "model-mu-record-at-several-shared": "A record that several of these {parties} parties have is in their sum "
-    "several times: up to {mu:.4g}-GDP, whatever the parties without it do.",
+    "several times: up to {mu:.4g}-GDP, if those that have it are honest and whatever the others do.",
     "model-mu-unit-at-several-shared": "A person whose records several of these {parties} parties have is in their "
-    "sum several times: up to {mu:.4g}-GDP, whatever the parties without them do.",
+    "sum several times: up to {mu:.4g}-GDP, if those that have them are honest and whatever the others do.",
     "model-mu-shared": "This holds if at least {honest} of the parties, that one included, are honest and the server "
     "saw their sums alone; whatever the others do, it is {mu:.4g}-GDP.",
+    "model-records-single": "Several records of one person are not covered together: {mu:.4g}-GDP is for one of them.",
+    "model-units-of-some": "Only some of the parties named units: several records of one person at the others are not "
+    "covered together.",
     "model-labels-shown": "Labels are not protected.",
     "model-labels-covered": "Labels are covered by the same μ.",
     "model-labels-partly-covered": "Beside that, statistics show of labels what their own μ permits.",

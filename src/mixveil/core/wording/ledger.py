@@ -10,6 +10,8 @@ WORDS: dict[str, str] = {
     "ledger-spent": "Your ledger has {releases:n release} of {whose}: together a {unit} is {mu:.4g}-GDP{left}; "
     "{labels}.",
     "with-one-more": "{spent} With one more at this μ it would be {mu:.4g}.",
+    "resting-on-others": "{spent} Secure sums are counted as covered by the noise of as many honest parties as was "
+    "agreed: if fewer are honest, it is more.",
     "these-records": "these records",
     "all-records": "all its records",
     "with-reserved": ", with μ = {mu:.4g} that is reserved{left}",

@@ -165,7 +165,7 @@ def advanced(job: Job, state: SumsState, learnt: State | None, names: list[str])
 
 
 def trained(job: Job, state: SumsState) -> Trained:
-    """The head, with all that was sent for it and what that cost."""
+    """The head, with the messages that it was made of and what they cost."""
     if state.learnt is None:
         raise Refusal("nothing-learnt", error="SecureSumError")
     wide, digest = directions(job, state), public(job)[1]
