@@ -249,7 +249,7 @@ def run_all(
 
 
 def _run(judge: Judge, attack: Attack, trains: bool, course: Course, tell: Warn) -> AttackRun:
-    if attack.trains and not trains and judge.cannot(attack) is None:
+    if attack.trains and not trains and judge.can(attack):
         return told(attack, "skipped", note("attack-trains", attack=attack.name))
     before = len(judge.measure.figures)
     with course.step(attack.name):

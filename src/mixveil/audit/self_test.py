@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from mixveil.attacks.shared.prior import spaced
+from mixveil.audit.asking import guess_of
 from mixveil.audit.bare_updates import fails_on_bare_updates
 from mixveil.audit.groups import UnitView, groups
 from mixveil.audit.metrics import detection, signs, sources
@@ -85,7 +86,7 @@ def _fails(
     pixels = records.take(torch.arange(n)).x
     half = torch.arange(0, n, 2)
     seen = View(releases, traces, view.public, torch.cat([pixels, others]), known=KnownRecords(half, pixels[half]))
-    guess = attack(replace(seen, pictures=view.pictures), stream=stream.fork("attack"))
+    guess = guess_of(attack, replace(seen, pictures=view.pictures), stream=stream.fork("attack"))
     largest, least = wanted
     if guess.pictures is not None and pictures is not None:
         guess, pixels, largest = Guess(images=guess.pictures), pictures, _PICTURES
@@ -127,7 +128,7 @@ def fails_on_bare_representations(attack: Attack, view: View, records: Dataset, 
     sent = view.releases[0].payload
     half = bare_half(part, size(sent.take(torch.arange(min(len(sent), _ROWS))).x))
     seen = View((in_memory(part, half),), public=view.public, client=half)
-    pixels, images = part.take(torch.arange(len(part))).x, attack(seen, stream=stream.fork("attack")).images
+    pixels, images = part.take(torch.arange(len(part))).x, guess_of(attack, seen, stream=stream.fork("attack")).images
     if images is None:
         return note("bare-images-missing")
     error = 0.9 if attack.trains else 0.5
@@ -166,7 +167,7 @@ def _fails_on_bare_covers(attack: Attack, view: View, records: Dataset, stream: 
     covers = Subset(view.covers, torch.linspace(0, len(view.covers) - 1, min(len(view.covers), _COVERS)).long())
     part = Subset(records, torch.arange(min(len(records), _ROWS)))
     release, trace = released(view.releases[0], Mixup(3, len(covers)), part, stream, covers)
-    named = attack(View((release,), public=view.public, covers=covers), stream=stream.fork("attack")).covers
+    named = guess_of(attack, View((release,), public=view.public, covers=covers), stream=stream.fork("attack")).covers
     rank = 1.0 if named is None else sources.covers(named, trace.partner[:, 1:] - len(part)).rank
     return None if rank <= _FIRST else note("bare-covers-missed", rank=rank)
 
@@ -182,7 +183,7 @@ def fails_on_bare_units(attack: Attack, seen: UnitView, stream: Stream) -> Note 
     for encoder, wanted in ((Identity(), 0.9), (Mixup(), 0.66)):
         release, trace = released(view.releases[0], encoder, part, stream)
         bare = View((release,), (trace,), view.public, candidates, units=asked.units)
-        scores = attack(bare, stream=stream.fork("attack")).scores
+        scores = guess_of(attack, bare, stream=stream.fork("attack")).scores
         found = 0.0 if scores is None else detection.auc(scores[: asked.members], scores[asked.members :])
         if not found >= wanted:
             return note("bare-units-missed", auc=found)
@@ -196,7 +197,7 @@ def fails_on_bare_signs(attack: Attack, view: View, records: Dataset, stream: St
     encoder = CalibratedInstaHide(k=1, c1=1.0, c2=0.0, covers=0, pad=0, values=values, centre=centre)
     release, trace = released(view.releases[0], encoder, part, stream)
     truth = encoder.observation(trace).mixture(part, torch.arange(len(part))).x.sign()
-    guess = attack(View((release,), public=view.public), stream=stream.fork("attack")).signs
+    guess = guess_of(attack, View((release,), public=view.public), stream=stream.fork("attack")).signs
     right, nothing = 0.0 if guess is None else float(signs.found(truth, guess).mean()), signs.of_one_sign(truth)
     if 1 - right <= _SIGNS * (1 - nothing):
         return None
@@ -228,7 +229,7 @@ def fails_on_bare_pairs(attack: Attack, view: View, records: Dataset, stream: St
         bare.append(_coarse(view.releases[0], x, trace, clean, stream))
     for release in bare:
         seen = View((release,), candidates=x, candidate_labels=y.argmax(1))
-        pairs = attack(seen, stream=stream.fork("attack")).pairs
+        pairs = guess_of(attack, seen, stream=stream.fork("attack")).pairs
         if pairs is not None:
             best = max(best, float(pairs.sort(1).values.eq(truth).all(1)[shown].double().mean()))
     return None if best >= 0.5 else note("bare-pairs-missed", found=best)

@@ -118,6 +118,17 @@ _NOT_RUN = {
 
 _BROKEN = {
     "no-number": "its guess is not a number",
+    "attack-failed": "it raised {error}",
+    "guess-no-guess": "it must return a Guess, and returned {came}",
+    "guess-empty": "its guess says nothing, and the kind {kind} is judged by {wanted}",
+    "guess-lacks": "the kind {kind} is judged by {wanted}, and its guess has {came}",
+    "guess-no-tensor": "{field} must be a tensor in its guess, and is {came}",
+    "guess-no-figures": "{field} must be of a floating type in its guess, and is {came}",
+    "guess-no-integers": "{field} must be of an integer type in its guess, and is {came}",
+    "guess-of-other-shape": "{field} must have the shape {wanted} in its guess, and has {came}",
+    "guess-not-finite": "{wrong:,} of {values:,} values of {field} in its guess are not finite",
+    "guess-out-of-range": "{field} must be from {least:g} to {most:g} in its guess, and goes from {low:g} to {high:g}",
+    "guess-no-signs": "signs must be -1 or 1 in its guess, and some are not ({came:g})",
     "training-failed": "its training failed ({error})",
     "attack-wrote": "it wrote to the records or traces that it was given, which were read again for the others",
     "bare-records-left": "without any noise it leaves an error of {error:.3g}, knowing nothing {nothing:.3g}",
