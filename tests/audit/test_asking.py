@@ -13,6 +13,7 @@ from torch import Tensor
 from mixveil.attacks.catalogue import ATTACKS
 from mixveil.attacks.records.linkage import Linkage, Membership
 from mixveil.attacks.shared.base import BaseAttack
+from mixveil.attacks.shared.model import released
 from mixveil.audit import self_test
 from mixveil.audit.asking import JUDGED_BY, BrokenAttackError, guess_of
 from mixveil.audit.auditing import audit
@@ -277,3 +278,24 @@ def test_a_guess_is_measured_without_slopes() -> None:
     attack.kind = "membership"  # type: ignore[misc]
     scores = guess_of(attack, VIEW, stream=SeededStream(0)).scores
     assert scores is not None and not scores.requires_grad
+
+
+@dataclass(frozen=True)
+class Blurry(BaseAttack):
+    """Leaves a figure where there is no defence that depends on the draws of that release alone."""
+
+    name: ClassVar[str] = "z-blurry"  # the last of all
+    kind: ClassVar[AttackKind] = "reconstruction"
+    threat: ClassVar[str] = "threat-lmmse"
+
+    def __call__(self, view: View, *, stream: Stream) -> Guess:
+        release = view.releases[0]
+        rows = release.encoder.restore(released(release)).view(-1, *release.shape)
+        return Guess(images=rows if release.encoder.name == "identity" else 3 * rows)
+
+
+def test_what_is_left_without_a_defence_does_not_depend_on_other_attacks() -> None:
+    with ATTACKS.including(Blurry):
+        alone, among = (audited(*names, Blurry.name) for names in ((), ("lmmse", "linkage", "membership")))
+    one, other = (why_of(found, Blurry.name) for found in (alone, among))
+    assert one.code == "bare-records-left" and one == other

@@ -94,6 +94,10 @@ class Judge:
         with self._guard:
             return guess_of(attack, view, stream=self.stream.fork(name))
 
+    def _draws(self, attack: Attack, what: str) -> Stream:
+        """For a release without a defence, or a control: those of this attack alone, whichever others there are."""
+        return self.stream.fork(f"{what} {attack.name}")
+
     def _unable(self, attack: Attack) -> Note | None:
         """Why the attack says that it cannot be run."""
         with own_code():
@@ -172,11 +176,11 @@ class Judge:
 
     def _on_units(self, attack: Attack, seen: UnitView) -> Outcome:
         """Are whole units told from strangers in their places?"""
-        if (why := self_test.fails_on_bare_units(attack, seen, self.stream.fork("bare"))) is not None:
+        if (why := self_test.fails_on_bare_units(attack, seen, self._draws(attack, "bare"))) is not None:
             return "broken", why
         if (why := self._units_told_by_looks(attack, seen)) is not None:
             return "skipped", why
-        units, members = groups(seen.whose, len(seen.whose), seen.strangers, self.stream.fork("groups"), GROUPS)
+        units, members = groups(seen.whose, len(seen.whose), seen.strangers, self._draws(attack, "groups"), GROUPS)
         scores = torch.as_tensor(self._guess(attack, replace(seen.view, units=units), attack.name).scores)
         self.measure.membership(attack, scores[:members], scores[members:], "unit")
         return "ran", None
@@ -203,7 +207,7 @@ class Judge:
 
     def _broken(self, attack: Attack) -> Note | None:
         """Why it shows nothing here: it fails even where there is no defence."""
-        truth, stream = self.truth, self.stream.fork("bare")
+        truth, stream = self.truth, self._draws(attack, "bare")
         if attack.kind in ("prior", "labels"):
             return None
         if attack.kind == "pairs":
@@ -225,8 +229,8 @@ class Judge:
         if view.public is None or view.traces is None:
             return None
         for _ in range(_CONTROLS):
-            control = self._control(view, min(n, len(view.public)))
-            scores = self._guess(attack, control, "control").scores
+            control = self._control(attack, view, min(n, len(view.public)))
+            scores = self._guess(attack, control, f"control {attack.name}").scores
             why = None if scores is None else _look_different(scores[:n], scores[n:], self.truth.strangers)
             if why is not None:
                 return why
@@ -237,16 +241,16 @@ class Judge:
         if seen.view.public is None:
             return None
         rows = min(len(seen.whose), len(seen.view.public))
-        units, members = groups(seen.whose[:rows], len(seen.whose), seen.strangers, self.stream.fork("groups"))
-        control = replace(self._control(seen.view, rows), units=units)
-        scores = self._guess(attack, control, "control").scores
+        units, members = groups(seen.whose[:rows], len(seen.whose), seen.strangers, self._draws(attack, "groups"))
+        control = replace(self._control(attack, seen.view, rows), units=units)
+        scores = self._guess(attack, control, f"control {attack.name}").scores
         return None if scores is None else _look_different(scores[:members], scores[members:], members)
 
-    def _control(self, view: View, rows: int) -> View:
+    def _control(self, attack: Attack, view: View, rows: int) -> View:
         """The same view of a release that holds public rows alone."""
         first = view.releases[0]
         part = Subset(view.public or self.truth.own, torch.arange(rows))
-        release, plan = self_test.released(first, first.encoder, part, self.stream.fork("control"), view.covers)
+        release, plan = self_test.released(first, first.encoder, part, self._draws(attack, "released"), view.covers)
         return replace(view, releases=(release,), traces=(plan,))
 
     def _askable(self) -> Tensor:
