@@ -299,3 +299,5 @@ def test_what_is_left_without_a_defence_does_not_depend_on_other_attacks() -> No
         alone, among = (audited(*names, Blurry.name) for names in ((), ("lmmse", "linkage", "membership")))
     one, other = (why_of(found, Blurry.name) for found in (alone, among))
     assert one.code == "bare-records-left" and one == other
+    error, nothing, most = (one.figures[name] for name in ("error", "nothing", "most"))
+    assert error > most * nothing and most == 0.95

@@ -30,6 +30,7 @@ from mixveil.releases.representations import in_memory
 _ROWS, _VALUES, _LEAST_ROWS = 300, 1 << 21, 60
 _AT_ONCE = 1 << 22  # values of rows that are encoded at a time
 _PAIR_ROWS = 16
+_PAIRS = 0.5  # of the pairs that it must name
 _COVERS, _FIRST = 500, 0.25
 _PICTURES = 0.97  # what a brief training may leave of the error of pictures: features show them least
 _EPSILON = 1e-5  # what a layer of batch normalisation adds to a variance
@@ -98,17 +99,17 @@ def _fails(
     if rows is not None:
         found = float(same(pixels)[rows[:n].cpu()].eq(same(pixels)).double().mean())
         if found < least:
-            return note("bare-rows-missed", found=found)
+            return note("bare-rows-missed", found=found, least=least)
     if guess.alike is not None:
         pairs = sources.shared(guess.alike, traces)
         if pairs is not None and pairs.nearest < least * pairs.rows:
-            return note("bare-groups-missed", found=pairs.nearest / pairs.rows)
+            return note("bare-groups-missed", found=pairs.nearest / pairs.rows, least=least)
     if guess.apart is not None and not sources.told_apart(guess.apart) >= least * n:
-        return note("bare-records-not-told-apart", found=sources.told_apart(guess.apart) / n)
+        return note("bare-records-not-told-apart", found=sources.told_apart(guess.apart) / n, least=least)
     if guess.scores is not None and len(others):
         found = detection.auc(guess.scores[:n], guess.scores[n:])
-        if found < 0.5 + 0.8 * least:
-            return note("bare-members-missed", auc=found)
+        if found < (reached := 0.5 + 0.8 * least):
+            return note("bare-members-missed", auc=found, least=reached)
     return None
 
 
@@ -117,7 +118,8 @@ def _left(code: str, pixels: Tensor, guess: Tensor, largest: float) -> Note | No
     error = float(similarity.mse(pixels, guess).mean())
     nothing = float(similarity.mse(pixels, pixels.double().mean(0).expand_as(pixels)).mean())
     if nothing > 0 and not error <= largest * nothing:  # what is no number is broken too
-        return note(code, error=error, nothing=nothing) if math.isfinite(error) else note("no-number")
+        told = note(code, error=error, nothing=nothing, most=largest)
+        return told if math.isfinite(error) else note("no-number")
     return None
 
 
@@ -169,7 +171,7 @@ def _fails_on_bare_covers(attack: Attack, view: View, records: Dataset, stream: 
     release, trace = released(view.releases[0], Mixup(3, len(covers)), part, stream, covers)
     named = guess_of(attack, View((release,), public=view.public, covers=covers), stream=stream.fork("attack")).covers
     rank = 1.0 if named is None else sources.covers(named, trace.partner[:, 1:] - len(part)).rank
-    return None if rank <= _FIRST else note("bare-covers-missed", rank=rank)
+    return None if rank <= _FIRST else note("bare-covers-missed", rank=rank, most=_FIRST)
 
 
 def fails_on_bare_units(attack: Attack, seen: UnitView, stream: Stream) -> Note | None:
@@ -186,7 +188,7 @@ def fails_on_bare_units(attack: Attack, seen: UnitView, stream: Stream) -> Note 
         scores = guess_of(attack, bare, stream=stream.fork("attack")).scores
         found = 0.0 if scores is None else detection.auc(scores[: asked.members], scores[asked.members :])
         if not found >= wanted:
-            return note("bare-units-missed", auc=found)
+            return note("bare-units-missed", auc=found, least=wanted)
     return None
 
 
@@ -201,7 +203,7 @@ def fails_on_bare_signs(attack: Attack, view: View, records: Dataset, stream: St
     right, nothing = 0.0 if guess is None else float(signs.found(truth, guess).mean()), signs.of_one_sign(truth)
     if 1 - right <= _SIGNS * (1 - nothing):
         return None
-    why = note("bare-signs-missed", found=right, nothing=nothing)
+    why = note("bare-signs-missed", found=right, nothing=nothing, most=_SIGNS)
     return note("after-brief-training", why=why) if attack.trains else why
 
 
@@ -232,7 +234,7 @@ def fails_on_bare_pairs(attack: Attack, view: View, records: Dataset, stream: St
         pairs = guess_of(attack, seen, stream=stream.fork("attack")).pairs
         if pairs is not None:
             best = max(best, float(pairs.sort(1).values.eq(truth).all(1)[shown].double().mean()))
-    return None if best >= 0.5 else note("bare-pairs-missed", found=best)
+    return None if best >= _PAIRS else note("bare-pairs-missed", found=best, least=_PAIRS)
 
 
 def released(
