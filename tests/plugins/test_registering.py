@@ -9,6 +9,8 @@ import pytest
 
 from mixveil.attacks.catalogue import ATTACKS, attacks
 from mixveil.attacks.shared.base import BaseAttack
+from mixveil.attacks.shared.training import NO_CACHE
+from mixveil.audit.auditing import chosen
 from mixveil.core.errors import ArgumentError
 from mixveil.core.types import Guess, View
 from tests.plugins.toy_attack import AbsoluteValues
@@ -74,3 +76,10 @@ def test_which_fields_there_are_is_said() -> None:
 def test_those_of_the_package_would_be_taken(name: str) -> None:
     with ATTACKS.including(attacks()[name]):
         pass
+
+
+@pytest.mark.parametrize(("name", "meant"), [("lmse", "Did you mean lmmse"), ("xyzzy", "on records. There are")])
+def test_a_name_that_is_not_there_is_answered_by_those_most_like_it(name: str, meant: str) -> None:
+    with pytest.raises(ArgumentError) as caught:
+        chosen("records", [name], NO_CACHE)
+    assert meant in str(caught.value) and "from Python" in str(caught.value) and "unit-membership" in str(caught.value)
