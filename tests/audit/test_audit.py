@@ -566,7 +566,7 @@ def test_attacks_are_tried_on_records_of_all_classes() -> None:
 
         def __call__(self, view: View, *, stream: Stream) -> Guess:
             seen.append(view.releases[0].payload.take(torch.arange(len(view.releases[0].payload))).y.sum(0))
-            return Guess()
+            return Guess(images=HalfWay()(view, stream=stream).images)
 
     data = images(1000, (1, 64, 64), classes=10)
     order = torch.arange(1000) // 100

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 
 import torch
 from torch import Tensor
@@ -237,7 +238,12 @@ def chosen(payload: str, names: Sequence[str] | None, cache: TrainingCache) -> l
     known = {name: kind for name, kind in known_attacks().items() if kind.payload == payload}
     for name in names or ():
         if name not in known:
-            raise ArgumentError(f"attack must be one of {', '.join(known)} for {payload}, got {name!r}")
+            close = get_close_matches(name, known) if isinstance(name, str) else []
+            meant = f"Did you mean {' or '.join(close)}? " if close else ""
+            raise ArgumentError(
+                f"there is no attack {name!r:.60} on {payload}. {meant}There are {', '.join(known)}. Attacks of your "
+                f"own are registered and run from Python"
+            )
     return [with_cache(kind(), cache) for name, kind in known.items() if names is None or name in names]
 
 
@@ -249,7 +255,7 @@ def run_all(
 
 
 def _run(judge: Judge, attack: Attack, trains: bool, course: Course, tell: Warn) -> AttackRun:
-    if attack.trains and not trains and judge.cannot(attack) is None:
+    if attack.trains and not trains and judge.can(attack):
         return told(attack, "skipped", note("attack-trains", attack=attack.name))
     before = len(judge.measure.figures)
     with course.step(attack.name):

@@ -8,6 +8,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from mixveil.audit.asking import guess_of
 from mixveil.audit.metrics.order import in_order
 from mixveil.core.local_training import LocalTraining
 from mixveil.core.randomness import Stream
@@ -47,7 +48,7 @@ def fails_on_bare_updates(attack: Attack, view: View, records: Dataset, stream: 
         seen = replace(seen, releases=(_said_to_augment(bare, view.releases[0]),))
     if (why := attack.cannot(seen)) is not None:
         return why
-    images = attack(seen, stream=stream.fork("attack")).images
+    images = guess_of(attack, seen, stream=stream.fork("attack")).images
     if images is None:
         return note("bare-images-missing")
     if not bool(images.isfinite().all()):

@@ -10,6 +10,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from mixveil.audit.asking import unable
 from mixveil.audit.course import Course
 from mixveil.audit.figures import AttackRun, Figure, attack_title, caption
 from mixveil.audit.metrics.catalogue import BY_CODE
@@ -80,7 +81,7 @@ def will_not_run(view: View, asked: Sequence[Attack], trains: bool, others: Rows
     found = set()
     for attack in asked:
         stranger = attack.kind == "membership" and others is None
-        if stranger or (attack.trains and not trains) or attack.cannot(offered) is not None:
+        if stranger or (attack.trains and not trains) or unable(attack, offered):
             found.add(attack.name)
     return found
 

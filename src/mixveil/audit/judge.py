@@ -13,6 +13,7 @@ from torch import Tensor
 from mixveil.attacks.shared.base import CannotAttackError
 from mixveil.attacks.shared.training import TrainingCache, with_cache
 from mixveil.audit import known_records, self_test
+from mixveil.audit.asking import BrokenAttackError, guess_of, own_code
 from mixveil.audit.figures import AttackRun, Figure, Status, Subject
 from mixveil.audit.ground_truth import GroundTruth
 from mixveil.audit.groups import GROUPS, LEAST_STRANGERS, UnitView, groups
@@ -70,6 +71,8 @@ class Judge:
             status, why = "skipped", note("attack-refused", error=type(error).__name__)
         except TrainingError as error:
             status, why = "broken", note("training-failed", error=type(error).__name__)
+        except BrokenAttackError as error:
+            status, why = "broken", error.why
         except WrittenError:
             status, why = "broken", note("attack-wrote")
             self._forget()
@@ -89,16 +92,32 @@ class Judge:
     def _guess(self, attack: Attack, view: View, name: str) -> Guess:
         """What the attack makes of a view, with draws of this name."""
         with self._guard:
-            return attack(view, stream=self.stream.fork(name))
+            return guess_of(attack, view, stream=self.stream.fork(name))
+
+    def _draws(self, attack: Attack, what: str) -> Stream:
+        """For a release without a defence, or a control: those of this attack alone, whichever others there are."""
+        return self.stream.fork(f"{what} {attack.name}")
+
+    def _unable(self, attack: Attack) -> Note | None:
+        """Why the attack says that it cannot be run."""
+        with own_code():
+            return attack.cannot(self._offered)
+
+    def can(self, attack: Attack) -> bool:
+        """Whether there is nothing that keeps the attack from being run."""
+        try:
+            return self.cannot(attack) is None
+        except (BrokenAttackError, ArgumentError, TrainingError):
+            return False
 
     def cannot(self, attack: Attack) -> Note | None:
         """Why the attack cannot be run, or not be measured, on these releases; None if it can."""
         truth = self.truth
         if "units" in attack.needs:
-            return self.units if isinstance(self.units, Note) else attack.cannot(self._offered) or self.units.cannot()
+            return self.units if isinstance(self.units, Note) else self._unable(attack) or self.units.cannot()
         if "pictures" in attack.needs and truth.pictures is None:
             return note("attack-needs-features")
-        if (why := attack.cannot(self._offered)) is not None:
+        if (why := self._unable(attack)) is not None:
             return why
         if attack.kind == "membership" and truth.strangers < LEAST_STRANGERS:
             return note("attack-needs-strangers", least=LEAST_STRANGERS, strangers=truth.strangers)
@@ -143,9 +162,6 @@ class Judge:
         what records are like: an owner should see the better guess. Attackers who look for labels are not told them."""
         view = self.truth.view if attack.kind != "labels" else replace(self.truth.view, labels=None)
         guess, why = self._guess(attack, view, attack.name), None
-        said = (guess.images, guess.pictures, guess.covers, guess.alike, guess.apart)
-        if not all(_finite(x) for x in said if x is not None):
-            return "broken", note("no-number")
         self.did(attack, "attack")
         learns = attack.learns and attack.payload == "records" and attack.kind in ("reconstruction", "linkage")
         if learns and view.public is not None and "public" not in attack.needs:
@@ -160,14 +176,12 @@ class Judge:
 
     def _on_units(self, attack: Attack, seen: UnitView) -> Outcome:
         """Are whole units told from strangers in their places?"""
-        if (why := self_test.fails_on_bare_units(attack, seen, self.stream.fork("bare"))) is not None:
+        if (why := self_test.fails_on_bare_units(attack, seen, self._draws(attack, "bare"))) is not None:
             return "broken", why
         if (why := self._units_told_by_looks(attack, seen)) is not None:
             return "skipped", why
-        units, members = groups(seen.whose, len(seen.whose), seen.strangers, self.stream.fork("groups"), GROUPS)
-        scores = self._guess(attack, replace(seen.view, units=units), attack.name).scores
-        if scores is None or not bool(scores.isfinite().all()):
-            return "broken", note("no-number")
+        units, members = groups(seen.whose, len(seen.whose), seen.strangers, self._draws(attack, "groups"), GROUPS)
+        scores = torch.as_tensor(self._guess(attack, replace(seen.view, units=units), attack.name).scores)
         self.measure.membership(attack, scores[:members], scores[members:], "unit")
         return "ran", None
 
@@ -193,7 +207,7 @@ class Judge:
 
     def _broken(self, attack: Attack) -> Note | None:
         """Why it shows nothing here: it fails even where there is no defence."""
-        truth, stream = self.truth, self.stream.fork("bare")
+        truth, stream = self.truth, self._draws(attack, "bare")
         if attack.kind in ("prior", "labels"):
             return None
         if attack.kind == "pairs":
@@ -215,8 +229,8 @@ class Judge:
         if view.public is None or view.traces is None:
             return None
         for _ in range(_CONTROLS):
-            control = self._control(view, min(n, len(view.public)))
-            scores = self._guess(attack, control, "control").scores
+            control = self._control(attack, view, min(n, len(view.public)))
+            scores = self._guess(attack, control, f"control {attack.name}").scores
             why = None if scores is None else _look_different(scores[:n], scores[n:], self.truth.strangers)
             if why is not None:
                 return why
@@ -227,16 +241,16 @@ class Judge:
         if seen.view.public is None:
             return None
         rows = min(len(seen.whose), len(seen.view.public))
-        units, members = groups(seen.whose[:rows], len(seen.whose), seen.strangers, self.stream.fork("groups"))
-        control = replace(self._control(seen.view, rows), units=units)
-        scores = self._guess(attack, control, "control").scores
+        units, members = groups(seen.whose[:rows], len(seen.whose), seen.strangers, self._draws(attack, "groups"))
+        control = replace(self._control(attack, seen.view, rows), units=units)
+        scores = self._guess(attack, control, f"control {attack.name}").scores
         return None if scores is None else _look_different(scores[:members], scores[members:], members)
 
-    def _control(self, view: View, rows: int) -> View:
+    def _control(self, attack: Attack, view: View, rows: int) -> View:
         """The same view of a release that holds public rows alone."""
         first = view.releases[0]
         part = Subset(view.public or self.truth.own, torch.arange(rows))
-        release, plan = self_test.released(first, first.encoder, part, self.stream.fork("control"), view.covers)
+        release, plan = self_test.released(first, first.encoder, part, self._draws(attack, "released"), view.covers)
         return replace(view, releases=(release,), traces=(plan,))
 
     def _askable(self) -> Tensor:
@@ -268,11 +282,6 @@ class Judge:
             counts = labels[chosen].bincount(minlength=len(self.truth.records.classes)).double()
             chance = float((1 / counts[labels[rows]] / counts[labels[partner[rows]]]).mean())
         return counted(attack, "pair-found", hits, len(rows), chance)
-
-
-def _finite(x: Tensor) -> bool:
-    """Whether all values are numbers: their ends are, then."""
-    return x.numel() == 0 or bool(torch.stack(torch.aminmax(x)).isfinite().all())
 
 
 def told(attack: Attack, status: Status, why: Note | None) -> AttackRun:

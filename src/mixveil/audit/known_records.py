@@ -7,6 +7,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from mixveil.audit.asking import fitting, of_records, own_code
 from mixveil.core.randomness import Stream
 from mixveil.core.types import Attack, Batch, KnownRecords, View
 from mixveil.data.row_views import InMemoryRows
@@ -35,11 +36,14 @@ def guessed(
     """(n, …) float32 guesses of the records that have rows, each while others are known, by `folds`. pixels: (n, …)
     these records. Records that only others' rows hold, where a part of a release is seen, are never known. taught: what
     records are like is learned from the known ones."""
-    guess = None if taught else attack.knowing(view, stream=stream)
+    with own_code():
+        guess = None if taught else attack.knowing(view, stream=stream)
     images = torch.empty(pixels.shape)
     for wanted, known in parts:
         given = pixels[known]
         public = InMemoryRows(Batch(given, torch.zeros(len(known), 1)))
-        ask = guess or attack.knowing(replace(view, public=public), stream=stream)
-        images[wanted] = ask(KnownRecords(known, given), wanted).float()
+        with own_code():
+            ask = guess or attack.knowing(replace(view, public=public), stream=stream)
+            found = ask(KnownRecords(known, given), wanted)
+        images[wanted] = fitting("images", found, of_records(len(wanted), tuple(pixels.shape[1:]))).float()
     return images

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from mixveil.attacks.shared.prior import spaced
+from mixveil.audit.asking import guess_of
 from mixveil.audit.bare_updates import fails_on_bare_updates
 from mixveil.audit.groups import UnitView, groups
 from mixveil.audit.metrics import detection, signs, sources
@@ -29,6 +30,7 @@ from mixveil.releases.representations import in_memory
 _ROWS, _VALUES, _LEAST_ROWS = 300, 1 << 21, 60
 _AT_ONCE = 1 << 22  # values of rows that are encoded at a time
 _PAIR_ROWS = 16
+_PAIRS = 0.5  # of the pairs that it must name
 _COVERS, _FIRST = 500, 0.25
 _PICTURES = 0.97  # what a brief training may leave of the error of pictures: features show them least
 _EPSILON = 1e-5  # what a layer of batch normalisation adds to a variance
@@ -85,7 +87,7 @@ def _fails(
     pixels = records.take(torch.arange(n)).x
     half = torch.arange(0, n, 2)
     seen = View(releases, traces, view.public, torch.cat([pixels, others]), known=KnownRecords(half, pixels[half]))
-    guess = attack(replace(seen, pictures=view.pictures), stream=stream.fork("attack"))
+    guess = guess_of(attack, replace(seen, pictures=view.pictures), stream=stream.fork("attack"))
     largest, least = wanted
     if guess.pictures is not None and pictures is not None:
         guess, pixels, largest = Guess(images=guess.pictures), pictures, _PICTURES
@@ -97,17 +99,17 @@ def _fails(
     if rows is not None:
         found = float(same(pixels)[rows[:n].cpu()].eq(same(pixels)).double().mean())
         if found < least:
-            return note("bare-rows-missed", found=found)
+            return note("bare-rows-missed", found=found, least=least)
     if guess.alike is not None:
         pairs = sources.shared(guess.alike, traces)
         if pairs is not None and pairs.nearest < least * pairs.rows:
-            return note("bare-groups-missed", found=pairs.nearest / pairs.rows)
+            return note("bare-groups-missed", found=pairs.nearest / pairs.rows, least=least)
     if guess.apart is not None and not sources.told_apart(guess.apart) >= least * n:
-        return note("bare-records-not-told-apart", found=sources.told_apart(guess.apart) / n)
+        return note("bare-records-not-told-apart", found=sources.told_apart(guess.apart) / n, least=least)
     if guess.scores is not None and len(others):
         found = detection.auc(guess.scores[:n], guess.scores[n:])
-        if found < 0.5 + 0.8 * least:
-            return note("bare-members-missed", auc=found)
+        if found < (reached := 0.5 + 0.8 * least):
+            return note("bare-members-missed", auc=found, least=reached)
     return None
 
 
@@ -116,7 +118,8 @@ def _left(code: str, pixels: Tensor, guess: Tensor, largest: float) -> Note | No
     error = float(similarity.mse(pixels, guess).mean())
     nothing = float(similarity.mse(pixels, pixels.double().mean(0).expand_as(pixels)).mean())
     if nothing > 0 and not error <= largest * nothing:  # what is no number is broken too
-        return note(code, error=error, nothing=nothing) if math.isfinite(error) else note("no-number")
+        told = note(code, error=error, nothing=nothing, most=largest)
+        return told if math.isfinite(error) else note("no-number")
     return None
 
 
@@ -127,7 +130,7 @@ def fails_on_bare_representations(attack: Attack, view: View, records: Dataset, 
     sent = view.releases[0].payload
     half = bare_half(part, size(sent.take(torch.arange(min(len(sent), _ROWS))).x))
     seen = View((in_memory(part, half),), public=view.public, client=half)
-    pixels, images = part.take(torch.arange(len(part))).x, attack(seen, stream=stream.fork("attack")).images
+    pixels, images = part.take(torch.arange(len(part))).x, guess_of(attack, seen, stream=stream.fork("attack")).images
     if images is None:
         return note("bare-images-missing")
     error = 0.9 if attack.trains else 0.5
@@ -166,9 +169,9 @@ def _fails_on_bare_covers(attack: Attack, view: View, records: Dataset, stream: 
     covers = Subset(view.covers, torch.linspace(0, len(view.covers) - 1, min(len(view.covers), _COVERS)).long())
     part = Subset(records, torch.arange(min(len(records), _ROWS)))
     release, trace = released(view.releases[0], Mixup(3, len(covers)), part, stream, covers)
-    named = attack(View((release,), public=view.public, covers=covers), stream=stream.fork("attack")).covers
+    named = guess_of(attack, View((release,), public=view.public, covers=covers), stream=stream.fork("attack")).covers
     rank = 1.0 if named is None else sources.covers(named, trace.partner[:, 1:] - len(part)).rank
-    return None if rank <= _FIRST else note("bare-covers-missed", rank=rank)
+    return None if rank <= _FIRST else note("bare-covers-missed", rank=rank, most=_FIRST)
 
 
 def fails_on_bare_units(attack: Attack, seen: UnitView, stream: Stream) -> Note | None:
@@ -182,10 +185,10 @@ def fails_on_bare_units(attack: Attack, seen: UnitView, stream: Stream) -> Note 
     for encoder, wanted in ((Identity(), 0.9), (Mixup(), 0.66)):
         release, trace = released(view.releases[0], encoder, part, stream)
         bare = View((release,), (trace,), view.public, candidates, units=asked.units)
-        scores = attack(bare, stream=stream.fork("attack")).scores
+        scores = guess_of(attack, bare, stream=stream.fork("attack")).scores
         found = 0.0 if scores is None else detection.auc(scores[: asked.members], scores[asked.members :])
         if not found >= wanted:
-            return note("bare-units-missed", auc=found)
+            return note("bare-units-missed", auc=found, least=wanted)
     return None
 
 
@@ -196,11 +199,11 @@ def fails_on_bare_signs(attack: Attack, view: View, records: Dataset, stream: St
     encoder = CalibratedInstaHide(k=1, c1=1.0, c2=0.0, covers=0, pad=0, values=values, centre=centre)
     release, trace = released(view.releases[0], encoder, part, stream)
     truth = encoder.observation(trace).mixture(part, torch.arange(len(part))).x.sign()
-    guess = attack(View((release,), public=view.public), stream=stream.fork("attack")).signs
+    guess = guess_of(attack, View((release,), public=view.public), stream=stream.fork("attack")).signs
     right, nothing = 0.0 if guess is None else float(signs.found(truth, guess).mean()), signs.of_one_sign(truth)
     if 1 - right <= _SIGNS * (1 - nothing):
         return None
-    why = note("bare-signs-missed", found=right, nothing=nothing)
+    why = note("bare-signs-missed", found=right, nothing=nothing, most=_SIGNS)
     return note("after-brief-training", why=why) if attack.trains else why
 
 
@@ -228,10 +231,10 @@ def fails_on_bare_pairs(attack: Attack, view: View, records: Dataset, stream: St
         bare.append(_coarse(view.releases[0], x, trace, clean, stream))
     for release in bare:
         seen = View((release,), candidates=x, candidate_labels=y.argmax(1))
-        pairs = attack(seen, stream=stream.fork("attack")).pairs
+        pairs = guess_of(attack, seen, stream=stream.fork("attack")).pairs
         if pairs is not None:
             best = max(best, float(pairs.sort(1).values.eq(truth).all(1)[shown].double().mean()))
-    return None if best >= 0.5 else note("bare-pairs-missed", found=best)
+    return None if best >= _PAIRS else note("bare-pairs-missed", found=best, least=_PAIRS)
 
 
 def released(

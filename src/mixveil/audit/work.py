@@ -17,6 +17,7 @@ import torch
 
 from mixveil.attacks.shared.base import PASS
 from mixveil.audit import known_records
+from mixveil.audit.asking import work_of
 from mixveil.audit.course import Step
 from mixveil.audit.public import is_held
 from mixveil.audit.self_test import bare_pair_rows, bare_rows
@@ -85,13 +86,13 @@ class Counted:
         bare = sizes._replace(rows=rows, releases=attack.least_releases, candidates=2 * rows)
         if attack.kind == "pairs":
             asked, among = self.pairs
-            tried = attack.work(sizes._replace(rows=bare_pair_rows(), candidates=bare_pair_rows(), releases=1))
-            return Stages(2 * tried, 0, attack.work(sizes._replace(rows=asked, candidates=among)), 0, 0)
-        tried = 0.0 if attack.kind in ("prior", "labels") else _BARE_TRIALS * attack.work(bare)
-        control = attack.work(sizes) if attack.kind == "membership" and self.public else 0.0
+            tried = work_of(attack, sizes._replace(rows=bare_pair_rows(), candidates=bare_pair_rows(), releases=1))
+            return Stages(2 * tried, 0, work_of(attack, sizes._replace(rows=asked, candidates=among)), 0, 0)
+        tried = 0.0 if attack.kind in ("prior", "labels") else _BARE_TRIALS * work_of(attack, bare)
+        control = work_of(attack, sizes) if attack.kind == "membership" and self.public else 0.0
         twice = learns and self.public > 0 and "public" not in attack.needs
-        alone = attack.work(sizes._replace(directions=self.own)) if twice else 0.0
-        return Stages(tried, control, attack.work(sizes), alone, looks)
+        alone = work_of(attack, sizes._replace(directions=self.own)) if twice else 0.0
+        return Stages(tried, control, work_of(attack, sizes), alone, looks)
 
     def steps(self, attacks: Sequence[Attack], skipped: Collection[str]) -> tuple[Step, ...]:
         """All of an audit by these attacks, in their order. skipped: the names of those that will not run."""

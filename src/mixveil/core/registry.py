@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, Generic, TypeVar
@@ -15,10 +15,10 @@ T = TypeVar("T")
 
 class Registry(Generic[T]):
     """Classes by name: those in the modules of some packages, and those that a user registers. kind: what the classes
-    are, for messages."""
+    are, for messages; check: refuses classes of users that are not whole."""
 
-    def __init__(self, kind: str, *packages: str) -> None:
-        self.kind, self.packages = kind, packages
+    def __init__(self, kind: str, *packages: str, check: Callable[[type[T]], object] = lambda thing: None) -> None:
+        self.kind, self.packages, self.check = kind, packages, check
         self._own: dict[str, type[T]] | None = None
         self._registered: dict[str, type[T]] = {}
 
@@ -27,6 +27,7 @@ class Registry(Generic[T]):
         name = vars(thing).get("name")
         if not isinstance(name, str) or not name:
             raise ArgumentError(f"{thing.__qualname__} declares no name: every {self.kind} has one")
+        self.check(thing)
         if self.all().get(name, thing) is not thing:
             raise ArgumentError(f"another {self.kind} has the name {name!r} already")
         self._registered[name] = thing

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
+from functools import wraps
 from typing import ClassVar
 
 from torch import Tensor
@@ -53,13 +54,17 @@ class BaseAttack(ABC):
         super().__init_subclass__()
         if "name" in vars(cls) and "threat" not in vars(cls):
             cls.threat = f"threat-{cls.name}"
+        if "__call__" in vars(cls):
+            cls.__call__ = _with_its_needs(cls.__call__)  # type: ignore[method-assign]
 
     def cannot(self, view: View) -> Note | None:
         """Why this attack cannot be run on a view; None if it can. Attacks that need more than fields add to it."""
-        missing = [field for field in sorted(self.needs) if getattr(view, field) is None]
-        if missing:
-            return note("attack-needs", fields=", ".join(missing))
-        return not_linear(view) if self.linear else None
+        return self.missing(view) or (not_linear(view) if self.linear else None)
+
+    def missing(self, view: View) -> Note | None:
+        """Which fields it needs that a view does not have. A call on such a view is refused before it begins."""
+        fields = [field for field in sorted(self.needs) if getattr(view, field) is None]
+        return note("attack-needs", fields=", ".join(fields)) if fields else None
 
     def work(self, sizes: Sizes) -> float:
         """Floating-point operations of one call, roughly."""
@@ -81,6 +86,16 @@ class BaseAttack(ABC):
             return images[wanted]
 
         return asked
+
+
+def _with_its_needs(call: Callable[..., Guess]) -> Callable[..., Guess]:
+    @wraps(call)
+    def checked(self: BaseAttack, view: View, *, stream: Stream) -> Guess:
+        if (why := self.missing(view)) is not None:
+            raise CannotAttackError(why)
+        return call(self, view, stream=stream)
+
+    return checked
 
 
 def not_linear(view: View) -> Note | None:

@@ -118,18 +118,35 @@ _NOT_RUN = {
 
 _BROKEN = {
     "no-number": "its guess is not a number",
+    "attack-failed": "it raised {error}",
+    "guess-no-guess": "it must return a Guess, and returned {came}",
+    "guess-empty": "its guess says nothing, and the kind {kind} is judged by {wanted}",
+    "guess-lacks": "the kind {kind} is judged by {wanted}, and its guess has {came}",
+    "guess-no-tensor": "{field} must be a tensor in its guess, and is {came}",
+    "guess-no-figures": "{field} must be of a floating type in its guess, and is {came}",
+    "guess-no-integers": "{field} must be of an integer type in its guess, and is {came}",
+    "guess-of-other-shape": "{field} must have the shape {wanted} in its guess, and has {came}",
+    "guess-not-finite": "{field} must be finite in its guess, and some are not ({wrong:,} of {values:n value})",
+    "guess-out-of-range": "{field} must be from {least:g} to {most:g} in its guess, and goes from {low:g} to {high:g}",
+    "guess-no-signs": "signs must be -1 or 1 in its guess, and some are not ({came:g})",
     "training-failed": "its training failed ({error})",
     "attack-wrote": "it wrote to the records or traces that it was given, which were read again for the others",
-    "bare-records-left": "without any noise it leaves an error of {error:.3g}, knowing nothing {nothing:.3g}",
-    "bare-rows-missed": "without any noise it finds {found:.0%} of the rows",
-    "bare-members-missed": "without any noise it tells members from others with an AUC of {auc:.2f}",
-    "bare-units-missed": "without any noise it tells units from others with an AUC of {auc:.2f}",
-    "bare-pairs-missed": "without any defence it names {found:.0%} of the pairs",
+    "bare-records-left": "without any noise it leaves a mean squared error of {error:.3g}, knowing nothing "
+    "{nothing:.3g}: it may leave {most:.0%} of that at most",
+    "bare-rows-missed": "without any noise it finds {found:.0%} of the rows, and must find {least:.0%}",
+    "bare-members-missed": "without any noise it tells members from others with an AUC of {auc:.2f}, and must "
+    "reach {least:.2f}",
+    "bare-units-missed": "without any noise it tells units from others with an AUC of {auc:.2f}, and must "
+    "reach {least:.2f}",
+    "bare-pairs-missed": "without any defence it names {found:.0%} of the pairs, and must name {least:.0%}",
     "bare-signs-missed": "of images that are masked and not mixed it finds {found:.0%} of the signs, one sign for all "
-    "{nothing:.0%}",
-    "bare-groups-missed": "without any noise it finds a row that shares a source for {found:.0%} of the rows",
-    "bare-covers-missed": "without any noise it places half of the public images in rows behind {rank:.0%} of all",
-    "bare-records-not-told-apart": "without any defence it tells {found:.0%} of the records from the others",
+    "{nothing:.0%}: it must leave {most:.0%} of its wrong ones at most",
+    "bare-groups-missed": "without any noise it finds a row that shares a source for {found:.0%} of the rows, and must "
+    "for {least:.0%}",
+    "bare-covers-missed": "without any noise it places half of the public images in rows behind {rank:.0%} of all, and "
+    "may behind {most:.0%} at most",
+    "bare-records-not-told-apart": "without any defence it tells {found:.0%} of the records from the others, and must "
+    "tell {least:.0%}",
     "after-brief-training": "{why} after a brief training; more public data may help it",
 }
 

@@ -34,7 +34,8 @@ WORDS: dict[str, str] = {
     "attack-needs-public-shape": "the public images have the shape {shape}, and the client half takes {taken}",
     "bare-images-missing": "it guesses no images",
     "bare-representations-left": "where a client half hides nothing and sends the pixels, all times one factor so that "
-    "they are as large as what this half sends, it leaves an error of {error:.3g}, knowing nothing {nothing:.3g}",
+    "they are as large as what this half sends, it leaves a mean squared error of {error:.3g}, knowing nothing "
+    "{nothing:.3g}: it may leave {most:.0%} of that at most",
     "representations-alike": "The client half makes nearly the same of all these images: release {release} does not "
     "show that it was made of them.",
     "verdict-part-inverted": "A part: {attacked:n representation was|representations were} attacked of {rows:,}, "

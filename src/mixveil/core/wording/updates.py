@@ -39,8 +39,8 @@ WORDS: dict[str, str] = {
     "metric-labels-found": "labels found",
     "bare-update-unlike": "out of one plain step on {rows:n row}, without any defence, it gets pictures with a mean "
     "SSIM of {ssim:.2f}, and {least:.2f} is asked for",
-    "bare-update-left": "out of one plain step on {rows:n row}, without any defence, it leaves an error of "
-    "{error:.3g}, one picture for all rows {nothing:.3g}, and at most {most:.0%} of that is asked for",
+    "bare-update-left": "out of one plain step on {rows:n row}, without any defence, it leaves a mean "
+    "squared error of {error:.3g}, one picture for all rows {nothing:.3g}, and at most {most:.0%} of that is asked for",
     "update-not-recomputed": "Release {release} ({method}) could not be computed again from these data, as its steps "
     "or the order of its rows were drawn, its steps were changed, its weights hardly moved, or its training is not "
     "stated: only the number of rows, their shape and their classes were compared, and your ledger, if it has an entry "
