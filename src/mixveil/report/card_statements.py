@@ -119,7 +119,7 @@ def labels(stated: Envelope) -> dict[str, Any]:
     if cost is None:  # what is said of labels comes first
         said = notes.not_promised(stated)[0]
     else:
-        said = next(told for told in notes.promises(stated) if told.code in ("labels-covered", "label-dp"))
+        said = next(told for told in notes.promises(stated) if told.code.startswith(("labels-covered", "label-dp")))
     return {"protected": how, "epsilon": cost or None, "said": said.plain()}
 
 
