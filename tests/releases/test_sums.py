@@ -19,7 +19,7 @@ from mixveil.data.images import Images, from_tensors
 from mixveil.encoders.singular import CalibratedSingular, Singular
 from mixveil.features.projection import HeldRows, Projected
 from mixveil.learn.class_means import class_counts, class_means, directions, totals
-from mixveil.releases import contributions, sums
+from mixveil.releases import contributions, notes, sums
 from mixveil.releases.contributions import with_constant
 from mixveil.releases.envelope import Envelope, File, parse
 from mixveil.releases.kinds.sums import SumSettings, sums_of
@@ -29,6 +29,7 @@ from mixveil.releases.sums import ALONE, Sharing, class_sums, write_statistics
 from mixveil.theory import clipping
 from tests.made import blobs, features_of
 from tests.membership import DIRECTION, likelihood_ratios, refutes
+from tests.notes import codes, holds
 from tests.sums import DIGEST, LastIsBare, Watched, ball, base, class_sum, given, identity, scores
 
 
@@ -342,6 +343,39 @@ def test_noisy_counts_are_near_the_right_ones() -> None:
 def written(folder: Path, stream: Stream) -> Envelope:
     rows = Projected(features_of(blobs(60, 2)), base())
     return write_statistics(folder, rows, DIGEST, 1.0, party="p", stream=stream)
+
+
+def estimated(part: Release) -> Tensor:
+    """Of each class how many records it has, by what every reader can compute: they add up to the number of records."""
+    settings = sums_of(part)
+    counts = torch.as_tensor(part.payload)[:, -1] / settings.clip
+    return counts + (settings.units - counts.sum()) / len(counts)
+
+
+def test_how_far_counts_of_classes_can_be_told_is_said() -> None:
+    """By the noise alone, at every μ: what is said must not be more than a reader gets wrong."""
+    truth = torch.as_tensor(blobs(300, 2).labels.bincount(minlength=3)).double()
+    off = torch.stack([estimated(made(300, seed=2, mu=1.0, stream=SeededStream(s))) - truth for s in range(300)])
+    envelope = made(300, 2, 1.0).envelope
+    stated = sums_of(made(300, 2, 1.0)).counts_off
+    assert stated is not None and float(off.square().mean().sqrt()) == pytest.approx(stated, rel=0.08)
+    assert stated == pytest.approx(2 * math.sqrt(2 / 3), rel=0.01)
+    certified = replace(envelope, guarantees=tuple(envelope.settings.claims().values()), reproducible=False)
+    assert holds(notes.promises(certified), "labels-covered-counts", off=pytest.approx(stated))
+    assert "counts-shown" not in codes(notes.not_promised(certified))
+
+
+def test_where_counts_of_classes_can_be_read_off_that_is_not_promised() -> None:
+    part = made(300, 2, 10.0)
+    truth = torch.as_tensor(blobs(300, 2).labels.bincount(minlength=3)).double()
+    assert torch.equal(estimated(part).round(), truth)
+    envelope = part.envelope
+    certified = replace(envelope, guarantees=tuple(envelope.settings.claims().values()), reproducible=False)
+    assert holds(notes.promises(certified), "labels-covered-counts-shown")
+    assert holds(notes.not_promised(certified), "counts-shown")
+    by_units = replace(sums_of(part), per="unit")
+    assert by_units.counts_off == pytest.approx(0.2, rel=0.01)
+    assert replace(sums_of(part), what="residuals").counts_off is None
 
 
 def test_they_are_written_read_and_remembered(tmp_path: Path) -> None:

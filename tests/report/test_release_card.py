@@ -123,7 +123,8 @@ def test_every_kind_of_payload_has_a_card(tmp_path: Path, kind: str) -> None:
     assert codes(read(said_so)) <= {*WORDS} and len(said_so) > 8
     assert all(said(item).casefold() in text.casefold() for item in said_so)
     assert stated.id in text and all(file.sha256 in text for file in stated.files) and whole["note"] in text
-    assert [item["code"] for item in whole["not_promised"]] == list(stated.not_promised)
+    unpromised = [item["code"] for item in whole["not_promised"]]
+    assert unpromised[: len(stated.not_promised)] == list(stated.not_promised)
     assert whole["release"]["certified"] == stated.certified == (whole["state"]["code"] == "card-certified")
     assert [item["mu"] is not None for item in whole["promised"]] == [
         of.name.startswith("gdp") for of in stated.guarantees
@@ -178,7 +179,40 @@ def test_members_are_told_from_outsiders_of_the_same_label_unless_mu_covers_labe
     assert covered == (kind in ("sums", "shared", "round"))
     assert shows(text, "members-meaning" if covered else "members-meaning-of-label")
     said = codes(read([whole["promised"][0]["said"]]))
-    assert ("gdp-record" if covered else "gdp-record-of-label") in said
+    assert ("card-gdp-record" if covered else "card-gdp-record-of-label") in said
+
+
+@pytest.mark.parametrize("kind", ["certified", "gaussian", "sums", "shared", "round"])
+def test_a_card_of_what_is_certified_says_what_is_never_promised_and_explains_its_terms(
+    tmp_path: Path, kind: str
+) -> None:
+    whole, text = both(tmp_path, kind)
+    told = codes(read(whole["not_promised"]))
+    never = {"never-group", "never-at-several", "never-harm", "never-recalled", "never-law", "never-large-mu"}
+    assert {*never, "never-hidden-records", "not-encryption", "unit-is-record"} <= told
+    assert ("labels-shown" in told) == (kind in ("certified", "gaussian"))
+    assert "-GDP" not in text and "Gaussian differential privacy" in text and shows(text, "epsilon-meaning")
+    conditions = codes(read([item for of in whole["promised"] for item in of["conditions"]]))
+    assert ("knows-all-else" in conditions) == (kind == "certified")
+    assert ("knows-all-other-records" in conditions) == (kind != "certified")
+
+
+@pytest.mark.parametrize("kind", ["tau", "seeded", "identity"])
+def test_where_nothing_is_certified_there_is_no_list_of_what_is_never_promised(tmp_path: Path, kind: str) -> None:
+    whole, _ = both(tmp_path, kind)
+    assert not any(item["code"].startswith("never-") for item in whole["not_promised"])
+
+
+def test_a_large_mu_is_warned_of_at_the_top_and_where_a_release_is_verified(tmp_path: Path, run: Run) -> None:
+    encoded(tmp_path / "r", 1, mu=6.0)
+    page = mixveil.card(tmp_path / "r", tmp_path / "card").page
+    assert page is not None
+    text = page.read_text()
+    assert 0 < text.index('class="warning"') < text.index('<h2 id="leaves">') and text.count('class="warning"') == 1
+    assert shows(run("verify", tmp_path / "r").err, "meaningless-mu", mu=6.0)
+    assert holds(read(run("verify", tmp_path / "r", "--json").json["warnings"]), "meaningless-mu", mu=pytest.approx(6))
+    encoded(tmp_path / "small", 1, mu=1.0)
+    assert not run("verify", tmp_path / "small").err and not mixveil.verify(tmp_path / "small").warnings
 
 
 def test_figures_of_a_promise(tmp_path: Path) -> None:

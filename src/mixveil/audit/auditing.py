@@ -34,6 +34,7 @@ from mixveil.audit.perceptual import Perceptual
 from mixveil.audit.public import held, with_some_public
 from mixveil.audit.sample import sample, unit_sample
 from mixveil.audit.thumbnails import SmallImages
+from mixveil.audit.ties import Known
 from mixveil.audit.truth import check_truth, in_record_order, inspect, ranged, rows_first, unsure
 from mixveil.audit.write_guard import Candidates
 from mixveil.core.errors import ArgumentError
@@ -43,11 +44,10 @@ from mixveil.core.types import Attack, Batch, Dataset, Rows, View
 from mixveil.core.watching import Observe, Warn, unheard, unobserved
 from mixveil.core.wording.notes import Note, note
 from mixveil.data import privacy_units
-from mixveil.data.fingerprint import fingerprint
 from mixveil.data.row_views import InMemoryRows, Subset
 from mixveil.encoders.calibration import PreparedRows
 from mixveil.features.lpips import Lpips
-from mixveil.theory.moments import Moments, blocks, moments
+from mixveil.theory.moments import Moments, moments
 
 _PAYLOAD = "records"
 _LOOKED = 256  # of the others that are read at a time, at least, while strangers are looked for
@@ -293,15 +293,11 @@ def strangers(
 ) -> tuple[Subset, list[Note]]:
     """So many of the others that are really in no release, evenly spread over them if that is enough; and what to say
     if public data hold private records."""
-    prints = [fingerprint(row) for block in blocks(truth) for row in block]
-    own = set(prints)
-    notes = []
-    if len(own) < len(prints):
-        notes.append(note("records-copied", copies=len(prints) - len(own)))
-    if public is not None:
-        shared = sum(fingerprint(row) in own for block in blocks(public) for row in block)
-        if shared:
-            notes.append(note("public-among-private", images=shared))
+    own, notes = Known(truth), []
+    if copies := own.copies:
+        notes.append(note("records-copied", copies=copies))
+    if public is not None and (shared := sum(own.among(public))):
+        notes.append(note("public-among-private", images=shared))
     if others is None:
         return Subset(truth, torch.empty(0, dtype=torch.int64)), notes
     rows = InMemoryRows(Batch(others, torch.zeros(len(others), 1))) if isinstance(others, Tensor) else others
@@ -309,8 +305,7 @@ def strangers(
     order = _spaced_first(len(rows), most)
     while len(found) < most and looked < len(order):
         index = order[looked : looked + max(most - len(found), _LOOKED)]
-        seen = (fingerprint(row) in own for block in blocks(Subset(rows, index)) for row in block)
-        found = torch.cat([found, index[~torch.tensor(list(seen), dtype=torch.bool)]])
+        found = torch.cat([found, index[~torch.tensor(own.among(Subset(rows, index)), dtype=torch.bool)]])
         looked += len(index)
     if looked > len(found):
         notes.append(note("strangers-among-private", images=looked - len(found)))

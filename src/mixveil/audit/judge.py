@@ -19,6 +19,7 @@ from mixveil.audit.ground_truth import GroundTruth
 from mixveil.audit.groups import GROUPS, LEAST_STRANGERS, UnitView, groups
 from mixveil.audit.measuring import Measure, counted
 from mixveil.audit.metrics import detection, sources
+from mixveil.audit.ties import pairs_right
 from mixveil.audit.write_guard import WriteGuard, WrittenError
 from mixveil.core.errors import ArgumentError, TrainingError
 from mixveil.core.randomness import Stream
@@ -276,7 +277,9 @@ class Judge:
         asked = View((release,), candidates=self.truth.pixels[chosen], candidate_labels=labels[chosen])
         guess = self._guess(attack, asked, attack.name)
         truth = torch.tensor([[place[row], place[int(partner[row])]] for row in rows.tolist()])
-        hits = 0 if guess.pairs is None else int(guess.pairs.sort(1).values.eq(truth.sort(1).values).all(1).sum())
+        shown = labels[chosen] if "candidate_labels" in attack.needs else torch.zeros_like(labels[chosen])
+        pixels = self.truth.pixels[chosen]
+        hits = 0.0 if guess.pairs is None else pairs_right(guess.pairs, truth, pixels, shown)
         chance = 2 / (len(chosen) * (len(chosen) - 1))
         if "candidate_labels" in attack.needs:  # only pairs of the right classes are left to guess from
             counts = labels[chosen].bincount(minlength=len(self.truth.records.classes)).double()

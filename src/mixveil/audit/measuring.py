@@ -9,7 +9,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from mixveil.audit import ceilings, self_test
+from mixveil.audit import ceilings
 from mixveil.audit.best_guesses import BestGuesses
 from mixveil.audit.ceilings import FPR
 from mixveil.audit.figures import Figure, Subject, finite
@@ -18,12 +18,15 @@ from mixveil.audit.metrics import counts, detection, signs, sources
 from mixveil.audit.metrics.catalogue import BY_CODE, METRICS, Metric
 from mixveil.audit.perceptual import Perceptual
 from mixveil.audit.thumbnails import small
+from mixveil.audit.ties import Ties
+from mixveil.core.randomness import SeededStream
 from mixveil.core.types import Attack, Guess, Rows
 from mixveil.data import similarity
 
 _ROC_CANDIDATES = 1000
 _BLOCK_VALUES = 1 << 18  # of records that are measured at a time: they stay in a processor's cache
 _MEAN_OF = 5000
+_MOST_DB = 100.0  # of a record: 8 bits show no more than 60, and float32 no more than 150
 
 
 class Measure:
@@ -42,7 +45,7 @@ class Measure:
     def __init__(self, truth: GroundTruth, perceptual: Perceptual) -> None:
         self.truth, self.perceptual = truth, perceptual
         self.bounds = {bound.of: bound for bound in ceilings.membership_bounds(truth.view.releases)}
-        self._equal = self_test.same(truth.pixels)
+        self._ties = Ties.of(truth.own, truth.pixels)
         self.figures: list[Figure] = []
         self.images: dict[str, Tensor] = {}
         self.errors: dict[str, Tensor] = {}
@@ -59,7 +62,7 @@ class Measure:
             self.curves[attack.name] = self._link_curve(guess.links)
         if guess.rows is not None:
             hits = self._right(guess.rows.cpu())
-            self.figures.append(counted(attack, "row-identified", hits, self.truth.n, 1 / self.truth.n))
+            self.figures.append(counted(attack, "row-identified", hits, self.truth.n, self._ties.chance))
         if guess.scores is not None:
             self.membership(attack, guess.scores[: self.truth.n], guess.scores[self.truth.n :], "record")
         if guess.labels is not None:
@@ -85,8 +88,8 @@ class Measure:
         errors, nothing = measured[BY_CODE["mse"]], self._blanks[BY_CODE["mse"]]
         if attack.kind != "prior":
             self.best.add(name, errors, nothing, self.best.dealt(guess))
-        for metric, values in measured.items():
-            figure = _averaged(name, attack, metric, values, finite(self._blanks[metric].mean()))
+        for metric in measured:
+            figure = self._measured(name, attack, metric, measured)
             if metric.ceiling is not None and bound is not None:
                 figure = replace(figure, ceiling=bound.ceiling, beaten=unclamped < bound.least)
             self.figures.append(replace(figure, known=known))
@@ -117,6 +120,24 @@ class Measure:
             for metric, values in found.items():
                 values.append(metric.measure(one, other, self._centre))
         return {metric: torch.cat(values) for metric, values in found.items()}
+
+    def _measured(self, name: str, attack: Attack, metric: Metric, measured: dict[Metric, Tensor]) -> Figure:
+        """The figure of a metric of (n,) figures by metric. Decibels of all together, where those of one would not
+        leave a mean any meaning."""
+        values, blank, error = measured[metric], self._blanks[metric], BY_CODE["mse"]
+        figure = _averaged(name, attack, metric, values, finite(blank.mean()))
+        if not metric.code.endswith("-db") or not (_wild(values) or _wild(blank)):
+            return figure
+        energy = self._energy if metric.centred else 1.0
+        mean, nothing = (_decibels(energy, float(errors[error].mean())) for errors in (measured, self._blanks))
+        return replace(figure, mean=mean, std=None, know_nothing=nothing)
+
+    @cached_property
+    def _energy(self) -> float:
+        """The mean square of how values of the records differ from their mean, in units of the range squared."""
+        parts = torch.split(self.truth.pixels, self._block)
+        total = sum(float((self.truth.scaled(part) - self._centre).square().sum()) for part in parts)
+        return total / self.truth.pixels.numel()
 
     def _errors(self, guess: Tensor) -> Tensor:
         """(n,) mean squared errors of guesses as they are, beyond the range too."""
@@ -168,16 +189,15 @@ class Measure:
 
     def identified(self, attack: Attack, links: Tensor) -> Figure:
         """The better of two readings, by the truth: each candidate's likeliest row, or the likeliest assignment of
-        candidates to rows. A row of an equal record is right as well."""
-        n, best = self.truth.n, (-1, 0.0)
-        for rows, chance in ((links.argmax(1), 1 / n), (assigned(links), 1 / len(links))):
-            best = max(best, (self._right(rows), chance), key=lambda reading: reading[0])
+        candidates to rows. The row of a copy is right as well; `Ties` has what is right of rows that fit as well."""
+        n, chance = self.truth.n, self._ties.chance
+        likeliest, one_to_one = self._ties.likeliest(links[:n]), self._right(assigned(links))
+        best = max((likeliest, chance), (one_to_one, chance * n / len(links)), key=lambda reading: reading[0])
         return counted(attack, "row-identified", best[0], n, best[1])
 
-    def _right(self, rows: Tensor) -> int:
-        """How many records are said to be in their own row, or in one of an equal record. rows: (c,) −1 for none."""
-        rows, equal = rows[: self.truth.n], self._equal
-        return int(((rows >= 0) & equal[rows.clamp(min=0)].eq(equal)).sum())
+    def _right(self, rows: Tensor) -> float:
+        """How many records are said to be in their own row, or in that of a copy. rows: (c,) −1 for none."""
+        return self._ties.right(rows[: self.truth.n])
 
     def better(self, attack: Attack, one: Guess, other: Guess) -> bool:
         """Whether a guess is the better one, by the truth: an owner should see the worst of both."""
@@ -256,6 +276,20 @@ def _in_8_bits(scaled: Tensor) -> Tensor:
     return (scaled.clamp(0, 1) * 255).round().to(torch.uint8)
 
 
+def _wild(decibels: Tensor) -> bool:
+    """Whether the figure of one record is infinite, or so large that it is made by rounding."""
+    return not bool((decibels.abs() < _MOST_DB).all())
+
+
+def _decibels(energy: float, error: float) -> float:
+    """10 log₁₀ of energy over error, as `finite` has it.
+
+    >>> _decibels(1.0, 0.1), _decibels(1.0, 0.0)
+    (10.0, 999.0)
+    """
+    return finite(10 * torch.log10(torch.tensor(energy, dtype=torch.float64) / error))
+
+
 def _averaged(name: str, attack: Attack, metric: Metric, values: Tensor, nothing: float) -> Figure:
     """The figure of (n,) values; one value has no deviation. nothing: what knowing nothing gets."""
     mean, worst = finite(values.mean()), finite(metric.worst(values))
@@ -263,17 +297,18 @@ def _averaged(name: str, attack: Attack, metric: Metric, values: Tensor, nothing
     return Figure(name, attack.kind, metric.code, mean, std, worst, nothing)
 
 
-def counted(attack: Attack, metric: str, hits: int, trials: int, chance: float) -> Figure:
-    """The share of hits, with its interval."""
+def counted(attack: Attack, metric: str, hits: float, trials: int, chance: float) -> Figure:
+    """The share of hits, with its interval. One among t that an attack cannot tell apart is a hit of 1/t."""
     interval = detection.clopper_pearson(hits, trials)
     return Figure(attack.name, attack.kind, metric, hits / trials, know_nothing=chance, interval=interval)
 
 
 def assigned(links: Tensor) -> Tensor:
-    """(c,) the row of each candidate, −1 for none, so that no two have the same: the likeliest assignment of all."""
+    """(c,) the row of each candidate, −1 for none, so that no two have the same: the likeliest assignment of all. Of
+    equally likely ones a random one: the first would favour the truth, whose order candidates and rows have."""
     from scipy.optimize import linear_sum_assignment
 
-    rows = torch.full((len(links),), -1)
-    chosen, taken = linear_sum_assignment(links.numpy(), maximize=True)
-    rows[torch.from_numpy(chosen)] = torch.from_numpy(taken)
+    rows, order = torch.full((len(links),), -1), SeededStream(0).permutation(links.shape[1])
+    chosen, taken = linear_sum_assignment(links[:, order].numpy(), maximize=True)
+    rows[torch.from_numpy(chosen)] = order[torch.from_numpy(taken)]
     return rows

@@ -3,12 +3,14 @@ other kinds take from it what is right for them too."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
 from mixveil.audit.figures import AttackRun, Figure, Subject, caption, promise_caption
 from mixveil.audit.found import Audit
 from mixveil.audit.noise_check import noticed
+from mixveil.audit.ties import FEW_NUMBERS
 from mixveil.core.types import AttackKind
 from mixveil.core.wording.notes import Note, note
 
@@ -101,6 +103,8 @@ def verdict(found: Audit, warned: int) -> list[Note]:
     notes = [note(code) for code in dict.fromkeys(codes)]  # what a manifest says first: whatever attacks get
     if len(found.numbers) < found.of:
         notes.append(note("verdict-part", attacked=len(found.numbers), rows=found.of))
+    numbers = math.prod(found.pixels.shape[1:])
+    notes += [note("verdict-few-numbers", numbers=numbers)] if numbers < FEW_NUMBERS else []
     notes += _dropped(found)
     members = _members(found)
     notes += members if found.unit else []

@@ -115,6 +115,7 @@ def join(
     """
     from mixveil.core import files
     from mixveil.data.opening import class_names
+    from mixveil.encoders.calibration import meaningless
     from mixveil.federated.jobs.party_config import PartyConfig
     from mixveil.federated.transport import certificates, link
     from mixveil.federated.transport.flower import environment
@@ -148,7 +149,11 @@ def join(
     )
     config.check_bounded()
     images = config.images()  # what is wrong with the data is said now, and not to a server
-    for told in images.warnings() + accounting.copies(accounting.owners_of(Ledger(), images, _common.progress)):
+    for told in (
+        images.warnings()
+        + accounting.copies(accounting.owners_of(Ledger(), images, _common.progress))
+        + meaningless(mu or 0.0)
+    ):
         _common.warn(told)
     if (outlook := config.outlook()) is not None:
         _common.warn(outlook)
@@ -240,6 +245,8 @@ def _list(items: list[Waiting], as_json: bool) -> None:
 
 def _show_job(item: Waiting) -> tuple[LookedAt, str]:
     """Show what a job would cost: settings and the ledger's total, nothing of the records."""
+    from mixveil.encoders.calibration import meaningless
+
     config, job = item.config, item.job
     question = f"Take part in {job.name} ({job.id[:8]})?"
     whom = escape(config.recipient or config.server or "the server")
@@ -259,6 +266,8 @@ def _show_job(item: Waiting) -> tuple[LookedAt, str]:
     steps = len(job.rules.sends)
     split = f" in {steps} steps" if steps > 1 else ", over all its messages" if job.rules.covers_labels else ""
     out.print(f"Every {config.unit or 'record'} is {config.mu:g}-GDP against the server{split}.", soft_wrap=True)
+    for told in meaningless(config.mu):
+        _common.warn(told)
     if job.rules.secure and config.honest is not None:
         out.print(
             f"That holds if at least {config.honest} parties are honest, you included: the parties share the noise. "

@@ -34,7 +34,8 @@ def statistics(
 ) -> None:
     """Release the noisy class sums of DATA: what a server needs to find the directions in which the classes differ.
 
-    The noise covers labels too: no exact count of a class leaves. The list of classes is public. Name all classes with
+    The noise covers labels too: counts of classes leave under noise of about 2/μ records. The list of classes is
+    public. Name all classes with
     --classes where it would be taken from the labels.
     """
     asked = _common.asked(locals())

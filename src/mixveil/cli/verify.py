@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from mixveil.cli import _release
-from mixveil.cli._common import AsJson, look_at, print_json, say, warn_of_others
+from mixveil.cli._common import AsJson, look_at, plain, print_json, say, warn, warn_of_others
 
 
 def verify(
@@ -25,6 +25,7 @@ def verify(
     stated = checked.stated
     if as_json:
         told = {"verified": True, "release": str(folder), "not_part_of_it": list(checked.others)}
+        told["warnings"] = plain(checked.warnings)
         print_json({**told, **_release.summary(stated)})
         return
     _release.show(folder, stated)
@@ -33,6 +34,8 @@ def verify(
         warn_of_others(checked.others, "release")
     else:
         say("[green]verified[/]: every byte is as the manifest says.")
+    for warning in checked.warnings:
+        warn(warning)
     if stated.certified:
         say("What it certifies follows from its settings, provided the noise was drawn as they say.")
     elif stated.guarantees:

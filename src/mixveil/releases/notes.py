@@ -10,11 +10,15 @@ from mixveil.core.wording.sentences import times
 from mixveil.encoders.singular import NOT_KEPT
 from mixveil.releases.envelope import Envelope
 from mixveil.releases.kinds.records import RecordSettings
+from mixveil.releases.kinds.sums import SumSettings
 from mixveil.releases.kinds.updates import AFTER, UpdateSettings
 from mixveil.theory import gdp
 
 LABEL_KEPT = frozenset({"replace-record", "replace-unit"})
 """Neighbours that have the same labels: what labels tell of a record is in no figure of such a guarantee."""
+
+COUNTS_SHOWN = 0.5
+"""Counts of classes whose noise has a smaller standard deviation, in records, can be read off by rounding."""
 
 _PROMISED = {
     "replace-record": "gdp-record-of-label",
@@ -52,18 +56,34 @@ def promises(envelope: Envelope) -> list[Note]:
     """What a release promises, or states where it is not certified; and what is promised of labels."""
     told = [guarantee_note(stated) for stated in envelope.guarantees]
     if envelope.certified and envelope.settings.labels_covered:
-        told.append(note("labels-covered"))
+        told.append(_labels_covered(envelope))
     if envelope.label_epsilon is not None and not envelope.reproducible:
         told.append(note("label-dp", epsilon=envelope.label_epsilon))
     return told
 
 
+def _labels_covered(envelope: Envelope) -> Note:
+    """What covered labels show all the same: counts of classes are in sums, under noise of a known size."""
+    settings = envelope.settings
+    if not isinstance(settings, SumSettings):
+        return note("labels-covered")
+    if (off := settings.counts_off) is None:
+        return note("labels-covered-residuals")
+    return note("labels-covered-counts-shown" if off < COUNTS_SHOWN else "labels-covered-counts", off=off)
+
+
+def _counts_shown(envelope: Envelope) -> list[Note]:
+    settings = envelope.settings
+    off = settings.counts_off if envelope.certified and isinstance(settings, SumSettings) else None
+    return [] if off is None or off >= COUNTS_SHOWN else [note("counts-shown", off=off)]
+
+
 def not_promised(envelope: Envelope) -> list[Note]:
-    """What a reader might think is promised and is not."""
+    """What a reader might think is promised and is not: what the manifest says, and what follows from its settings."""
     epsilon, rows = envelope.label_epsilon, None if envelope.unit_rows == ANY_ROWS else envelope.unit_rows
     together = None if epsilon is None or rows is None else rows * epsilon
     figures = {"label_epsilon": epsilon, "unit_rows": rows, "together": together}
-    return [note(code, **figures) for code in envelope.not_promised]
+    return [*_counts_shown(envelope), *(note(code, **figures) for code in envelope.not_promised)]
 
 
 def details(envelope: Envelope) -> list[Note]:

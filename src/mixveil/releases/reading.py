@@ -26,6 +26,8 @@ from mixveil.core.errors import (
     UnreadableReleaseError,
 )
 from mixveil.core.types import Release
+from mixveil.core.wording.notes import Note
+from mixveil.encoders.calibration import meaningless
 from mixveil.releases.envelope import MANIFEST, Envelope, File, parse
 
 
@@ -59,6 +61,12 @@ class Verified:
     folder: Path
     stated: Envelope
     others: tuple[str, ...]
+
+    @property
+    def warnings(self) -> list[Note]:
+        """Of what is certified and means nothing."""
+        mus = [of.claim for of in self.stated.guarantees if of.name == "gdp"] if self.stated.certified else []
+        return [told for mu in mus for told in meaningless(mu)]
 
 
 def verify(folder: Path | str) -> Verified:

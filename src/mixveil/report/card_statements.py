@@ -11,9 +11,10 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, cast
 
-from mixveil.core.types import Guarantee
+from mixveil.core.types import ANY_ROWS, Guarantee
 from mixveil.core.wording.notes import Note, note
-from mixveil.encoders.calibration import DELTA, meaningless
+from mixveil.encoders.calibration import DELTA, MEANINGLESS_MU, meaningless
+from mixveil.encoders.gaussian import CalibratedGaussian
 from mixveil.encoders.mixing import PRIVATE
 from mixveil.encoders.singular import NOT_KEPT
 from mixveil.releases import accounting, notes
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
     from mixveil.releases.spending import Total
 
 FALSE_ALARMS = 0.01
+BOUNDS = ("gdp", "gdp-alone")
+"""Guarantees that are a μ."""
+
 _PRIVATE_FIGURES = {"private-facts", "maybe-private-facts"}
 _CONDITIONS = ("neighbours", "attacker", "noise", "signal", "fixed_points")  # the others are origins of facts
 _SAID_ALREADY = {*_CONDITIONS, "calibration", "moments", "rows"}  # the last two are in the guarantee's own sentence
@@ -72,10 +76,10 @@ def _encoded(stated: Envelope, settings: RecordSettings) -> list[Note]:
     return [*projected, *moved, note(code, **figures), *own]
 
 
-def promise(stated: Guarantee, *, certified: bool, randomised: bool) -> dict[str, Any]:
+def promise(stated: Guarantee, *, certified: bool, randomised: bool, paired: bool) -> dict[str, Any]:
     """A guarantee in words and figures; figures of members and ε only where it bounds those. randomised: whether labels
-    were."""
-    bounds = stated.name in ("gdp", "gdp-alone")
+    were; paired: whether records were paired and weighed."""
+    bounds = stated.name in BOUNDS
     mu = stated.claim if bounds else None
     return {
         "name": stated.name,
@@ -88,21 +92,47 @@ def promise(stated: Guarantee, *, certified: bool, randomised: bool) -> dict[str
         "false_alarms": None if mu is None else FALSE_ALARMS,
         "assumes": dict(stated.assumes),
         "said": _said(stated).plain(),
-        "conditions": [told.plain() for told in _conditions(stated, randomised=randomised)],
+        "conditions": [told.plain() for told in _conditions(stated, randomised=randomised, paired=paired)],
         "warnings": [told.plain() for told in ([] if mu is None else meaningless(mu))],
     }
 
 
 def _said(stated: Guarantee) -> Note:
-    """The sentence of a guarantee; where it would say a figure that was computed from the records, without that."""
+    """The sentence of a guarantee, for readers who do not know its terms; where it would say a figure that was computed
+    from the records, without that."""
+    if stated.name in BOUNDS:
+        return _in_full(notes.guarantee_note(stated))
     if stated.name != "directional-snr" or "calibration" not in stated.assumes or stated.realised is None:
         return notes.guarantee_note(stated)
     how = stated.assumes["calibration"]
     return note("snr-asked-not-kept" if how in NOT_KEPT else "snr-asked", tau=stated.nominal, calibration=how)
 
 
-def _conditions(stated: Guarantee, *, randomised: bool) -> list[Note]:
+def _in_full(told: Note) -> Note:
+    if told.code == "on-condition":
+        return note(told.code, **{**told.figures, "stated": _in_full(told.figures["stated"])})
+    return note(f"card-{told.code}", **told.figures)
+
+
+def paired(stated: Envelope) -> bool:
+    """Whether rows were made of pairs of records with weights: sums, and records by themselves, have neither."""
+    settings = stated.settings
+    return isinstance(settings, RecordSettings) and not isinstance(settings.encoder, CalibratedGaussian)
+
+
+def not_promised(stated: Envelope) -> list[Note]:
+    """What the release itself says, and what no release of its kind ever promises, where it promises anything."""
+    told = notes.not_promised(stated)
+    if not stated.certified:
+        return told
+    public = "units" if stated.unit_rows == ANY_ROWS else "records"
+    never = ("group", "at-several", "harm", "recalled", f"hidden-{public}", "law")
+    return [*told, *(note(f"never-{code}") for code in never), note("never-large-mu", most=MEANINGLESS_MU)]
+
+
+def _conditions(stated: Guarantee, *, randomised: bool, paired: bool) -> list[Note]:
     codes = [stated.assumes[name] for name in _CONDITIONS if name in stated.assumes]
+    codes = ["knows-all-other-records" if code == "knows-all-else" and not paired else code for code in codes]
     told = [note(f"{code}-randomised" if randomised and code in notes.LABEL_KEPT else code) for code in codes]
     origins: dict[str, list[str]] = {}
     for name, origin in stated.assumes.items():
@@ -119,7 +149,7 @@ def labels(stated: Envelope) -> dict[str, Any]:
     if cost is None:  # what is said of labels comes first
         said = notes.not_promised(stated)[0]
     else:
-        said = next(told for told in notes.promises(stated) if told.code in ("labels-covered", "label-dp"))
+        said = next(told for told in notes.promises(stated) if told.code.startswith(("labels-covered", "label-dp")))
     return {"protected": how, "epsilon": cost or None, "said": said.plain()}
 
 

@@ -125,11 +125,16 @@ def _card_json(checked: Verified, digest: str, *, recipient: str | None, note: s
         "leaves": _leaves(checked),
         "state": card_statements.state(stated).plain(),
         "promised": [
-            card_statements.promise(of, certified=stated.certified, randomised=bool(stated.label_cost))
+            card_statements.promise(
+                of,
+                certified=stated.certified,
+                randomised=bool(stated.label_cost),
+                paired=card_statements.paired(stated),
+            )
             for of in stated.guarantees
         ],
         "labels": card_statements.labels(stated),
-        "not_promised": _plain(notes.not_promised(stated)),
+        "not_promised": _plain(card_statements.not_promised(stated)),
         "cost": _plain(card_statements.cost(stated)),
         "ledger": None,
         "checked": _plain(card_statements.checked(stated)),

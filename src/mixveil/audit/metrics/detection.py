@@ -60,8 +60,8 @@ def tpr_at_fpr(members: Tensor, others: Tensor, fpr: float) -> float:
     return float(curve.tpr[curve.fpr <= fpr].max())
 
 
-def clopper_pearson(hits: int, trials: int, confidence: float = 0.95) -> tuple[float, float]:
-    """The exact interval for a share, from `hits` in `trials`.
+def clopper_pearson(hits: float, trials: int, confidence: float = 0.95) -> tuple[float, float]:
+    """The exact interval for a share, from `hits` in `trials`. Hits that are expected need not be whole.
 
     >>> [round(bound, 4) for bound in clopper_pearson(0, 10)]
     [0.0, 0.3085]

@@ -124,12 +124,12 @@ def covers(scores: Tensor, covered: Tensor) -> Covers:
 
 class Shared(NamedTuple):
     """auc: of pairs that share a source against pairs that do not; interval: its 95 %, where a row counts no more than
-    once; nearest: how many of `rows` rows have a most alike row that shares a source with them; chance: how likely
-    another row does."""
+    once; nearest: how many of `rows` rows have a most alike row that shares a source with them, where of equally alike
+    ones any may be taken; chance: how likely another row does."""
 
     auc: float
     interval: tuple[float, float]
-    nearest: int
+    nearest: float
     rows: int
     chance: float
 
@@ -145,8 +145,9 @@ def shared(alike: Tensor, traces: tuple[Trace, ...]) -> Shared | None:
     if not bool(yes.any()) or not bool(no.any()):
         return None
     scores = alike[asked]
-    best = scores.masked_fill(~other, -torch.inf).argmax(1)
-    nearest = int(yes.gather(1, best[:, None]).sum())
+    others = scores.masked_fill(~other, -torch.inf)
+    first = (others == others.amax(1, keepdim=True)) & other
+    nearest = math.fsum(((first & yes).sum(1).double() / first.sum(1).clamp(min=1)).tolist())
     chance = float(yes.sum(1).double().mean()) / (len(alike) - 1)
     auc, trials = detection.auc(scores[yes], scores[no]), max(1, min(int(yes.sum()) // 2, len(asked)))
     return Shared(auc, detection.auc_interval(auc, trials), nearest, len(asked), chance)

@@ -342,6 +342,8 @@ _VERDICT = {
     "verdict-part": "A part: {attacked:n row was|rows were} attacked of {rows:,}, joined along their pairs. An "
     "attacker who has all rows gets at least these pictures; records are recognised among the rows of the part. The "
     "noise's strength was measured in all rows, its other properties in the part.",
+    "verdict-few-numbers": "Few numbers: each row holds only {numbers:n number} of its record. There is little to tell "
+    "records apart by, and many may be equal: of t equal ones that an attack names, one is counted as found.",
     "verdict-screened": "Screened: {dropped:n row was|rows were} dropped of {records:,} ({screen}). The records of "
     "dropped rows were not attacked by rows of their own: what is left of them in the rows of others is not measured "
     "here.",

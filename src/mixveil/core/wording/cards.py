@@ -41,6 +41,35 @@ WORDS: dict[str, str] = {
     "made-updates": "The weights of a network before and after the party's part of a round, by {method}.",
     "made-split": "What the party's half of a split network makes of each image. No noise is added.",
     # What is promised
+    "card-gdp-record": "for every record μ = {mu:.4g} (Gaussian differential privacy), which is ε = {epsilon:.3g} at "
+    "δ = 1e-5; on average no membership test finds more than {found:.1%} of the members at 1 % false alarms",
+    "card-gdp-unit": "for every unit (all its rows) μ = {mu:.4g} (Gaussian differential privacy), which is ε = "
+    "{epsilon:.3g} at δ = 1e-5; on average no membership test finds more than {found:.1%} of the members at 1 % false "
+    "alarms",
+    "card-gdp-record-of-label": "for every record μ = {mu:.4g} (Gaussian differential privacy), which is ε = "
+    "{epsilon:.3g} at δ = 1e-5; on average no membership test finds more than {found:.1%} of the members at 1 % false "
+    "alarms among outsiders of the same label",
+    "card-gdp-unit-of-labels": "for every unit (all its rows) μ = {mu:.4g} (Gaussian differential privacy), which is "
+    "ε = {epsilon:.3g} at δ = 1e-5; on average no membership test finds more than {found:.1%} of the members at 1 % "
+    "false alarms among outsiders with the same labels",
+    "card-gdp-alone": "whatever the other parties do μ = {mu:.4g} (Gaussian differential privacy), which is ε = "
+    "{epsilon:.3g} at δ = 1e-5",
+    "epsilon-meaning": "μ says how hard it is to tell from the release whether a record is in it, or another in its "
+    "place. ε and δ say it in other words: nothing that is seen of the release is more than e^ε times as likely with "
+    "the one as with the other, but for what has a probability of at most δ. The smaller, the better.",
+    "knows-all-other-records": "an attacker knows every other record and all that is made of the release",
+    "never-group": "What is true of many records together, such as what a hospital treats, is not hidden; nor is a "
+    "group, such as a family, whose members' μ add up.",
+    "never-at-several": "A person whose records other parties release too is covered by each release alone, and not by "
+    "this μ in all.",
+    "never-harm": "What a model learns from the release may harm people, those who are not in the data among them.",
+    "never-recalled": "A release cannot be called back.",
+    "never-hidden-records": "How many records there are, how many values each has and the names of all classes are "
+    "public.",
+    "never-hidden-units": "How many units there are, how many values a record has and the names of all classes are "
+    "public.",
+    "never-law": "Nothing is said of any law: whether it permits sending this is for a lawyer.",
+    "never-large-mu": "A large μ promises little, and from μ = {most:g} on nothing that is meaningful.",
     "members-meaning": "Members found: of 100 that are in the release, an attacker at 1 % false alarms finds at most "
     "this many on average. Guessing finds 1.",
     "members-meaning-of-label": "Members found: of 100 that are in the release, an attacker finds at most this many on "
@@ -70,10 +99,10 @@ WORDS: dict[str, str] = {
     "up to ε = {ten:g}.",
     "cost-labels-unbounded": "No ε bounds what it shows of labels.",
     "cost-others": "What other releases cost is not counted here.",
-    "cost-ledger": "The ledger of this machine has {releases:n release}. A record in each of them is {mu:.4g}-GDP in "
+    "cost-ledger": "The ledger of this machine has {releases:n release}. For a record in each of them μ = {mu:.4g} in "
     "all; {labels}.",
     "cost-ledger-with-refused": "The ledger of this machine has {releases:n release}. A record in each of them, and in "
-    "those that were refused for its budget, is {mu:.4g}-GDP in all; {labels}.",
+    "those that were refused for its budget, has μ = {mu:.4g} in all; {labels}.",
     "cost-ledger-unbounded": "The ledger of this machine has {releases:n release}, and {unbounded:n promises|promise} "
     "nothing: no μ bounds what all of them show together.",
     "cost-ledger-knows": "It has an entry of this release.",

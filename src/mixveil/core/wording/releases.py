@@ -21,8 +21,13 @@ WORDS: dict[str, str] = {
     "snr-not-stated": "noise by the calibration {calibration} for τ = {tau:.4g}, which is NOT kept; the directional "
     "SNR of a row is not stated",
     "on-condition": "{stated}; {condition}",
-    "labels-covered": "the label of a record is covered with it: how many records of each class there are is not "
-    "stated",
+    "labels-covered": "the label of a record is covered with it",
+    "labels-covered-counts": "the label of a record is covered with it: how many records of each class there are is "
+    "not stated, and can be estimated from the sums to about ±{off:.2g} (one standard deviation)",
+    "labels-covered-counts-shown": "the label of a record is covered with it by this μ, and how many records of each "
+    "class there are is NOT: it can be read off the sums, whose noise is ±{off:.2g} records (one standard deviation)",
+    "labels-covered-residuals": "the label of a record is covered with it: how many records of each class there are is "
+    "not stated, and can be estimated from the sums, the better the larger μ is",
     "label-dp": "the label of every record is {epsilon:g}-DP (randomised response)",
     # Conditions of a guarantee
     "replace-record": "one record is replaced by another with the same label and shape; n and all labels are public",
@@ -67,6 +72,8 @@ WORDS: dict[str, str] = {
     "labels-of-unit": "The labels of a unit's {unit_rows} rows together are {together:g}-DP.",
     "labels-randomised-by-seed": "Labels are not protected: a seeded stream randomised them, and an attacker who "
     "finds the seed undoes it.",
+    "counts-shown": "How many records of each class there are is not hidden: the noise on it is ±{off:.2g} records "
+    "(one standard deviation), so that it can be read off the sums.",
     "not-encryption": "This is not encryption: an attacker who holds the release can study it for as long as they "
     "like.",
     "unit-not-stated": "Nothing is stated of several records of one person together.",

@@ -142,6 +142,16 @@ class SumSettings(PayloadSettings):
     def labels_covered(self) -> bool:
         return True
 
+    @property
+    def counts_off(self) -> float | None:
+        """How far, as a standard deviation, an estimate of how many records a class has is off: by the noise of the
+        last value of its sum, which counts `clip` for each record. Where records are the units their number is public,
+        which the counts must add up to. Shared noise is that of the honest parties together. None of residual sums."""
+        if self.what != "classes":
+            return None
+        off = self.sigma * math.sqrt(self.honest) / self.clip
+        return off * math.sqrt(1 - 1 / self.class_count) if self.per == "record" else off
+
     def not_promised(self, guarantees: tuple[Guarantee, ...]) -> tuple[str, ...]:
         if not any(stated.name == "gdp" for stated in guarantees):
             return ("nothing-promised",)
