@@ -3,12 +3,11 @@ run in this process, and files lie in memory."""
 
 from __future__ import annotations
 
-import gc
 import os
 
 os.environ["OMP_NUM_THREADS"] = "1"  # before torch and numpy are there; for processes that tests start, too
-gc.disable()  # until all tests are collected: see pytest_collection_finish
 
+import gc
 import shutil
 import signal
 import sys
@@ -81,12 +80,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: NETWORK not in item.nodeid)
 
 
-def pytest_collection_finish() -> None:
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[Any]:
     """Modules and tests stay to the end: to look through all of them for garbage, again and again, took a third of the
     time of collecting them, and a part of that of each test. From here on, garbage is looked for among what is new."""
-    gc.collect()
-    gc.freeze()
-    gc.enable()
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(optionalhook=True)
