@@ -2,28 +2,39 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
+import runpy
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
 from tests.command import Run
 from tests.documented import ROOT, run_as_written
 
-
-def example(name: str, *arguments: str) -> str:
-    script = str(ROOT / "examples" / name)
-    done = subprocess.run([sys.executable, script, *arguments], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+Example = Callable[..., str]
 
 
-def test_encoding_a_folder(tmp_path: Path) -> None:
+@pytest.fixture
+def example(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Example:
+    """An example as a program, in this process; what it prints."""
+
+    def call(name: str, *arguments: str) -> str:
+        script = str(ROOT / "examples" / name)
+        monkeypatch.setattr(sys, "argv", [script, *arguments])
+        with torch.random.fork_rng(devices=()):
+            runpy.run_path(script, run_name="__main__")
+        return capsys.readouterr().out
+
+    return call
+
+
+def test_encoding_a_folder(example: Example, tmp_path: Path) -> None:
     assert "certified: True" in example("encode_a_folder.py", str(tmp_path / "out"))
 
 
-def test_a_loop_with_mixed_batches() -> None:
+def test_a_loop_with_mixed_batches(example: Example) -> None:
     shown = example("batch_transform.py")
     accuracies = [float(percent) for percent in re.findall(r"batches: ([\d.]+)%", shown)]
     assert len(accuracies) == 2 and min(accuracies) > 80  # guessing: 10
@@ -31,7 +42,7 @@ def test_a_loop_with_mixed_batches() -> None:
 
 
 @pytest.mark.skipif("MIXVEIL_TRIAL" not in os.environ, reason="45 s of processes that test_network starts too")
-def test_three_hospitals_learn_together(tmp_path: Path) -> None:
+def test_three_hospitals_learn_together(example: Example, tmp_path: Path) -> None:
     shown = example("three_hospitals.py", str(tmp_path / "trial"))
     assert shown.count("kB, has the model") == 6  # as it ran, and as its status says
     assert "learns of no record of one party more than 3-GDP permits" in " ".join(shown.split())

@@ -53,7 +53,8 @@ for seed in range(6):
     mixveil.encode(normal, Path(sys.argv[2]) / f"mixed {seed}", encoder="mixup", seed=seed)
     mixed.append(mixveil.read_release(Path(sys.argv[2]) / f"mixed {seed}"))
 for kind in (kind for kind in mixveil.attacks().values() if kind.payload == "records"):
-    attack = kind(cache=TrainingCache(max_steps=2)) if kind.trains else kind()
+    small = {"base": 4} if hasattr(kind, "base") else {}  # networks
+    attack = kind(cache=TrainingCache(max_steps=2), **small) if kind.trains else kind()
     hiding = "covers" in attack.needs or attack.kind in ("signs", "distribution")  # the latter needs many releases
     seen = masked if hiding else view
     if not attack.needs and attack.cannot(seen) is not None:  # for values that do not depend on one another

@@ -42,7 +42,7 @@ PUBLIC = digits(600, 1000)
 
 
 def brief(
-    kind: type[Break], steps: int = 60, folder: Path | None = None, watch: Callable[[str], None] = lambda _: None
+    kind: type[Break], steps: int = 30, folder: Path | None = None, watch: Callable[[str], None] = lambda _: None
 ) -> Break:
     """With small networks, which are trained briefly."""
     schedule = Schedule(epochs=1000, batch=32, rate=3e-3, falling=True)
@@ -81,10 +81,9 @@ def ssim(score: ImageScore) -> float:
     return score.found.ssim.mean
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_digits_come_out_whole(seed: int, tmp_path: Path) -> None:
+def test_digits_come_out_whole(tmp_path: Path) -> None:
     """Absolute values, two networks, clusters, assignment, folded system, signs of places, colours."""
-    challenge, truth = made(tmp_path, digits(0, 200), seed)
+    challenge, truth = made(tmp_path, digits(0, 200))
     score, named = scored(brief(Carlini)(seen(challenge), stream=SeededStream(0)), challenge, truth)
     assert score.other_image.ssim is not None and score.other_image.ssim.mean < 0.75
     assert ssim(score) > 0.95 and float(score.each.min()) > 0.85 and score.found.snr_db.mean > 20
@@ -122,7 +121,7 @@ def test_signs_that_are_given_reach_the_fused_rows(tmp_path: Path) -> None:
     images = []
     stages: tuple[Stage, ...]
     for stages in (("sources", "weights"), ("sources", "weights", "signs")):
-        attack = replace(brief(Luo, 60, tmp_path / "cache"), schedule=Schedule(1000, 32, falling=True))
+        attack = replace(brief(Luo, 30, tmp_path / "cache"), schedule=Schedule(1000, 32, falling=True))
         attack = replace(attack, oracle=oracle.of_challenge(challenge, truth, stages))
         images.append(scored(attack(seen(challenge), stream=SeededStream(0)), challenge, truth)[0])
     assert ssim(images[1]) > max(0.85, ssim(images[0]) + 0.2)

@@ -35,8 +35,8 @@ from tests.attacks.made import digits
 CPU = torch.device("cpu")
 PUBLIC, PRIVATE, N = digits(0, 800), digits(900, 930), 30
 TRUTH = PRIVATE.take(torch.arange(N)).x
-GAN = InversionGan(base=8, schedule=Schedule(epochs=15, batch=32, rate=0.002))
-ADAPTIVE = InversionAdaptive(base=8, steps=150, schedule=Schedule(epochs=15, batch=32, rate=5e-3, falling=True))
+GAN = InversionGan(base=8, schedule=Schedule(epochs=9, batch=32, rate=0.002))
+ADAPTIVE = InversionAdaptive(base=8, steps=80, schedule=Schedule(epochs=8, batch=32, rate=5e-3, falling=True))
 
 
 def half_of(net: nn.Sequential, shape: tuple[int, ...] = (1, 8, 8)) -> Half:

@@ -155,9 +155,9 @@ def test_the_strong_network_gains_on_the_best_linear_attack_where_records_are_no
             (x[row, 0, where] if where < 8 else x[row, 0, :, where - 8]).fill_(1.0)
         return from_tensors(x, place % 4, classes=4)
 
-    data, public = bars(200, 1), bars(1500, 2)
+    data, public = bars(150, 1), bars(1000, 2)
     view = released(data, 0.5, public)
-    attack = UnetStrong(base=8, rounds=2, schedule=Schedule(epochs=12, batch=64, rate=3e-3, falling=True))
+    attack = UnetStrong(base=8, rounds=2, schedule=Schedule(epochs=6, batch=64, rate=3e-3, falling=True))
     assert error(attack, view, data) < 0.85 * error(Lmmse(), view, data)
 
 

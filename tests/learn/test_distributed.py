@@ -94,7 +94,7 @@ def test_two_processes_train_what_one_does(run: Run, tmp_path: Path) -> None:
     heard: set[str] = set()
     while process.poll() is None:
         heard |= listening(started_by(process.pid))
-        time.sleep(0.05)
+        time.sleep(0.2)
     said, faults = process.communicate()
     assert process.returncode == 0, faults
     assert heard and heard <= LOOPBACK, heard

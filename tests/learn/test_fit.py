@@ -243,8 +243,8 @@ class Stopping:
             raise KeyboardInterrupt
 
 
-KILLED = """
-import sys, torch
+TRAINING = """
+import os, sys, torch
 from pathlib import Path
 from mixveil.learn.training import opened, train_mlp
 from mixveil.learn.fit import TrainingRecipe
@@ -252,9 +252,15 @@ torch.set_num_threads(1)
 folder = Path(sys.argv[1])
 def said(rows):
     print(rows, flush=True)
-recipe = TrainingRecipe(epochs=4, batch=16)
-trained = train_mlp(opened([folder / "release"]), recipe=recipe, state=folder / "kept", every=0, progress=said)
-torch.save([tensor for layer in trained.layers.layers for tensor in layer], folder / "layers.pt")
+for line in sys.stdin:  # each line asks for a process of its own, which need not import torch again
+    child = os.fork()
+    if not child:
+        print(os.getpid(), flush=True)
+        recipe = TrainingRecipe(epochs=4, batch=16)
+        trained = train_mlp(opened([folder / "release"]), recipe=recipe, state=folder / "kept", every=0, progress=said)
+        torch.save([tensor for layer in trained.layers.layers for tensor in layer], folder / "layers.pt")
+        os._exit(0)
+    print("ended", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 """
 
 
@@ -263,20 +269,22 @@ def test_killed_twice_it_ends_the_same(tmp_path: Path) -> None:
     data = blobs(160, 1)
     encoder, guarantees = Singular().calibrate(Mu(8.0), settled_facts(data, certified=True, public=None, clip=None))
     write_release(tmp_path / "release", data, encoder, guarantees, party="a", stream=SeededStream(1))
-    command = [sys.executable, "-c", KILLED, str(tmp_path)]
+    command = [sys.executable, "-c", TRAINING, str(tmp_path)]
     begun = [0]
-    for steps in (7, 9, None):
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        assert process.stdout is not None
-        begun.append(int(process.stdout.readline()) // 16)  # the first step, or those that are done already
-        if steps is not None:
-            for _ in range(steps):
-                process.stdout.readline()
-            os.kill(process.pid, signal.SIGKILL)
-            assert process.wait() == -signal.SIGKILL
-        process.stdout.read()
-        process.stdout.close()
-        assert process.wait() == (0 if steps is None else -signal.SIGKILL)
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None and process.stdout is not None
+        for steps in (7, 9, None):
+            process.stdin.write("\n")
+            process.stdin.flush()
+            child = int(process.stdout.readline())
+            begun.append(int(process.stdout.readline()) // 16)  # the first step, or those that are done already
+            if steps is not None:
+                for _ in range(steps):
+                    process.stdout.readline()
+                os.kill(child, signal.SIGKILL)
+            ended = next(line for line in process.stdout if line.startswith("ended"))
+            assert int(ended.split()[1]) == (0 if steps is None else -signal.SIGKILL)
+    assert process.returncode == 0
     assert begun[1] == 1 and 1 <= begun[2] < begun[3], begun  # it did go on, both times
     whole = fit(Released([read_release(tmp_path / "release")], CPU), TrainingRecipe(epochs=4, batch=16)).layers()
     kept = torch.load(tmp_path / "layers.pt", weights_only=True)

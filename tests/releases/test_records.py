@@ -6,8 +6,6 @@ import os
 import pickle
 import signal
 import stat
-import subprocess
-import sys
 import weakref
 from collections.abc import Callable
 from pathlib import Path
@@ -216,32 +214,27 @@ def test_a_state_folder_that_cannot_be_written_stops_the_release(
     assert not (tmp_path / "r").exists()
 
 
-KILLED = """
-import os, signal, sys
-from pathlib import Path
-from mixveil.core import files
-from mixveil.releases.ledger import Ledger
-from tests.made import write
-
-real = getattr(files, sys.argv[2])
-Ledger().set_budget(99)  # it is there already: what dies is the release
-def dying(path, *args):
-    mine = Path(sys.argv[1]).parent / "state" in (path, *path.parents)
-    if sys.argv[3] == "after" or mine:
-        real(path, *args)
-    if not mine:
-        os.kill(os.getpid(), signal.SIGKILL)
-setattr(files, sys.argv[2], dying)
-write(Path(sys.argv[1]))
-"""
-
-
 @pytest.mark.parametrize("where", ["write_file", "sync_folder"])
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_killed_process_leaves_no_release_that_verifies(tmp_path: Path, where: str, when: str) -> None:
-    out = tmp_path / "r"
-    done = subprocess.run([sys.executable, "-c", KILLED, str(out), where, when], cwd=Path(__file__).parents[2])
-    assert done.returncode == -signal.SIGKILL
+    out, state, real = tmp_path / "r", tmp_path / "state", getattr(files, where)
+    Ledger().set_budget(99)  # it is there already: what dies is the release
+
+    def dying(path: Path, *args: Any) -> None:
+        mine = state in (path, *path.parents)
+        if when == "after" or mine:
+            real(path, *args)
+        if not mine:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    child = os.fork()
+    if child == 0:
+        try:
+            setattr(files, where, dying)
+            write(out)
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
     assert not out.exists()
     (tmp_path / "link").symlink_to(next(tmp_path.glob(".*")))
     for left in (*tmp_path.glob(".*"), tmp_path / "link"):
