@@ -216,7 +216,7 @@ def test_from_releases_to_a_model_and_back(tmp_path: Path) -> None:
     assert again.card["projection"] == digest
     # A record that both parties have was released by both: √(2.5² + 2.5²).
     told = {item["code"]: item.get("figures", {}) for item in again.card["guarantee"]}
-    assert set(told) == {"model-mu", "model-mu-record-at-several", "model-labels-shown"}
+    assert set(told) == {"model-mu", "model-records-single", "model-mu-record-at-several", "model-labels-shown"}
     assert told["model-mu"] == {"of": {"code": "model-record-of-one-party"}, "mu": pytest.approx(2.5)}
     assert told["model-mu-record-at-several"] == {"parties": 2, "mu": pytest.approx(math.hypot(2.5, 2.5))}
     assert again.card["mu_with_several_parties"] == pytest.approx(math.hypot(2.5, 2.5))
@@ -503,7 +503,10 @@ def test_a_model_promises_units_only_what_all_of_it_promised_them(
     write_release(
         part, records, encoder, guarantees, party="p", stream=SecureStream(), assets=digest, label_epsilon=1.0
     )
-    mu, *labels = promises(train_on([part], (narrow, narrow.digest())))  # no more than these: there is one party
+    mu, *more = promises(train_on([part], (narrow, narrow.digest())))  # no more than these: there is one party
+    single = {"unit": [], "record": ["model-units-of-some" if second else "model-records-single"]}[per]
+    assert [told.code for told in more[: len(single)]] == single
+    labels = more[len(single) :]
     assert mu.figures == {"of": note(f"model-{per}"), "mu": pytest.approx(math.sqrt(2))}
     randomised = note("model-labels-randomised", of=note("model-record"), epsilon=1.0)
     assert labels == [randomised, note("model-labels-partly-covered")]

@@ -43,8 +43,8 @@ WORDS: dict[str, str] = {
     "model-mu-shared": "This holds if at least {honest} of the parties, that one included, are honest and the server "
     "saw their sums alone; whatever the others do, it is {mu:.4g}-GDP.",
     "model-records-single": "Several records of one person are not covered together: {mu:.4g}-GDP is for one of them.",
-    "model-units-of-some": "Only some of the parties named units: several records of one person at the others are not "
-    "covered together.",
+    "model-units-of-some": "Not all releases named units: several records of one person in the others are not covered "
+    "together.",
     "model-labels-shown": "Labels are not protected.",
     "model-labels-covered": "Labels are covered by the same μ.",
     "model-labels-partly-covered": "Beside that, statistics show of labels what their own μ permits.",
