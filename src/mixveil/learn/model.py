@@ -66,11 +66,11 @@ def promises(trained: Trained) -> list[Note]:
         return [note("model-promises-nothing")]
     per, one = "unit" if trained.units else "record", "-of-one-party" if len(spent) > 1 else ""
     told = [note("model-mu", of=note(f"model-{per}{one}"), mu=_largest(spent))]
+    if trained.alone:
+        told.append(note("model-mu-shared", honest=trained.honest, mu=max(trained.alone.values())))
     if not trained.units:
         some = any(source.unit_rows != 1 for source in trained.sources)
         told.append(note("model-units-of-some") if some else note("model-records-single", mu=_largest(spent)))
-    if trained.alone:
-        told.append(note("model-mu-shared", honest=trained.honest, mu=max(trained.alone.values())))
     if one:
         several = f"model-mu-{per}-at-several{'-shared' if trained.alone else ''}"
         told.append(note(several, parties=len(spent), mu=trained.together))
