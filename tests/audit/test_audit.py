@@ -595,5 +595,7 @@ def test_the_verdict_begins_with_an_answer() -> None:
     assert first(audited(made(Mu(1000.0)), names=["linkage"])) == "answer-recognised"
     stated = tuple(replace(g, nominal=0.4, realised=0.4) if g.name == "gdp" else g for g in release.guarantees)
     assert first(audited((release.with_(guarantees=stated), trace), names=["lmmse"])) == "answer-do-not-send"
-    seeded = release.with_(reproducible=True)
-    assert first(audited((seeded, trace), names=["lmmse"])) == "answer-do-not-send"
+    seeded = audited((release.with_(reproducible=True), trace), names=["lmmse"])
+    assert first(seeded) == "answer-seeded" and codes([seeded.verdict[0].figures["said"]]) >= {"answer-little-in-part"}
+    lying = audited((release.with_(reproducible=True, guarantees=stated), trace), names=["lmmse"])
+    assert holds([lying.verdict[0]], "answer-do-not-send") and first(lying) == "answer-seeded"

@@ -77,6 +77,7 @@ def test_check_in_words(run: Run, table: Path) -> None:
         assert words in told.out
     for code in ("near-copies-by-looks", "labels-show-pairs"):
         assert shows(told.out, code)
+    assert told.out.count("mixveil statistics") == 1  # the way on which labels are covered
     assert shows(told.err, "classes-of-few-rows", least=10, names="ill (4)")
 
 

@@ -16,7 +16,6 @@ _MUCH, _NOTHING = 0.2, 0.02  # shares of the error of guessing: as the verdict c
 _FALSE = {
     "labels-not-randomised",
     "noise-false",
-    "noise-reproducible",
     "noise-shared-by-releases",
     "noise-wrong",
     "units-paired",
@@ -68,8 +67,15 @@ _OPEN = {
 
 
 def answer(found: Audit, warnings: Iterable[Note], verdict: Iterable[Note]) -> Note:
-    """What is said first. It reports, and advises only where a release is not what it states, or states nothing."""
+    """What is said first. It reports, and advises only where a release is not what it states, or states nothing. Of
+    seeded trials that they are such comes first: what they state of their noise is no more than that."""
     warned, told = {item.code for item in warnings}, {item.code for item in verdict}
+    seeded = "noise-reproducible" in warned
+    said = _answer(found, warned - {"no-guarantee-stated"} if seeded else warned, told)
+    return note("answer-seeded", said=said) if seeded else said
+
+
+def _answer(found: Audit, warned: set[str], told: set[str]) -> Note:
     if warned & _FALSE or _states_falsely(found):
         return note("answer-do-not-send")
     if "ceiling-beaten" in warned:

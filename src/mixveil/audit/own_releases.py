@@ -117,8 +117,10 @@ def audit(
     if owners is not None:  # of all releases of these records: this audit saw only those it was given
         more = [*more, note("in-all", spent=accounting.spent_note(ledger.standing(owners)))]
     first, *rest = found.verdict
-    if any(release.certified for release in opened) or (asked is not None and asked.name == "mu"):
+    if any(release.certified for release in opened):
         rest = [note("for-knowing"), *rest]
+    elif asked is not None and asked.name == "mu":
+        rest = [note("for-choosing"), *rest]
     return Audited(replace(found, verdict=(first, *rest, *more)), swept, seed)
 
 

@@ -316,6 +316,8 @@ _LITTLE = "Labels aside, no attack here was shown to get more than next to nothi
 _ANSWERS = {
     "answer-do-not-send": "Do not send: what is stated of this release is false, or its noise can be removed. The "
     "warnings say which.",
+    "answer-seeded": "A seeded trial, for experiments only: whoever finds the seed makes its noise again and removes "
+    "it, so that nothing is promised. Do not send it. {said}",
     "answer-ceiling-beaten": "An attack beat its ceiling: a claim of this release is false, or this audit is. The "
     "warnings say where.",
     "answer-no-guarantee": "Do not send: a release states no guarantee. {attacked}",
@@ -408,6 +410,8 @@ _VERDICT = {
     "for-knowing": "Do not decide by this audit whether to send the release or which μ to use: that would void its "
     "certificate. Choose on public data, or by `mixveil calibrate --mu`; keep back for reasons that follow from no "
     "record, or if the noise is not what the manifest says.",
+    "for-choosing": "These are curves over μ on private records: do not choose a μ by them, or the certificate of a "
+    "release at that μ would be void. Choose on public data, or by `mixveil calibrate --mu`.",
     "in-all": "In all: {spent}",
     "lpips-not-measured": "LPIPS: not measured by {nets}: no weights (put {files} into DIR/weights and give --data-dir "
     "DIR, or set MIXVEIL_DATA=DIR).",

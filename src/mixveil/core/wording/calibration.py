@@ -50,8 +50,9 @@ WORDS: dict[str, str] = {
     "guarantee does not hold in every direction",
     "snr-exceeded-by-displacement": "the realised directional SNR {realised:.3g} is {factor:times} the nominal "
     "τ = {nominal:g}: τ is not kept, and without any noise it would be {without_noise:.3g}",
-    "labels-not-protected": "labels are not protected: the release shows both classes of each pair and how many of "
-    "each there are, unless they are randomised first (--label-epsilon)",
+    "labels-not-protected": "labels of records are not protected: a release of records shows both classes of each pair "
+    "and how many of each there are, unless they are randomised first (--label-epsilon); class sums (mixveil "
+    "statistics) cover labels",
     "sphere-has-no-mu": "sphere noise has no μ: an attacker who holds both sources of a row recognises it",
     "noise-from-private-moments": "μ = {mu:.3g} is what this noise would give, but the noise was chosen from private "
     "moments: ask with --mu for a certified one",

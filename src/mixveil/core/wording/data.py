@@ -27,10 +27,11 @@ WORDS: dict[str, str] = {
     "alike-with-different-labels": "{groups:n group} of rows that look alike, and have different labels",
     "alike-in-different-units": "{groups:n group} of rows that look alike, in different units: is it one person?",
     "classes-of-few-rows": "classes with fewer than {least} rows: {names}. An attacker who knows that a person is in "
-    "these data, and one of few, can tell from the labels which rows are of that person, and so the class",
-    "labels-show-counts": "Labels are not protected unless they are randomised first (--label-epsilon): a release "
-    "shows exactly how many records of each class there are.",
-    "labels-show-pairs": "Each row of it shows the two classes that it was mixed of.",
+    "these data, and one of few, can tell from the labels of a release of records which rows are of that person, and "
+    "so the class; class sums cover labels",
+    "labels-show-counts": "Labels: class sums (mixveil statistics) cover them. Records (mixveil encode) show them "
+    "unless they are randomised first (--label-epsilon), and exactly how many records of each class there are.",
+    "labels-show-pairs": "Each row of mixed records shows the two classes that it was mixed of.",
     "near-copies-by-looks": "found by their looks: some may be missed, and images that look alike need not be one "
     "person's",
     "all-grey": "all images are greyscale: with --grey a release would be a third as large",
