@@ -270,7 +270,7 @@ def _show(whole: dict[str, Any]) -> None:
         return
     out.print(f"[red]The job ended without a model[/]: {escape(str(notes.read(whole['why'])))}", soft_wrap=True)
     states = {party["state"] for party in whole["parties"].values()}
-    if "arrived" in states:
+    if "arrived" in states or any(party.get("rounds") for party in whole["parties"].values()):
         out.print("What arrived is kept: the same command continues with it; another --job begins from nothing.")
     if "refused" in states:
         out.print("A refusal stands: continue without that party (--min-parties), or begin another --job.")
