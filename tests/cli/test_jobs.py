@@ -317,6 +317,28 @@ def test_a_run_waits_for_its_server(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         assert told == ["waiting"] and commands.is_running(server)
 
 
+@pytest.mark.parametrize("ended", [KeyboardInterrupt(), SystemExit(143)])
+def test_who_ends_a_run_is_told_that_the_job_goes_on(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ended: BaseException
+) -> None:
+    from mixveil.federated.transport import link
+    from mixveil.federated.transport.flower import commands
+    from mixveil.federated.transport.flower.supernode import free_port
+
+    def end(seconds: float) -> None:
+        raise ended
+
+    server = tmp_path / "the server"
+    link.prepared(server, None, host="127.0.0.1", port=free_port(), insecure=True)
+    monkeypatch.setattr(commands, "wait_for_server", lambda *_: None)
+    monkeypatch.setattr(commands, "start", lambda *_: "1")
+    monkeypatch.setattr("mixveil.cli.run.time.sleep", end)
+    result = run("run", "one-shot", server, "--job", "autumn", "--parties", 2, "--json")
+    assert result.code in (130, 143)
+    assert f"the job goes on: `mixveil stop '{server}' autumn` ends it" in result.err
+    assert "does not end it" in " ".join(run("run", "--help").out.split())
+
+
 OLD = Path(__file__).parents[1] / "federated" / "jobs" / "stored"
 
 
