@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shlex
 import shutil
 import socket
 import subprocess
@@ -337,6 +338,20 @@ def test_who_ends_a_run_is_told_that_the_job_goes_on(
     assert result.code in (130, 143)
     assert f"the job goes on: `mixveil stop '{server}' autumn` ends it" in result.err
     assert "does not end it" in " ".join(run("run", "--help").out.split())
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_who_has_no_key_is_told_a_command_that_makes_one(run: Run, small: Path, tmp_path: Path, there: bool) -> None:
+    """A folder that exists is refused by `keys party`."""
+    keys = tmp_path / "my keys"
+    if there:
+        keys.mkdir()
+    words = ("--party", "north", "--keys", keys, "--data", small, "--mu", 1, "--budget", 5)
+    told = " ".join(run("join", "127.0.0.1:9", *words).err.split())
+    assert "north.key is not there" in told
+    command = shlex.split(told.split("`")[1])
+    assert command[0] == "mixveil" and run(*command[1:]).code == 0
+    assert (tmp_path / "NEW" if there else keys).joinpath("north.key").is_file()
 
 
 OLD = Path(__file__).parents[1] / "federated" / "jobs" / "stored"
