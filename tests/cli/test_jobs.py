@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shlex
 import shutil
 import socket
 import subprocess
@@ -315,6 +316,42 @@ def test_a_run_waits_for_its_server(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         monkeypatch.setattr("mixveil.federated.transport.flower.commands.time.sleep", come)
         commands.wait_for_server(server, 600.0, lambda: told.append("waiting"))
         assert told == ["waiting"] and commands.is_running(server)
+
+
+@pytest.mark.parametrize("ended", [KeyboardInterrupt(), SystemExit(143)])
+def test_who_ends_a_run_is_told_that_the_job_goes_on(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ended: BaseException
+) -> None:
+    from mixveil.federated.transport import link
+    from mixveil.federated.transport.flower import commands
+    from mixveil.federated.transport.flower.supernode import free_port
+
+    def end(seconds: float) -> None:
+        raise ended
+
+    server = tmp_path / "the server"
+    link.prepared(server, None, host="127.0.0.1", port=free_port(), insecure=True)
+    monkeypatch.setattr(commands, "wait_for_server", lambda *_: None)
+    monkeypatch.setattr(commands, "start", lambda *_: "1")
+    monkeypatch.setattr("mixveil.cli.run.time.sleep", end)
+    result = run("run", "one-shot", server, "--job", "autumn", "--parties", 2, "--json")
+    assert result.code in (130, 143)
+    assert f"the job goes on: `mixveil stop '{server}' autumn` ends it" in result.err
+    assert "does not end it" in " ".join(run("run", "--help").out.split())
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_who_has_no_key_is_told_a_command_that_makes_one(run: Run, small: Path, tmp_path: Path, there: bool) -> None:
+    """A folder that exists is refused by `keys party`."""
+    keys = tmp_path / "my keys"
+    if there:
+        keys.mkdir()
+    words = ("--party", "north", "--keys", keys, "--data", small, "--mu", 1, "--budget", 5)
+    told = " ".join(run("join", "127.0.0.1:9", *words).err.split())
+    assert "north.key is not there" in told
+    command = shlex.split(told.split("`")[1])
+    assert command[0] == "mixveil" and run(*command[1:]).code == 0
+    assert (tmp_path / "NEW" if there else keys).joinpath("north.key").is_file()
 
 
 OLD = Path(__file__).parents[1] / "federated" / "jobs" / "stored"

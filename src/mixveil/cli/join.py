@@ -24,6 +24,7 @@ from mixveil.cli._common import (
     out,
     print_json,
 )
+from mixveil.cli._ending import end_within
 from mixveil.federated.methods.catalogue import between_machines
 
 if TYPE_CHECKING:
@@ -177,7 +178,11 @@ def join(
         err.print(f"[bold]{escape(party)}[/] joins {escape(address)}: {what}", soft_wrap=True)
         if keys is not None:
             err.print(f"  ca.crt: {server}")
-        supernode.join(node, Path(config.folder), path)
+        try:
+            supernode.join(node, Path(config.folder), path)
+        except SystemExit:  # Flower hears signals itself, and then ends like this
+            end_within()
+            raise
 
 
 def approve(

@@ -6,7 +6,6 @@ A verb's module is imported when the verb is called: the list of verbs, with a l
 from __future__ import annotations
 
 import io
-import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ import click
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from mixveil.cli._ending import end_when_told
 from mixveil.core.errors import MixveilError, TrainingStopped, one_line
 
 OWNER, COORDINATOR, RESEARCHER, EVERYONE = "Data owner", "Coordinator", "Researcher", "Everyone"
@@ -172,7 +172,7 @@ def root(version: bool = typer.Option(False, "--version", help="Print the versio
 
 def main() -> None:
     """Run a verb. An error that mixveil raises on purpose: its message, and the exit code of its kind."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what is half written is removed
+    end_when_told()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import sys
 import time
@@ -93,6 +94,9 @@ def run(
     rounds: noisy class sums, then noisy residual sums of a head that every round improves; the projection holds how
     many, by its public data. rounds-secure: the same, of which this server sees the sums over all parties alone. μ
     covers labels in both.
+
+    The job runs at the server. Ending this command (Ctrl-C, SIGTERM) does not end it: parties go on sending, and spend
+    their μ, until it is done or [bold]mixveil stop[/] ends it. [bold]mixveil status[/] shows how far it is.
     """
     from mixveil.features.shipped import PHOTOGRAPHS, located
     from mixveil.federated.jobs.job import ended_as, outcome
@@ -230,8 +234,8 @@ def _run(server: Path, folder: Path, config: dict[str, Any], wait: float, *, qui
                 _check_starting(server, folder, run, started)
                 ask = time.monotonic() + _ASK
             time.sleep(_LOOK)
-    except KeyboardInterrupt:
-        warn("the job continues: `mixveil status` shows what becomes of it, `mixveil stop` ends it")
+    except (KeyboardInterrupt, SystemExit):
+        warn(f"the job goes on: `{shlex.join(['mixveil', 'stop', str(server), folder.name])}` ends it")
         raise
 
 
@@ -270,7 +274,7 @@ def _show(whole: dict[str, Any]) -> None:
         return
     out.print(f"[red]The job ended without a model[/]: {escape(str(notes.read(whole['why'])))}", soft_wrap=True)
     states = {party["state"] for party in whole["parties"].values()}
-    if "arrived" in states:
+    if "arrived" in states or any(party.get("rounds") for party in whole["parties"].values()):
         out.print("What arrived is kept: the same command continues with it; another --job begins from nothing.")
     if "refused" in states:
         out.print("A refusal stands: continue without that party (--min-parties), or begin another --job.")

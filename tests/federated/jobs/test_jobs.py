@@ -30,7 +30,7 @@ from mixveil.federated.algorithms import federated, new_head, weights_of
 from mixveil.federated.jobs import learning
 from mixveil.federated.jobs.approval import approve, unfinished, waiting
 from mixveil.federated.jobs.inbox import Inbox
-from mixveil.federated.jobs.job import Job, begin, ended_as
+from mixveil.federated.jobs.job import Job, begin, ended_as, status_of
 from mixveil.federated.jobs.job_config import JobConfig
 from mixveil.federated.jobs.messages import MANIFEST, Message, Refusal
 from mixveil.federated.jobs.party import Party
@@ -194,7 +194,7 @@ def test_it_goes_on_without_those_that_say_nothing_and_says_so(tmp_path: Path, t
     whole = done(job, Here({**three, "c": never}))
     late = {"code": "not-in-time", "figures": {"seconds": 1.0}}
     assert whole["ok"] and whole["parties"]["c"] == {
-        "state": "expected", "why": late, "bytes": 0, "returned": False, "rounds": 0
+        "state": "expected", "why": late, "bytes": 0, "returned": False, "rounds": 0, "messages": 0
     }  # fmt: skip
     over = events(job.folder, "time-over")[0]["figures"]
     assert over["parties"] == {"code": "parties-named-and-absent", "figures": {"names": ["c"], "absent": 1}}
@@ -1410,9 +1410,13 @@ def test_rounds_go_on_where_the_server_died(tmp_path: Path) -> None:
         return answers["a"](message) if count <= 2 else never(message)
 
     second = begin(tmp_path / "server", replace(order, wait=2.0, min_parties=3))
-    assert not done(second, Here({**answers, "a": dying}))["ok"]  # two of three rounds
+    dead = done(second, Here({**answers, "a": dying}))  # two of three rounds
+    assert not dead["ok"] and status_of(dead["parties"]["a"]).startswith("sent 2 of 3 messages, ")
+    assert dead["parties"]["b"]["state"] == "arrived"
     third, fleet = begin(tmp_path / "server", order), Here(answers)
-    assert done(third, fleet)["ok"] and fleet.asked.count(("a", "round")) == 1
+    whole = done(third, fleet)
+    assert whole["ok"] and fleet.asked.count(("a", "round")) == 1
+    assert {(own["state"], own["rounds"], own["messages"]) for own in whole["parties"].values()} == {("arrived", 3, 3)}
     assert events(third.folder, "rounds-kept")[0]["figures"] == {"rounds": 2}
     found = read_model(third.folder / "model").layers
     for one, other in zip(found.layers, straight.layers, strict=True):
@@ -1436,6 +1440,9 @@ def test_who_is_late_in_one_round_is_not_waited_for_in_the_next(tmp_path: Path, 
     whole = done(job, there)
     assert whole["ok"] and clock.now < 2 * 1.5 + 1  # one round, and the model
     assert there.asked.count(("c", "round")) == 1
+    assert status_of(whole["parties"]["c"]) == (
+        "agreed, sent 0 of 4 messages, has the model: It did not finish within 1.5 s."
+    )
     assert [source["party"] for source in read_model(Path(whole["model"])).card["trained_on"]] == ["a", "b"]
 
 

@@ -17,7 +17,7 @@ import torch
 from mixveil.core.wording.notes import Note
 from mixveil.features import projection_file
 from mixveil.federated.jobs.approval import unfinished
-from mixveil.federated.jobs.job import Job
+from mixveil.federated.jobs.job import Job, status_of
 from mixveil.federated.jobs.job_folder import JobFolder
 from mixveil.federated.jobs.messages import MANIFEST, JobId, Message
 from mixveil.federated.jobs.party import Party
@@ -148,12 +148,16 @@ def killed_at(answer: Answer, number: int, *, before: bool = False) -> Answer:
 
 def test_a_server_that_was_killed_goes_on_and_nothing_is_made_twice(tmp_path: Path, three: dict[str, Party]) -> None:
     broken = {name: killed_at(party.answer, 2) for name, party in three.items()}
-    assert not done(rounds_job(tmp_path, wait=1.0), Here(broken))["ok"]
+    dead = done(rounds_job(tmp_path, wait=1.0), Here(broken))
+    assert not dead["ok"] and {own["state"] for own in dead["parties"].values()} == {"sending"}
+    assert status_of(dead["parties"]["a"]).startswith("sent 2 of 5 messages, ")
+    assert status_of(dead["parties"]["a"]).endswith(" kB: It did not finish within 1 s.")
     before = {path: files_of(path) for name in NAMES for path in kept(tmp_path, name)}
     assert len(before) == 9 and len(Ledger().entries()) == 9
     job = rounds_job(tmp_path)  # another process, in the same folder
     whole = done(job, Here(answers(three)))
     assert whole["ok"] and accuracy(whole) > 0.9, whole
+    assert {(own["state"], own["rounds"], own["messages"]) for own in whole["parties"].values()} == {("arrived", 5, 5)}
     assert events(job.folder, "rounds-kept")[0]["figures"] == {"rounds": 2}
     assert all(files_of(path) == was for path, was in before.items())
     assert len(Ledger().entries()) == 15 and not Ledger().reservations()
@@ -232,6 +236,7 @@ def test_a_party_that_leaves_is_left_out_and_its_budget_is_free_again(tmp_path: 
 
     whole = done(rounds_job(tmp_path), Here({**answers(three), "c": leaving}))
     assert whole["ok"] and why(whole, "c") == "owner-refused", whole
+    assert status_of(whole["parties"]["c"]).startswith("refused, sent 3 of 5 messages, ")
     spent = {name: [e.stated or 0 for e in Ledger().entries() if e.party == name] for name in NAMES}
     assert {name: len(own) for name, own in spent.items()} == {"a": 5, "b": 5, "c": 3}
     assert not Ledger().reservations() and Ledger().total().reserved == 0
@@ -243,6 +248,8 @@ def test_a_party_that_is_late_once_is_not_waited_for_again(tmp_path: Path, three
     fleet = Here({**answers(three), "c": killed_at(three["c"].answer, 1, before=True)})
     job = rounds_job(tmp_path, wait=1.0, min_parties=2)
     whole = done(job, fleet)
+    late = status_of(whole["parties"]["c"])
+    assert late.startswith("sent 1 of 5 messages, ") and late.endswith(", has the model: It did not finish within 1 s.")
     assert whole["ok"] and fleet.asked.count(("c", "sums")) == 2 and fleet.asked.count(("a", "sums")) == 5
     few = done(rounds_job(tmp_path, wait=1.0, min_parties=3, job="second"), fleet)
     assert not few["ok"] and why(few) == "too-few-in-round"

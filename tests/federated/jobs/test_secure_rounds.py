@@ -209,6 +209,8 @@ def test_after_a_restart_an_attempt_is_gone_and_a_new_one_begins(
     assert [event["figures"]["used"] for event in events(job.folder, "sum-failed")] == failures
     entries = [sum(entry.party == name for entry in Ledger().entries()) for name in NAMES]
     assert entries == ([5, 4, 5] if failures == [True] else [5, 5, 5])
+    assert [whole["parties"][name]["rounds"] for name in NAMES] == entries
+    assert whole["parties"]["b"]["state"] == ("sending" if failures == [True] else "arrived")
 
 
 @pytest.mark.parametrize("gone", [(), ("d",)])
@@ -239,6 +241,7 @@ def test_a_server_that_was_killed_collects_what_was_masked(tmp_path: Path, gone:
     assert len(before) == 3 * len(names) == 3 * len(stop)
     again = done(secure_job(tmp_path, wait=1.0, **order), Here({name: parties[name].answer for name in NAMES}))
     state = load(job.folder)
+    assert [again["parties"][name]["rounds"] for name in names] == ([4, 4, 4, 2] if gone else [5, 5, 5])
     assert again["ok"] and state is not None and state.learnt is not None and accuracy(again) > 0.8
     assert state.learnt.done == 4 - len(gone) and all(files_of(path) == was for path, was in before.items())
     assert sum(entry.party in NAMES for entry in Ledger().entries()) == 15

@@ -162,6 +162,7 @@ EVENTS: dict[str, str] = {
     "model-returned": "The model went back to {names}.",
     "model-returned-to-none": "The model went back to no party.",
     "job-ended": "The job ended without a model: {why}",
+    "messages-sent": "sent {sent:,} of {messages:n message}",
     "job-running": "running",
     "job-done": "done, {ended}",
     "job-failed": "ended without a model, {ended}: {why}",

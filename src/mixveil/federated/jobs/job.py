@@ -35,13 +35,20 @@ POLL = 5.0
 @dataclass
 class PartyStatus:
     """What became of a party in a job. why: where it is out or was late; bytes: that came from it; returned: whether it
-    has the model; rounds: how many it took part in."""
+    has the model; rounds: how many messages it sent of a job in rounds; messages: how many such a job asks for."""
 
     state: State = "expected"
     why: Note | None = None
     bytes: int = 0
     returned: bool = False
     rounds: int = 0
+    messages: int = 0
+
+    def has_sent(self, rounds: int, messages: int) -> None:
+        """It is in a job in rounds, and has sent so many of its messages."""
+        self.rounds, self.messages = rounds, messages
+        if rounds and self.state not in OUT:
+            self.state, self.why = "arrived" if rounds >= messages else "sending", None
 
     def plain(self) -> dict[str, Any]:
         return {**dataclasses.asdict(self), "why": None if self.why is None else self.why.plain()}
@@ -223,6 +230,10 @@ def state_of(job: dict[str, Any]) -> Note:
 
 def status_of(status: dict[str, Any]) -> str:
     """What became of a party, in words."""
-    reason = f": {notes.read(status['why'])}" if status["why"] else ""
-    size = f", {status['bytes'] / 1e3:,.0f} kB" if status["bytes"] else ""
-    return f"{STATES.get(status['state'], status['state'])}{reason}{size}{', has the model' * status['returned']}"
+    told = [STATES.get(status["state"], status["state"])]
+    if status.get("messages") and status["state"] != "arrived":
+        sent = str(note("messages-sent", sent=status["rounds"], messages=status["messages"]))
+        told = [sent] if status["state"] == "sending" else [*told, sent]
+    told += [f"{status['bytes'] / 1e3:,.0f} kB"] if status["bytes"] else []
+    told += ["has the model"] if status["returned"] else []
+    return ", ".join(told) + (f": {notes.read(status['why'])}" if status["why"] else "")

@@ -55,6 +55,8 @@ def learn_in_rounds(job: Job, parties: Parties, proximal: float | None, augmix: 
     model = new_head(head, first.inputs, len(first.classes), recipe, shape=first.shape or None)
     start, names, weights = _load_state(job, sorted(agreed), weights_of(model))
     going = [name for name in names if name in agreed]
+    for name in names:
+        job.status(name).has_sent(job.status(name).rounds, config.rounds)
     base |= {"ask": "round", "head": head, "recipe": asdict(recipe), "proximal": proximal}
     base["augmix"] = None if augmix is None else asdict(augmix)
     for number in range(start, config.rounds):
@@ -101,7 +103,8 @@ def _ask_for_rows(job: Job, parties: Parties, base: Mapping[str, Any]) -> dict[s
             None if weights is None else strict_json.text("weights", weights, "[0-9a-f]{64}"),
             _shape(about) if job.config.needs_images else (),
         )
-        status.state, status.why = "arrived", None
+        status.state, status.why = "willing", None
+        status.has_sent(status.rounds, status.messages)
 
     together(job, parties, offer)
     check_enough(job, len(rows), "too-few-sent", kind="updates")
@@ -127,7 +130,8 @@ def _one_round(
         data = only_file(ready(name, ask(message, message.bytes + SMALL)), "weights")
         check()
         sent[name] = _weights(data, weights)
-        status.bytes, status.rounds, status.state = status.bytes + len(data), status.rounds + 1, "arrived"
+        status.bytes += len(data)
+        status.has_sent(status.rounds + 1, status.messages)
 
     together(job, parties, step, among=going)
     return sent
@@ -172,7 +176,8 @@ def _weights(data: bytes, wanted: Weights) -> Weights:
 
 def _save_state(job: Job, names: list[str], number: int, weights: Weights) -> None:
     """After each round, so that a server that was killed goes on."""
-    header = {"rounds": str(number), "parties": ",".join(names)}
+    sent = ",".join(str(job.status(name).rounds) for name in names)
+    header = {"rounds": str(number), "parties": ",".join(names), "sent": sent}
     files.write_whole(job.folder / "rounds.safetensors", save(dict(weights), header), 0o600)
 
 
@@ -186,6 +191,9 @@ def _load_state(job: Job, agreed: list[str], first: Weights) -> tuple[int, list[
     number, names = int(header.get("rounds", "0")), header.get("parties", "").split(",")
     if not set(agreed) <= set(names):
         return 0, agreed, first
+    sent = header.get("sent")  # earlier versions did not keep it
+    for name, rounds in zip(names, [number] * len(names) if sent is None else map(int, sent.split(",")), strict=True):
+        job.status(name).rounds = rounds
     job.log("rounds-kept", rounds=number)
     return number, names, _weights(path.read_bytes(), first)
 

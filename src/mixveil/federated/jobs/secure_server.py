@@ -115,9 +115,11 @@ def _collected(job: Job, parties: Parties, state: SumsState, more: Mapping[str, 
 
     def step(name: str, ask: Ask, status: PartyStatus, check: Check) -> None:
         answers[name] = answer = ready(name, answered(job, name, ask, message, MOST, check))
-        if "gone" not in answer.about and name not in there:
+        if "gone" in answer.about:
+            return
+        if name not in there:
             expected.take(answer, name, ask, status, check)
-        status.state, status.rounds = "arrived", status.rounds + 1
+        status.has_sent(status.rounds + 1, status.messages)
 
     together(job, parties, step, among=state.names)
     sent = {n: path for n, path in inbox.arrived(kind).items() if n in answers and "gone" not in answers[n].about}

@@ -54,6 +54,8 @@ def learn_from_sums(job: Job, parties: Parties) -> Trained:
 def begun(job: Job, parties: Parties) -> SumsState:
     """The state of a job: as it was kept, with the parties that are still there, or of a new one."""
     kept = load(job.folder)
+    if kept is not None:
+        _count_sent(job, kept)
     stated = _ask(job, parties, None if kept is None else kept.names)
     if kept is not None:
         job.log("rounds-kept", rounds=kept.number)
@@ -68,8 +70,16 @@ def begun(job: Job, parties: Parties) -> SumsState:
     noise = noise_of(units=units, classes=classes, mu=mu, parties=len(stated), honest=honest)
     state = SumsState(nearest(public(job)[0].rounds, noise), mu if secure else None, honest, stated)
     state.save(job.folder)
+    _count_sent(job, state)
     job.log("plan-made", rounds=state.settings.rounds, directions=state.settings.directions, parties=len(stated))
     return state
+
+
+def _count_sent(job: Job, state: SumsState) -> None:
+    """How much of the plan each party has sent."""
+    arrived = [path.name for number in range(state.number) for path in (job.folder / name_of(number)).glob("*")]
+    for name in {*state.names, *arrived}:
+        job.status(name).has_sent(arrived.count(name), state.settings.rounds + 1)
 
 
 def _ask(job: Job, parties: Parties, among: list[str] | None) -> dict[str, Stated]:
@@ -87,8 +97,8 @@ def _ask(job: Job, parties: Parties, among: list[str] | None) -> dict[str, State
             strict_json.figure("mu", about.get("mu")),
             *(None if about.get(n) is None else strict_json.count(n, about.get(n)) for n in ("honest", "smallest")),
         )
-        if status.state != "arrived":
-            status.state, status.why = "willing", None
+        status.state, status.why = "willing", None
+        status.has_sent(status.rounds, status.messages)
 
     together(job, parties, offer, among=among)
     check_enough(job, len(found), "too-few-sent", kind="sums")
@@ -149,7 +159,7 @@ def _one_message(job: Job, parties: Parties, inbox: Inbox, state: SumsState) -> 
         if name not in there:
             answer = ready(name, answered(job, name, ask, message, MOST, check))
             expected.take(answer, name, ask, status, check)
-        status.state, status.rounds = "arrived", status.rounds + 1
+        status.has_sent(status.rounds + 1, status.messages)
 
     together(job, parties, step, among=state.names)
 

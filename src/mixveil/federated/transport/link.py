@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import json
+import shlex
 import socket
 import tomllib
 from collections.abc import Mapping
@@ -98,9 +99,12 @@ def joining(address: str, party: str, keys: Path | None, *, insecure: bool) -> N
     if keys is None:
         return Node(address, None, None)
     key, ca = keys.absolute() / f"{party}.key", keys.absolute() / certificates.CA
-    for path, what in ((key, "`mixveil keys party` makes it"), (ca, "the coordinator gives it to you")):
-        if not path.is_file():
-            raise ServiceError(f"{path} is not there: {what}")
+    if not key.is_file():
+        folder = "NEW" if keys.exists() else str(keys)  # a folder of keys is made whole, and never added to
+        make = shlex.join(["mixveil", "keys", "party", party, "--out", folder])
+        raise ServiceError(f"{key} is not there: `{make}` makes it{', in a new folder for --keys' * keys.exists()}")
+    if not ca.is_file():
+        raise ServiceError(f"{ca} is not there: the coordinator gives it to you")
     certificates.check_certificate(ca)
     key_files.check_private(key)
     certificates.check_bound(key, ca)
