@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from docs.generate.markdown import escaped, first_paragraph, span, table
 
 from mixveil.attacks.catalogue import attacks
+from mixveil.audit import auditing  # noqa: F401 - its modules have errors of their own
 from mixveil.core.errors import EXIT_CODES, MixveilError
 from mixveil.core.wording.sentences import TABLES
 from mixveil.federated.jobs import messages  # noqa: F401 - it has an error of its own

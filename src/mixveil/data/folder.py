@@ -93,7 +93,7 @@ def listed_images(
     if size is None and len(sizes) > 1:
         common = ", ".join(f"{w}×{h} ({count})" for (w, h), count in sizes.most_common(3))
         rare = [item.size for item in headers].index(sizes.most_common()[-1][0])
-        differ = note("sizes-differ", name=name, sizes=len(sizes), common=common, example=paths[rare])
+        differ = note("sizes-differ", name=name, sizes=len(sizes), common=common, example=str(paths[rare]))
         if faults is None:
             raise DataFormatError(str(differ))
         faults.append(differ)
