@@ -50,9 +50,13 @@ def test_what_is_half_done_is_tidied() -> None:
     assert told(TIDIES, seconds=ENOUGH) == (143, "tidied\n", "")
 
 
+PATIENCE = (0.3, 3.0, 30.0)
+"""A busy machine may not come so far in the first."""
+
+
 def test_a_process_that_swallows_the_exception_ends() -> None:
-    code, _, err = told(SWALLOWS)
-    assert code == 143 and "Exception ignored" in err and "SystemExit" in err
+    ends = (told(SWALLOWS, seconds=seconds) for seconds in PATIENCE)
+    assert any(code == 143 and "Exception ignored" in err and "SystemExit" in err for code, _, err in ends)
 
 
 def test_no_exception_is_raised_in_a_process_that_is_ending() -> None:
@@ -61,8 +65,9 @@ def test_no_exception_is_raised_in_a_process_that_is_ending() -> None:
 
 def test_a_process_that_hangs_without_its_interpreter_ends() -> None:
     """As the destructors of a library may: no thread of Python runs any more."""
-    code, _, err = told(HANGS_WITHOUT_INTERPRETER + READY + "time.sleep(3600)\n")
-    assert code == -signal.SIGALRM and not err
+    script = HANGS_WITHOUT_INTERPRETER + READY + "time.sleep(3600)\n"
+    ends = (told(script, seconds=seconds) for seconds in PATIENCE)
+    assert any(code == -signal.SIGALRM and not err for code, _, err in ends)
 
 
 def test_told_again_it_ends_at_once() -> None:
