@@ -35,8 +35,6 @@ def end_within(seconds: float = PATIENCE) -> None:
         time.sleep(seconds)
         os._exit(STOPPED)
 
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    signal.setitimer(
-        signal.ITIMER_REAL, 2 * seconds
-    )  # once the interpreter is gone, no thread runs: the kernel does it
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)  # the kernel's, once the interpreter is gone and no thread runs
+    signal.setitimer(signal.ITIMER_REAL, 2 * seconds)
     threading.Thread(target=end, daemon=True).start()
