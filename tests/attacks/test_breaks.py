@@ -81,9 +81,10 @@ def ssim(score: ImageScore) -> float:
     return score.found.ssim.mean
 
 
-def test_digits_come_out_whole(tmp_path: Path) -> None:
+@pytest.mark.parametrize("seed", [1, 2])
+def test_digits_come_out_whole(seed: int, tmp_path: Path) -> None:
     """Absolute values, two networks, clusters, assignment, folded system, signs of places, colours."""
-    challenge, truth = made(tmp_path, digits(0, 200))
+    challenge, truth = made(tmp_path, digits(0, 200), seed)
     score, named = scored(brief(Carlini)(seen(challenge), stream=SeededStream(0)), challenge, truth)
     assert score.other_image.ssim is not None and score.other_image.ssim.mean < 0.75
     assert ssim(score) > 0.95 and float(score.each.min()) > 0.85 and score.found.snr_db.mean > 20

@@ -33,7 +33,7 @@ from tests.made import encoded, images, range_facts, with_moments
 from tests.notes import codes, holds
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", range(4))
 def test_on_a_certified_release_no_attack_beats_its_ceiling(seed: int) -> None:
     found = audited(made(Mu(1.0), seed), seed=seed)
     assert found.warnings[0].code == "audit-labels-shown"
